@@ -1,0 +1,15 @@
+"""`python jobs/calibrate.py --config recipe.yaml`, or `ray job submit --working-dir . -- python jobs/calibrate.py ...`.
+
+The same as `raydebm calibrate`: all flags are there.
+"""
+
+import sys
+from pathlib import Path
+
+# A submitted job runs from an unpacked copy of the working directory, where the package may not be installed.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from raydebm.cli import main
+
+if __name__ == "__main__":
+    main(["calibrate", *sys.argv[1:]])

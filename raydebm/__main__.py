@@ -1,0 +1,5 @@
+"""``python -m raydebm``: the ``raydebm`` command."""
+
+from raydebm.cli import main
+
+main()

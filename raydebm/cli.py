@@ -1,0 +1,316 @@
+"""The ``raydebm`` command. Every verb calls the function that the job of that name calls.
+
+Nothing heavy is imported until a verb needs it, so that ``raydebm --help`` answers at once.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from raydebm.config import Recipe, load_recipe
+from raydebm.errors import RaydebmError
+
+if TYPE_CHECKING:
+    from raydebm.distributed.stages import Pipeline, StageReport
+    from raydebm.evaluation.report import Evaluation
+
+app = typer.Typer(
+    name="raydebm",
+    help="Choose among LLM answers, and know when none can be trusted.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+console = Console(stderr=False, highlight=False)
+
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
+RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory or URL; overrides the recipe's.")]
+SetArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as generation.num_samples=4.")
+]
+
+
+def read_recipe(config: Path, task: str | None, run_dir: str | None, overrides: Sequence[str] | None) -> Recipe:
+    """The recipe of a command line: the file, then the flags, then the dotted overrides."""
+    settings = list(overrides or [])
+    if task is not None:
+        settings.insert(0, f"task.name={task}")
+    if run_dir is not None:
+        settings.append(f"run_dir={run_dir}")
+    return load_recipe(config, overrides=settings)
+
+
+@contextmanager
+def pipeline_for(recipe: Recipe) -> Iterator["Pipeline"]:
+    """A pipeline inside a Ray session, with progress bars and one printed line per stage."""
+    from raydebm.distributed.session import ray_session
+    from raydebm.distributed.stages import Pipeline
+    from raydebm.tasks import get_task
+
+    get_task(recipe.task.name)  # A wrong name must not cost the start of a cluster.
+    with ProgressBars() as bars, ray_session(recipe.ray):
+        yield Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
+
+
+class ProgressBars:
+    """Progress bars on a terminal; a line now and then where output goes to a file."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description:<22}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> "ProgressBars":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def print(self, text: str) -> None:
+        self._bars.console.print(text)
+
+    def __call__(self, stage: str) -> Callable[[int, int], None]:
+        bar = self._bars.add_task(stage, total=None)
+        shown = 0
+
+        def update(done: int, total: int) -> None:
+            nonlocal shown
+            self._bars.update(bar, completed=done, total=total, visible=done < total)
+            if not console.is_terminal and total and done * 4 // total > shown:
+                shown = done * 4 // total
+                self.print(f"  {stage}: {done}/{total}")
+
+        return update
+
+
+def describe(report: "StageReport") -> str:
+    """One line about a finished stage."""
+    facts = ", ".join(f"{name} {_short(value)}" for name, value in report.facts.items())
+    how = "reused" if report.reused else f"{report.seconds:.1f} s"
+    return f"[bold]{report.stage:<12}[/bold] {how:>8}  {facts}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{name} {_short(item)}" for name, item in value.items()) + ")"
+    return str(value)
+
+
+@app.command()
+def run(
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")] = False,
+    overrides: SetArgument = None,
+) -> None:
+    """Everything: problems, candidates, labels, adapters, energies, calibration, evaluation, report."""
+    recipe = read_recipe(config, task, run_dir, overrides)
+    if dry_run:
+        show_plan(recipe)
+        return
+    with pipeline_for(recipe) as pipeline:
+        show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
+
+
+@app.command()
+def generate(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Draw candidates from every generator; resumes where it stopped, without paying twice."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        pipeline.make_candidates()
+
+
+@app.command()
+def label(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Label candidates from gold, and run the gold-free constraint checks."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        pipeline.make_labels()
+
+
+@app.command()
+def train(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Train all adapters in parallel; finished ones are kept and not trained again."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        pipeline.train()
+
+
+@app.command()
+def score(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Energies of the validation and test candidates."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        pipeline.make_energies()
+
+
+@app.command()
+def calibrate(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Choose lambda, theta_sigma and theta_abstain on the validation split, and print the numbers to paste."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        pipeline.make_policy()
+        console.print_json(json.dumps(pipeline.policy().to_json()))
+
+
+@app.command()
+def evaluate(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Compare all selectors on the test split and write the report."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
+
+
+@app.command()
+def validate(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Check a recipe and print it with every default filled in."""
+    recipe = read_recipe(config, task, run_dir, overrides)
+    _check_names(recipe)
+    console.print_json(json.dumps(recipe.model_dump(mode="json", by_alias=True)))
+
+
+@app.command()
+def serve(
+    run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run.")] = "runs/demo",
+    host: str = "127.0.0.1",
+    port: int = 8000,
+) -> None:
+    """Serve a finished run until Ctrl-C (in production: `serve run serve_config.yaml`)."""
+    from raydebm.serving.app import AppArgs, serve_until_interrupted
+
+    serve_until_interrupted(AppArgs(run_dir=run_dir), host=host, port=port)
+
+
+@app.command("import-pool")
+def import_pool(
+    pool: Annotated[Path, typer.Argument(help="JSON lines with problem_id, model, text; or raydebm Parquet.")],
+    config: ConfigOption,
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
+    task: TaskOption = None,
+    model: Annotated[list[str] | None, typer.Option("--model", help="Keep only this model; repeatable.")] = None,
+    overrides: SetArgument = None,
+) -> None:
+    """Turn a recorded pool of other people's generations into candidates of our schema."""
+    from raydebm.generators.recorded import import_pool as read_pool
+    from raydebm.store import CANDIDATES, RunDir, candidate_row
+    from raydebm.tasks import get_task
+
+    recipe = read_recipe(config, task, None, overrides)
+    found = get_task(recipe.task.name)
+    problems = [
+        problem
+        for source in (recipe.task.train, recipe.task.test)
+        for problem, _ in found.load(source.split, source=source.source, seed=recipe.seed)
+    ]
+    candidates = read_pool(str(pool), task=recipe.task.name, problems=problems, models=model)
+    rows = [candidate_row(candidate) for candidate in candidates]
+    RunDir(str(out.parent)).write_table(rows, CANDIDATES, out.name)
+    failed = sum(candidate.error is not None for candidate in candidates)
+    console.print(f"{len(rows)} candidates ({failed} with an error) written to {out}")
+
+
+@app.command()
+def tasks() -> None:
+    """The known tasks."""
+    from raydebm.tasks import task_table
+
+    for name, where in sorted(task_table().items()):
+        console.print(f"{name:<20} {where}")
+
+
+@app.command()
+def demo(
+    run_dir: Annotated[str, typer.Option("--run-dir", help="Where the demo keeps its files.")] = "runs/demo",
+    port: Annotated[int, typer.Option(help="Port of the service; 0 picks a free one.")] = 0,
+) -> None:
+    """The whole loop offline on embedded models: train, evaluate, serve, ask. About five minutes on 2 cores."""
+    from raydebm.demo import run_demo
+
+    run_demo(run_dir=run_dir, port=port)
+
+
+# ---- what people see ---------------------------------------------------------------------------------------------
+
+
+def _check_names(recipe: Recipe) -> None:
+    from raydebm.tasks import get_task
+
+    get_task(recipe.task.name)
+
+
+def show_plan(recipe: Recipe) -> None:
+    """What a run would do and cost (``--dry-run``). Loads the problems and sends nothing."""
+    from raydebm.distributed.plan import plan_of
+
+    plan = plan_of(recipe)
+    table = Table(title=f"{recipe.name}: {recipe.task.name}, nothing has been sent", title_justify="left")
+    for column in ("generator", "requests", "prompt tokens (estimate)", "completion tokens at most", "US$ at most"):
+        table.add_column(column, justify="left" if column == "generator" else "right")
+    for row in plan.rows:
+        cost = "unknown" if row.max_usd is None else f"{row.max_usd:,.2f}"
+        table.add_row(row.generator, f"{row.requests:,}", f"{row.prompt_tokens:,}", f"{row.completion_tokens:,}", cost)
+    console.print(table)
+    for line in plan.notes:
+        console.print(f"- {line}")
+
+
+def evaluation_table(result: "Evaluation") -> Table:
+    """The selectors, one row each, as in the report."""
+    rows = result.table_rows()
+    table = Table(title=result.caption(), title_justify="left")
+    for index, column in enumerate(rows.header):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows.body:
+        table.add_row(*row)
+    return table
+
+
+def show_evaluation(result: "Evaluation", report: str) -> None:
+    console.print(evaluation_table(result))
+    console.print(f"report: {report}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: a user's mistake is one clear line and exit code 2, not a traceback."""
+    logging.basicConfig(
+        level=os.environ.get("RAYDEBM_LOG_LEVEL", "WARNING").upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        app(args=list(arguments) if arguments is not None else None)
+    except RaydebmError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[bold red]error[/bold red] ({type(error).__name__}): ", end=""
+        )
+        Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(str(error))
+        sys.exit(2)

@@ -1,0 +1,393 @@
+"""Recipes: a whole run in one YAML file, checked before anything starts.
+
+One pydantic model per stage; unknown keys are refused; dotted overrides (``generation.num_samples=4``) come from the
+command line; ``${VAR}`` and ``${VAR:-default}`` are read from the environment. Credentials are never part of a recipe:
+a generator names the environment variable that holds its key.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from raydebm.errors import ConfigError
+from raydebm.records import Sampling
+
+OPENROUTER_URL = "https://openrouter.ai/api/v1"
+
+
+class Section(BaseModel):
+    """Base of every part of a recipe: frozen, and strict about unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class SplitSource(Section):
+    """Where problems of one split come from."""
+
+    split: Literal["train", "test"]
+    source: str | None = None
+    """None: the task's own default (hub data set or own maker); else a file, a folder or what the task documents."""
+    limit: int | None = Field(None, ge=1)
+    id_range: tuple[float, float] = (0.0, 1.0)
+    """Keep problems whose id hashes into [low, high): splits data that comes as one part, whatever its order."""
+
+    @model_validator(mode="after")
+    def _range(self) -> "SplitSource":
+        low, high = self.id_range
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"id_range must satisfy 0 <= low < high <= 1, got {self.id_range}")
+        return self
+
+
+class TaskConfig(Section):
+    name: str
+    train: SplitSource = SplitSource(split="train")
+    test: SplitSource = SplitSource(split="test")
+
+
+class GeneratorBase(Section):
+    name: str
+    num_samples: int | None = Field(None, ge=0)
+    """Overrides generation.num_samples for this generator."""
+    max_tokens: int | None = Field(None, ge=1)
+
+
+class OpenAIGenerator(GeneratorBase):
+    """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
+
+    kind: Literal["openai"] = "openai"
+    model: str
+    base_url: str = OPENROUTER_URL
+    api_key_env: str | None = "OPENROUTER_API_KEY"
+    """None for endpoints without a key."""
+    max_in_flight: int = Field(64, ge=1)
+    requests_per_minute: float | None = Field(None, gt=0)
+    timeout_s: float = Field(120.0, gt=0)
+    max_retries: int = Field(6, ge=0)
+    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+    headers: dict[str, str] = {}
+    extra_body: dict[str, Any] = {}
+
+
+class TransformersGenerator(GeneratorBase):
+    """A causal LM in this process: a local folder, a hub name, or ``embedded:<name>``."""
+
+    kind: Literal["transformers"] = "transformers"
+    model: str
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_size: int = Field(64, ge=1)
+
+
+class VllmGenerator(GeneratorBase):
+    """vLLM started on the cluster's GPUs through ray.serve.llm, then spoken to like any endpoint."""
+
+    kind: Literal["vllm"] = "vllm"
+    model: str
+    url: str | None = None
+    """A vLLM server that already runs; None: start one."""
+    tensor_parallel: int = Field(1, ge=1)
+    accelerator_type: str | None = None
+    engine_kwargs: dict[str, Any] = {}
+    max_in_flight: int = Field(256, ge=1)
+    timeout_s: float = Field(600.0, gt=0)
+
+
+class RecordedGenerator(GeneratorBase):
+    """One model of a recorded pool; answers from the file and never generates."""
+
+    kind: Literal["recorded"] = "recorded"
+    pool: str
+    """A pool file: raydebm's Parquet, or JSON lines with problem_id, model, text."""
+    model: str
+    """The model's name in the pool."""
+
+
+GeneratorConfig = Annotated[
+    OpenAIGenerator | TransformersGenerator | VllmGenerator | RecordedGenerator, Field(discriminator="kind")
+]
+
+
+class GenerationConfig(Section):
+    """Paper: 4 generators x 8 candidates, T=0.7, top-p 0.95, one request per candidate."""
+
+    num_samples: int = Field(8, ge=1)
+    temperature: float = Field(0.7, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_tokens: int | None = Field(None, ge=1)
+    """None: the task's default."""
+    greedy: bool = True
+    """One extra sample at T=0 per generator, the greedy baseline."""
+    max_usd: float | None = Field(None, gt=0)
+    """Stop sending requests when the run has cost so much."""
+    num_in_flight: int = Field(256, ge=1)
+    """Over all endpoints of one process."""
+    num_processes: int = Field(1, ge=1)
+    """Generation actors per generator group."""
+    max_failed_frac: float = Field(0.5, gt=0, le=1)
+
+    def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
+        if greedy:
+            return Sampling(temperature=0.0, top_p=1.0, max_tokens=max_tokens)
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=max_tokens)
+
+
+class PairsConfig(Section):
+    max_pairs: int | None = Field(16, ge=1)
+    """Per problem; null = all pairs."""
+    validation_frac: float = Field(0.2, gt=0, lt=1)
+    bag_frac: float = Field(0.8, gt=0, le=1)
+    positive_frac: float = Field(0.25, gt=0, lt=1)
+    """Continuous tasks: the best share of a problem's candidates counts as correct (paper: top 25 %)."""
+
+
+class AdapterConfig(Section):
+    """One LoRA set. ``targets`` are ModernBERT names; other backbones map them (see scorer.lora)."""
+
+    name: str
+    rank: int = Field(ge=1)
+    alpha: int = Field(ge=1)
+    targets: tuple[Literal["Wqkv", "Wo", "Wi"], ...]
+    dropout: float = Field(0.2, ge=0, lt=1)
+
+
+PAPER_ADAPTERS = (
+    AdapterConfig(name="a0", rank=8, alpha=16, targets=("Wqkv",)),
+    AdapterConfig(name="a1", rank=8, alpha=16, targets=("Wqkv", "Wo")),
+    AdapterConfig(name="a2", rank=16, alpha=32, targets=("Wqkv",)),
+    AdapterConfig(name="a3", rank=4, alpha=8, targets=("Wqkv",)),
+    AdapterConfig(name="a4", rank=8, alpha=16, targets=("Wqkv", "Wi")),
+)
+"""Paper, table of the heterogeneous LoRA ensemble."""
+
+
+class ScorerConfig(Section):
+    backbone: str = "answerdotai/ModernBERT-base"
+    """Hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
+    max_length: int | None = Field(None, ge=16)
+    """Tokens; None: the task's default, clipped to the backbone's context."""
+    adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
+    head_dropout: float = Field(0.2, ge=0, lt=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Padded tokens of one forward pass."""
+
+    @model_validator(mode="after")
+    def _distinct_adapters(self) -> "ScorerConfig":
+        names = [adapter.name for adapter in self.adapters]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"scorer.adapters needs at least one adapter and distinct names, got {names}")
+        return self
+
+
+class TrainingConfig(Section):
+    learning_rate: float | None = Field(None, gt=0)
+    """None: the task's default (5e-5; K&K 2e-5)."""
+    batch_size: int | None = Field(None, ge=1)
+    """Pairs per optimiser step; None: the task's default."""
+    patience: int | None = Field(None, ge=1)
+    max_epochs: int = Field(10, ge=1)
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_frac: float = Field(0.1, ge=0, lt=1)
+    max_grad_norm: float = Field(1.0, gt=0)
+    max_validation_problems: int | None = Field(None, ge=1)
+
+
+class TriageConfig(Section):
+    """Paper Eq. 3 and Algorithm 1."""
+
+    lambda_: float | None = Field(None, alias="lambda", ge=0)
+    """None: the task's default, or what calibration found."""
+    theta_sigma: float = Field(0.8, ge=0)
+    theta_abstain: float = Field(1.5, ge=0)
+    signal: Literal["selected", "pool_mean"] = "selected"
+    max_passes: int = Field(2, ge=1)
+    num_regenerate: int = Field(8, ge=1)
+    """N2: candidates of each later pass."""
+    regenerate_with: str | None = None
+    """The generator of later passes; None: the first one (the paper's Qwen-2.5-7B)."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "TriageConfig":
+        if not self.theta_sigma < self.theta_abstain:
+            raise ValueError(
+                "triage.theta_sigma must be below triage.theta_abstain, "
+                f"got {self.theta_sigma} and {self.theta_abstain}"
+            )
+        return self
+
+
+class CalibrationConfig(Section):
+    enabled: bool = True
+    lambdas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    num_thresholds: int = Field(12, ge=2)
+    """Grid points per threshold, at quantiles of the observed sigma."""
+    max_abstain_frac: float = Field(0.10, ge=0, le=1)
+
+
+class EvaluationConfig(Section):
+    num_bootstrap: int = Field(2000, ge=100)
+    shuffle_seed: int = 42
+    two_pass: bool = True
+
+
+class RayConfig(Section):
+    """Placement by configuration alone: the same code runs on 3 GPUs, on 1, and on 2 CPU cores."""
+
+    address: str | None = None
+    """None: RAY_ADDRESS when set, else a cluster of our own on this machine."""
+    num_cpus: int | None = Field(None, ge=4)
+    """Logical CPUs of our own cluster; never below 4 (two logical CPUs hang Ray Data)."""
+    num_gpus: int | None = Field(None, ge=0)
+    """Declared GPUs of our own cluster; None: what torch sees."""
+    gpus_per_adapter: float | None = Field(None, ge=0, le=1)
+    """None: 0.5 when the cluster has GPUs, else 0. 0.5 places five adapters 2+2+1 on three GPUs."""
+    cpus_per_adapter: float = Field(1.0, gt=0)
+    threads_per_worker: int = Field(1, ge=1)
+    max_failures: int = Field(2, ge=0)
+    """Restarts of one adapter's worker."""
+    object_store_mb: int = Field(512, ge=100)
+
+
+class Recipe(Section):
+    name: str
+    seed: int = 0
+    run_dir: str = "runs/{name}"
+    """A local path or any filesystem URL that pyarrow opens (workers on other nodes must reach it); ``{name}`` and
+    ``{task}`` are filled in."""
+    task: TaskConfig
+    generators: tuple[GeneratorConfig, ...]
+    generation: GenerationConfig = GenerationConfig()
+    pairs: PairsConfig = PairsConfig()
+    scorer: ScorerConfig = ScorerConfig()
+    training: TrainingConfig = TrainingConfig()
+    triage: TriageConfig = TriageConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    ray: RayConfig = RayConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Recipe":
+        names = [generator.name for generator in self.generators]
+        if not names:
+            raise ValueError("generators: at least one generator is needed")
+        doubles = {name for name in names if names.count(name) > 1}
+        if doubles:
+            raise ValueError(f"generators: names must differ, found more than once: {', '.join(sorted(doubles))}")
+        if self.triage.regenerate_with is not None and self.triage.regenerate_with not in names:
+            raise ValueError(
+                f"triage.regenerate_with names generator {self.triage.regenerate_with!r}; known: {', '.join(names)}"
+            )
+        return self
+
+    @property
+    def resolved_run_dir(self) -> str:
+        return self.run_dir.replace("{name}", self.name).replace("{task}", self.task.name)
+
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def _expand(value: Any, where: str) -> Any:
+    """Replace ``${VAR}`` and ``${VAR:-default}`` in every string below ``value``."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: _lookup(match, where), value)
+    if isinstance(value, Mapping):
+        return {key: _expand(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value
+
+
+def _lookup(match: re.Match[str], where: str) -> str:
+    name, default = match.group(1), match.group(2)
+    found = os.environ.get(name, default)
+    if found is None:
+        raise ConfigError(f"{where}: environment variable {name} is not set; export it or write ${{{name}:-default}}")
+    return found
+
+
+def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Set dotted keys (``triage.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
+
+    Raises:
+        ConfigError: an override is not ``key=value``, or its path leads through something that is not a mapping.
+    """
+    result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
+    for override in overrides:
+        path, separator, text = override.partition("=")
+        if not separator or not path:
+            raise ConfigError(f"override {override!r} is not of the form key.path=value")
+        node: Any = result
+        *parents, last = path.split(".")
+        for parent in parents:
+            node = _step(node, parent, override)
+        if isinstance(node, list):
+            node[_index(node, last, override)] = yaml.safe_load(text)
+        elif isinstance(node, dict):
+            node[last] = yaml.safe_load(text)
+        else:
+            raise ConfigError(f"override {override!r}: {'.'.join(parents)} is not a section")
+    return result
+
+
+def _step(node: Any, key: str, override: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, key, override)]
+    if not isinstance(node, dict):
+        raise ConfigError(f"override {override!r}: {key!r} stands below a plain value")
+    if node.get(key) is None:
+        node[key] = {}
+    return node[key]
+
+
+def _index(node: list[Any], key: str, override: str) -> int:
+    if not key.isdigit() or int(key) >= len(node):
+        raise ConfigError(f"override {override!r}: {key!r} is not a position in a list of {len(node)}")
+    return int(key)
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    lines = []
+    for problem in error.errors():
+        path = ".".join(str(part) for part in problem["loc"])
+        value = "" if problem["type"] in {"missing", "extra_forbidden"} else f" (got {problem['input']!r})"
+        lines.append(f"  {path or 'recipe'}: {problem['msg']}{value}")
+    return f"{where} is not a valid recipe:\n" + "\n".join(lines)
+
+
+def parse_recipe(tree: Mapping[str, Any], *, overrides: Iterable[str] = (), where: str = "recipe") -> Recipe:
+    """Check a recipe given as a tree of YAML values.
+
+    Raises:
+        ConfigError: unknown key, wrong type or value; every problem is listed with its path.
+    """
+    try:
+        return Recipe.model_validate(_expand(apply_overrides(dict(tree), overrides), ""))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from error
+
+
+def load_recipe(path: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
+    """Read and check a recipe file.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or is not a valid recipe.
+    """
+    file = Path(path)
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"recipe {str(path)!r} does not exist; shipped recipes are in configs/") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"recipe {str(path)!r} must be a mapping of sections, got {type(tree).__name__}")
+    return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}")

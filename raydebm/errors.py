@@ -1,0 +1,114 @@
+"""Every exception that raydebm raises on purpose.
+
+RaydebmError
+├── ConfigError          a recipe, flag or request is wrong: fix the input
+│   ├── UnknownNameError a name that is not in a table; the message lists the known ones
+│   └── MissingKeyError  an API key is not in the environment
+├── TaskDataError        benchmark data or a recorded pool is not as described
+├── PoolError            a pool cannot be used: empty, all rows failed, nothing to pair
+├── GenerationError      a generator as a whole cannot work (one bad row is data, not this)
+├── ScoringError         the scorer produced something that is not an energy (NaN, wrong shape)
+├── CheckpointError      a checkpoint is missing, torn, or mixes incompatible parts
+├── TrainingError        one or more adapters could not be trained; the finished ones are kept
+├── ResourceError        Ray, a port or the cluster cannot give what the recipe asks for
+└── ServiceError         a request to the service cannot be answered
+
+Messages say which thing, what value, and the way out. Every argument goes to ``super().__init__``, because an
+exception that crosses a Ray process boundary is rebuilt from ``args``.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RaydebmError(Exception):
+    """Base of everything a caller may want to catch."""
+
+
+class ConfigError(RaydebmError):
+    """The input (recipe, flag, request) is wrong; the message says how to mend it."""
+
+
+class UnknownNameError(ConfigError):
+    """A name that is not in a table, such as ``gms8k`` among the tasks."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known_names = tuple(sorted(known))
+        super().__init__(kind, name, known_names)
+        self.kind, self.name, self.known = kind, name, known_names
+
+    def __str__(self) -> str:
+        close = get_close_matches(self.name, self.known, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        return f"unknown {self.kind} {self.name!r}{hint}; known: {', '.join(self.known) or 'none'}"
+
+
+class MissingKeyError(ConfigError):
+    """A generator needs an API key that the environment does not hold."""
+
+    def __init__(self, generator: str, variable: str) -> None:
+        super().__init__(generator, variable)
+        self.generator, self.variable = generator, variable
+
+    def __str__(self) -> str:
+        return (
+            f"generator {self.generator!r} needs an API key: environment variable {self.variable} is not set; "
+            f"run `export {self.variable}=...` or change the generator's `api_key_env`"
+        )
+
+
+class TaskDataError(RaydebmError):
+    """Benchmark data or a recorded pool is missing, unreadable or not as described."""
+
+
+class PoolError(RaydebmError):
+    """A candidate pool cannot be used: it is empty, all of it failed, or nothing in it can be paired."""
+
+
+class GenerationError(RaydebmError):
+    """A generator as a whole cannot work. A single failed request is a row with ``error``, not this."""
+
+
+class ScoringError(RaydebmError):
+    """The scorer produced something that is not an energy (NaN, infinity, wrong shape)."""
+
+
+class CheckpointError(RaydebmError):
+    """A checkpoint is missing, torn, or mixes parts that do not belong together."""
+
+
+class TrainingError(RaydebmError):
+    """Some adapters could not be trained; the finished ones are kept on disk."""
+
+    def __init__(self, failed: dict[str, str], kept: tuple[str, ...]) -> None:
+        super().__init__(failed, kept)
+        self.failed, self.kept = failed, kept
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(self.failed.items()))
+        kept = ", ".join(self.kept) or "none"
+        return f"training failed for {reasons}. Finished adapters kept: {kept}. Run the same command again to resume"
+
+
+class ResourceError(RaydebmError):
+    """Ray, a port or the cluster cannot give what the recipe asks for."""
+
+
+class ServiceError(RaydebmError):
+    """A request to the service cannot be answered.
+
+    Args:
+        message: which thing, what value, the way out.
+        status: the HTTP status that it becomes.
+        code: a short name that clients can switch on, such as ``"unknown_model"``.
+        param: the field of the request that is at fault.
+    """
+
+    def __init__(
+        self, message: str, status: int = 400, code: str = "invalid_request", param: str | None = None
+    ) -> None:
+        super().__init__(message, status, code, param)
+        self.message, self.status, self.code, self.param = message, status, code, param
+
+    def __str__(self) -> str:
+        return self.message

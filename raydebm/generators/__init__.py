@@ -1,0 +1,70 @@
+"""Candidates: one interface over endpoints, local models and recorded pools.
+
+``build_generator`` imports what a kind needs and nothing else: asking an endpoint loads no torch.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from raydebm.config import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
+from raydebm.generators.journal import Journal, JournaledGenerator
+from raydebm.generators.limits import Budget
+from raydebm.generators.openai_api import OpenAIApiGenerator, Secret, key_of
+from raydebm.generators.protocol import Generator, collect
+from raydebm.generators.vllm_server import endpoint_of
+
+__all__ = ["Budget", "Generator", "Journal", "Secret", "build_generator", "check_keys", "collect"]
+
+
+def build_generator(
+    config: GeneratorConfig,
+    *,
+    journal: Journal | None = None,
+    budget: Budget | None = None,
+    key: Secret | None = None,
+    shared_slots: AbstractAsyncContextManager[Any] | None = None,
+    threads: int | None = None,
+) -> Generator:
+    """The generator of a recipe's entry, ready to be asked.
+
+    Args:
+        journal: answers found there are not asked for again, and new ones are written down.
+        budget: shared by all endpoints of a run.
+        key: the endpoint's API key; None reads it from the environment.
+        shared_slots: a semaphore over all endpoints of this process.
+        threads: torch threads of a local model; None leaves torch's own choice.
+
+    Raises:
+        MissingKeyError: the endpoint's key is not in the environment.
+        ResourceError: a vLLM server is asked for and none is known.
+        GenerationError: a local model cannot be loaded.
+        TaskDataError: a recorded pool cannot be read.
+        UnknownNameError: the recorded pool has no such model.
+    """
+    generator: Generator
+    if isinstance(config, OpenAIGenerator | VllmGenerator):
+        generator = OpenAIApiGenerator(
+            endpoint_of(config) if isinstance(config, VllmGenerator) else config,
+            key=key,
+            budget=budget,
+            budget_is_journaled=journal is not None,
+            shared_slots=shared_slots,
+        )
+    elif isinstance(config, TransformersGenerator):
+        from raydebm.generators.transformers_local import LocalGenerator
+
+        generator = LocalGenerator(config, threads=threads)
+    else:
+        from raydebm.generators.recorded import RecordedGenerator
+
+        return RecordedGenerator(config)  # already recorded: nothing to write down
+    return generator if journal is None else JournaledGenerator(generator, journal)
+
+
+def check_keys(configs: list[GeneratorConfig] | tuple[GeneratorConfig, ...]) -> dict[str, Secret]:
+    """The keys of all endpoints by generator name, so that a missing one is found before anything starts.
+
+    Raises:
+        MissingKeyError: the first endpoint whose key is not in the environment.
+    """
+    return {config.name: key_of(config) for config in configs if isinstance(config, OpenAIGenerator)}

@@ -1,0 +1,143 @@
+"""The request journal: every answer is written down when it arrives, so that no completion is paid for twice.
+
+``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start. A
+torn last line (the writer was killed) is dropped. Only answers with text are kept: a failed request is asked again.
+
+Does not know: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
+must see the same one.
+"""
+
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from raydebm.errors import ConfigError
+from raydebm.generators.protocol import Generator
+from raydebm.identity import canonical_json
+from raydebm.records import Candidate, GenerationRequest
+from raydebm.store import candidate_of, candidate_row
+
+_LOG = logging.getLogger(__name__)
+_FILE_NUMBERS = itertools.count()
+
+
+class Journal:
+    """Answers by candidate id. Sees what other processes write into the same folder after ``catch_up``."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """
+        Raises:
+            ConfigError: the folder cannot be made or written.
+        """
+        self._folder = _local_folder(folder)
+        self._answers: dict[str, Candidate] = {}
+        self._offsets: dict[str, int] = {}
+        self._spent_usd = 0.0
+        self._file: int | None = None
+        self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"journal folder {str(folder)!r} cannot be made: {error}; choose another run_dir"
+            raise ConfigError(message) from error
+        self.catch_up()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    @property
+    def spent_usd(self) -> float:
+        """What all journaled answers cost, as far as their cost is known."""
+        return self._spent_usd
+
+    def get(self, candidate_id: str) -> Candidate | None:
+        return self._answers.get(candidate_id)
+
+    def put(self, candidate: Candidate) -> None:
+        """Make an answer durable. Candidates without text are not kept.
+
+        Raises:
+            OSError: the disk refused the line (full, gone).
+        """
+        if candidate.text is None or candidate.candidate_id in self._answers:
+            return
+        line = canonical_json(candidate_row(candidate)).encode("utf-8", errors="surrogatepass") + b"\n"
+        if self._file is None:
+            path = self._folder / self._own_name
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        written = os.write(self._file, line)
+        if written != len(line):  # a full disk takes part of a line: the reader drops it as torn
+            raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
+        self._keep(candidate)
+
+    def catch_up(self) -> None:
+        """Read what other writers have added since the last look."""
+        for entry in sorted(os.scandir(self._folder), key=lambda item: item.name):
+            if not entry.name.endswith(".jsonl") or entry.name == self._own_name:
+                continue
+            if entry.stat().st_size > self._offsets.get(entry.name, 0):
+                self._read(entry.name)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _keep(self, candidate: Candidate) -> None:
+        if candidate.candidate_id not in self._answers:
+            self._answers[candidate.candidate_id] = candidate
+            self._spent_usd += candidate.cost_usd or 0.0
+
+    def _read(self, name: str) -> None:
+        with (self._folder / name).open("rb") as stream:
+            stream.seek(self._offsets.get(name, 0))
+            content = stream.read()
+        complete = content[: content.rfind(b"\n") + 1]  # the rest is torn, or still being written
+        self._offsets[name] = self._offsets.get(name, 0) + len(complete)
+        for line in complete.splitlines():
+            try:
+                candidate = candidate_of(json.loads(line.decode("utf-8", errors="surrogatepass")))
+            except (ValueError, KeyError, TypeError) as error:
+                _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
+                continue
+            self._keep(candidate)
+
+
+def _local_folder(folder: str | Path) -> Path:
+    text = str(folder)
+    if text.startswith("file://"):
+        return Path(text.removeprefix("file://"))
+    if "://" in text:
+        raise ConfigError(
+            f"journal folder {text!r}: this file system cannot append; use a run_dir on a disk that all nodes share"
+        )
+    return Path(text)
+
+
+class JournaledGenerator:
+    """Answers what the journal holds from the journal, asks the inner generator for the rest, and writes it down."""
+
+    def __init__(self, inner: Generator, journal: Journal) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._journal = journal
+
+    async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        self._journal.catch_up()
+        missing = []
+        for request in requests:
+            found = self._journal.get(request.candidate_id)
+            if found is None:
+                missing.append(request)
+            else:
+                yield found
+        async for candidate in self._inner.stream(missing):
+            self._journal.put(candidate)
+            yield candidate
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

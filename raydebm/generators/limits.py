@@ -1,0 +1,91 @@
+"""How often, how patiently and for how much an endpoint may be asked. Pure: clocks and chances come in as arguments."""
+
+import email.utils
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raydebm.generators.journal import Journal
+
+MAX_WAIT_S = 60.0
+"""No single wait is longer, whatever ``Retry-After`` asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Exponential, jittered: the wait before retry i (from 0) is in [half, whole] of ``base_s * 2**i``."""
+
+    base_s: float = 0.5
+    max_s: float = MAX_WAIT_S
+
+    def wait_s(self, attempt: int, *, chance: float, retry_after_s: float | None = None) -> float:
+        """Seconds to wait; ``chance`` in [0, 1) is the jitter. A server's own wish counts when it is longer."""
+        whole = min(self.max_s, self.base_s * 2.0**attempt)
+        jittered = whole * (0.5 + 0.5 * chance)
+        return min(self.max_s, max(jittered, retry_after_s or 0.0))
+
+
+def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Seconds asked for by ``Retry-After`` (a number or an HTTP date); None without a readable one.
+
+    Args:
+        headers: names in lower case.
+        now: Unix time in seconds.
+    """
+    text = headers.get("retry-after", "").strip()
+    if not text:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError):
+        return None
+
+
+class RateLimit:
+    """Spreads requests evenly over the minute. After a quiet second, one second's worth may go at once."""
+
+    def __init__(self, requests_per_minute: float | None) -> None:
+        self._interval_s = 0.0 if requests_per_minute is None else 60.0 / requests_per_minute
+        self._next_free = float("-inf")
+
+    def reserve(self, now: float) -> float:
+        """Take the next free place; returns the seconds to wait for it."""
+        if self._interval_s == 0.0:
+            return 0.0
+        place = max(self._next_free, now - max(0.0, 1.0 - self._interval_s))
+        self._next_free = place + self._interval_s
+        return max(0.0, place - now)
+
+
+class Budget:
+    """Stops spending. Requests in flight when the limit is reached still finish, so it can be passed by their cost.
+
+    With a journal, what other processes and earlier runs spent counts too.
+    """
+
+    def __init__(self, max_usd: float | None, journal: Journal | None = None) -> None:
+        self._max_usd = max_usd
+        self._journal = journal
+        self._unjournaled_usd = 0.0
+
+    @property
+    def spent_usd(self) -> float:
+        return self._unjournaled_usd + (self._journal.spent_usd if self._journal is not None else 0.0)
+
+    def add(self, cost_usd: float | None, *, journaled: bool) -> None:
+        """Count a cost that the journal does not hold: that of a failed request, or all costs without a journal."""
+        if self._journal is None or not journaled:
+            self._unjournaled_usd += cost_usd or 0.0
+
+    def refusal(self) -> str | None:
+        """Why nothing more may be sent; None while the budget lasts."""
+        if self._max_usd is None:
+            return None
+        if self._journal is not None:
+            self._journal.catch_up()
+        if self.spent_usd < self._max_usd:
+            return None
+        return f"budget of ${self._max_usd:g} reached (spent ${self.spent_usd:.4f}); raise generation.max_usd to go on"

@@ -1,0 +1,26 @@
+"""What every generator does, whatever stands behind it."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from raydebm.records import Candidate, GenerationRequest
+
+
+class Generator(Protocol):
+    """An LLM that writes candidates."""
+
+    name: str
+
+    def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        """Exactly one candidate per request, in order of arrival. A failed request is a candidate with ``error``."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections and models."""
+        ...
+
+
+async def collect(generator: Generator, requests: Sequence[GenerationRequest]) -> list[Candidate]:
+    """The candidates of all requests, in the order of the requests."""
+    found = {candidate.candidate_id: candidate async for candidate in generator.stream(requests)}
+    return [found[request.candidate_id] for request in requests]

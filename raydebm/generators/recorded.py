@@ -1,0 +1,314 @@
+"""Recorded pools: completions that somebody drew before, read from a file and never generated.
+
+In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` and
+      optionally ``sample`` (integer) and ``run`` (name of a repeated run); lines with neither are counted as they come.
+Out:  candidates, either all at once (``import_pool``) or request by request (``RecordedGenerator``).
+
+``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). How recorded completions
+were sampled is unknown: imported ones carry the default ``Sampling()`` and count as samples, not as greedy.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from raydebm.config import RecordedGenerator as RecordedConfig
+from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.generators.requests import answered, unanswered
+from raydebm.identity import content_id
+from raydebm.records import Candidate, GenerationRequest, Problem
+from raydebm.store import CANDIDATES, RunDir, candidate_of
+
+log = logging.getLogger(__name__)
+
+_Draw = tuple[str, int, str]
+"""Orders the draws of a model: run, sample, and the sample as written where it is no integer."""
+
+_UNNUMBERED = -1
+"""The sample of a line that has neither ``sample`` nor ``run``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One usable line of a JSON-lines pool. ``text`` is None exactly when ``error`` says why."""
+
+    problem_id: str
+    model: str
+    draw: _Draw
+    text: str | None
+    error: str | None
+
+
+def import_pool(
+    path: str | Path,
+    *,
+    task: str,
+    problems: Iterable[Problem],
+    models: Sequence[str] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> list[Candidate]:
+    """The recorded candidates of the given problems: by problem, then model, then sample.
+
+    Lines of other problems are passed over. A line with a problem and a model but without usable text becomes a
+    candidate with ``error``. Lines that say neither are counted in a warning. Of several lines for the same problem,
+    model and sample the first counts.
+
+    Args:
+        path: the pool file.
+        task: the task's name, as stored with each candidate.
+        problems: the problems wanted.
+        models: the models wanted, in this order; None: all, by name.
+        names: generator names for models that shall be called otherwise.
+
+    Raises:
+        TaskDataError: the file is missing, unreadable, or has no usable line.
+        UnknownNameError: ``models`` has a name that is not in the file.
+        PoolError: the file has no answer for any of the problems.
+    """
+    problem_ids = _joinable(problems)
+    found = _read(Path(path), task)
+    by_key = {(found_id, model, rank): candidate for found_id, model, rank, candidate in found}
+    wanted = _wanted_models({model for _, model, _ in by_key}, models)
+    position = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(problem_ids.values()))}
+    joined = [
+        (position[problem_ids[found_id]], wanted[model], rank, model, candidate)
+        for (found_id, model, rank), candidate in by_key.items()
+        if found_id in problem_ids and model in wanted
+    ]
+    if not joined:
+        example = next(iter(by_key))[0]
+        raise PoolError(
+            f"recorded pool {str(path)!r} has no answer for any of the {len(position)} problems; its problem ids look "
+            f"like {example!r}, and must be ours or the source_id of a problem"
+        )
+    ordered = sorted(joined, key=lambda item: item[:3])
+    renamed = names or {}
+    ids = tuple(position)
+    return [
+        replace(candidate, problem_id=ids[place], generator=renamed.get(model, model))
+        for place, _, _, model, candidate in ordered
+    ]
+
+
+class RecordedGenerator:
+    """Replays one model of a pool file as if it were asked.
+
+    A request is answered by the recording of its problem, pass and sample index; one that was not recorded becomes a
+    candidate with ``error``. Replies carry the request's identity and sampling settings, whatever was used when they
+    were recorded. A greedy request is answered only by a recording that is known to be greedy.
+    """
+
+    def __init__(self, config: RecordedConfig, *, problems: Iterable[Problem] = ()) -> None:
+        """Read the pool.
+
+        Args:
+            config: which file and which of its models.
+            problems: needed where the file's problem ids are the source's own.
+
+        Raises:
+            TaskDataError: the file is missing, unreadable, or has no usable line.
+            UnknownNameError: the file has no such model.
+        """
+        self.name = config.name
+        self._pool, self._model = config.pool, config.model
+        source_ids = {problem_id: found_id for found_id, problem_id in _joinable(problems).items()}
+        self._source_ids = source_ids
+        found = _read(Path(config.pool), task="")
+        _wanted_models({model for _, model, _, _ in found}, (config.model,))
+        self._recorded: dict[tuple[str, bool, int, int], Candidate] = {}
+        for found_id, model, rank, candidate in found:
+            if model == config.model:
+                key = (found_id, candidate.is_greedy, candidate.pass_index, rank[1])
+                self._recorded.setdefault(key, candidate)
+
+    async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        for request in requests:
+            yield self._reply(request)
+
+    async def aclose(self) -> None:
+        """Nothing is open: the pool was read when this was made."""
+
+    def _reply(self, request: GenerationRequest) -> Candidate:
+        recorded = self._find(request)
+        if recorded is None:
+            return unanswered(
+                request,
+                f"not recorded: pool {self._pool!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
+                f"{self._model!r} for problem {request.problem_id!r}, pass {request.pass_index}, "
+                f"sample {request.sample_index}",
+            )
+        if recorded.text is None:
+            return unanswered(request, recorded.error or "recorded without text")
+        return answered(
+            request,
+            recorded.text,
+            reasoning=recorded.reasoning,
+            finish_reason=recorded.finish_reason,
+            prompt_tokens=recorded.prompt_tokens,
+            completion_tokens=recorded.completion_tokens,
+        )
+
+    def _find(self, request: GenerationRequest) -> Candidate | None:
+        draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
+        ids = (request.problem_id, self._source_ids.get(request.problem_id, request.problem_id))
+        return next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
+
+
+def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
+    """Our problem id for every id by which a file may name a problem; the source's own name comes last."""
+    ids: dict[str, str] = {}
+    for problem in problems:
+        ids[problem.problem_id] = problem.problem_id
+        if "source_id" in problem.data:
+            ids[str(problem.data["source_id"])] = problem.problem_id
+    return ids
+
+
+def _wanted_models(known: set[str], models: Sequence[str] | None) -> dict[str, int]:
+    """Position of each wanted model."""
+    for model in models or ():
+        if model not in known:
+            raise UnknownNameError("model of the recorded pool", model, known)
+    return {model: number for number, model in enumerate(sorted(known) if models is None else dict.fromkeys(models))}
+
+
+_Rank = tuple[int, int, int]
+"""(pass, sample index, 1 when greedy)."""
+
+
+def _read(path: Path, task: str) -> list[tuple[str, str, _Rank, Candidate]]:
+    """(problem id as in the file, model, rank, candidate) of everything usable, each key once."""
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    return list(_read_json_lines(path, task))
+
+
+def _read_parquet(path: Path) -> list[tuple[str, str, _Rank, Candidate]]:
+    try:
+        rows = RunDir(str(path.parent)).read_table(CANDIDATES, path.name)
+    except PoolError as error:
+        raise TaskDataError(str(error)) from error
+    if not rows:
+        raise TaskDataError(f"recorded pool {str(path)!r} is empty")
+    found: dict[tuple[str, str, _Rank], Candidate] = {}
+    for row in rows:
+        candidate = candidate_of(row)
+        rank = (candidate.pass_index, candidate.sample_index, int(candidate.is_greedy))
+        found.setdefault((candidate.problem_id, candidate.generator, rank), candidate)
+    return [(*key, candidate) for key, candidate in found.items()]
+
+
+def _read_json_lines(path: Path, task: str) -> Iterator[tuple[str, str, _Rank, Candidate]]:
+    entries = _entries(path)
+    sample_of = _sample_indices(entries.values())
+    for entry in entries.values():
+        sample = sample_of[entry.model, entry.draw]
+        candidate = Candidate(
+            candidate_id=content_id("recorded", task, entry.problem_id, entry.model, list(entry.draw), entry.text),
+            task=task,
+            problem_id=entry.problem_id,
+            generator=entry.model,
+            text=entry.text,
+            error=entry.error,
+            sample_index=sample,
+        )
+        yield entry.problem_id, entry.model, (1, sample, 0), candidate
+
+
+def _sample_indices(entries: Iterable[_Entry]) -> dict[tuple[str, _Draw], int]:
+    """A sample index for every draw of every model, the same for all problems.
+
+    Plain sample numbers stay as they are; where runs or samples have names, draws are counted in the names' order.
+    """
+    draws: dict[str, set[_Draw]] = {}
+    for entry in entries:
+        draws.setdefault(entry.model, set()).add(entry.draw)
+    indices: dict[tuple[str, _Draw], int] = {}
+    for model, found in draws.items():
+        plain = not any(run or name for run, _, name in found)
+        for count, draw in enumerate(sorted(found)):
+            indices[model, draw] = draw[1] if plain else count
+    return indices
+
+
+def _entries(path: Path) -> dict[tuple[str, str, _Draw], _Entry]:
+    entries: dict[tuple[str, str, _Draw], _Entry] = {}
+    bad: list[str] = []
+    repeated = 0
+    unnumbered: Counter[tuple[str, str]] = Counter()
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = _entry(line)
+        except ValueError as error:
+            bad.append(f"{path}:{number}: {error}")
+            continue
+        if entry.draw[1] == _UNNUMBERED:
+            entry = replace(entry, draw=("", unnumbered[entry.problem_id, entry.model], ""))
+            unnumbered[entry.problem_id, entry.model] += 1
+        key = (entry.problem_id, entry.model, entry.draw)
+        repeated += key in entries
+        entries.setdefault(key, entry)
+    if not entries:
+        first = f"; the first bad line is {bad[0]}" if bad else ""
+        raise TaskDataError(
+            f"recorded pool {str(path)!r} has no usable line{first}; "
+            "expected JSON objects with problem_id, model, text and optionally sample or run"
+        )
+    if bad:
+        log.warning("%d lines of %s cannot be used; the first: %s", len(bad), path, bad[0])
+    if repeated:
+        log.warning("%d lines of %s repeat an earlier problem, model and sample; the first counts", repeated, path)
+    return entries
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            content: str = stream.read().decode("utf-8")
+    except FileNotFoundError as error:
+        raise TaskDataError(f"recorded pool {str(path)!r} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskDataError(f"recorded pool {str(path)!r} cannot be read as text: {error}") from error
+    # Not splitlines(): completions may hold U+2028 and the like, which JSON leaves unescaped.
+    return content.split("\n")
+
+
+def _entry(line: str) -> _Entry:
+    """One line.
+
+    Raises:
+        ValueError: the line does not say which problem and model it belongs to.
+    """
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError(f"must be a JSON object, got {type(row).__name__}")
+    for name in ("problem_id", "model"):
+        if not isinstance(row.get(name), str) or not row[name]:
+            raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
+    text = row.get("text")
+    usable = isinstance(text, str)
+    return _Entry(
+        problem_id=row["problem_id"],
+        model=row["model"],
+        draw=_draw(row),
+        text=text if usable else None,
+        error=None if usable else f"recorded without text: field 'text' is {text!r:.80}",
+    )
+
+
+def _draw(row: Mapping[str, Any]) -> _Draw:
+    run = "" if row.get("run") is None else str(row["run"])
+    sample = row.get("sample")
+    if sample is None:
+        return (run, 0 if run else _UNNUMBERED, "")
+    if isinstance(sample, int) and not isinstance(sample, bool) and sample >= 0:
+        return (run, sample, "")
+    return (run, 0, str(sample))

@@ -1,0 +1,183 @@
+"""What to ask generators for, what an answer to it looks like, and what it may cost.
+
+Does not know: endpoints, models, Ray.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raydebm.config import GeneratorConfig, OpenAIGenerator
+from raydebm.errors import UnknownNameError
+from raydebm.identity import canonical_json, seed_for
+from raydebm.records import Candidate, GenerationRequest, Message, Problem, Sampling
+
+CHARS_PER_TOKEN = 4
+"""Rule of thumb for English text; estimates made with it are called estimates wherever they are shown."""
+
+
+def requests_for(
+    problem: Problem,
+    messages: Sequence[Message],
+    *,
+    generator: str,
+    sampling: Sampling,
+    num_samples: int,
+    run_seed: int,
+    pass_index: int = 1,
+    first_sample: int = 0,
+) -> list[GenerationRequest]:
+    """One request per sample. The seed depends on the run, the problem, the generator, the pass and the sample only,
+    so jobs, evaluation and the service draw the same candidate for the same request."""
+    return [
+        GenerationRequest(
+            task=problem.task,
+            problem_id=problem.problem_id,
+            generator=generator,
+            messages=tuple(messages),
+            sampling=sampling,
+            seed=seed_for(run_seed, problem.problem_id, generator, pass_index, index),
+            pass_index=pass_index,
+            sample_index=index,
+        )
+        for index in range(first_sample, first_sample + num_samples)
+    ]
+
+
+def unanswered(request: GenerationRequest, error: str) -> Candidate:
+    """The row of a request that failed: it keeps its identity, has no text, and says why."""
+    return Candidate(
+        candidate_id=request.candidate_id,
+        task=request.task,
+        problem_id=request.problem_id,
+        generator=request.generator,
+        text=None,
+        error=error,
+        pass_index=request.pass_index,
+        sample_index=request.sample_index,
+        seed=request.seed,
+        sampling=request.sampling,
+    )
+
+
+def answered(
+    request: GenerationRequest,
+    text: str,
+    *,
+    reasoning: str | None = None,
+    finish_reason: str | None = None,
+    prompt_tokens: int | None = None,
+    completion_tokens: int | None = None,
+    cost_usd: float | None = None,
+    latency_s: float | None = None,
+) -> Candidate:
+    """The candidate that a request's text makes."""
+    return replace(
+        unanswered(request, ""),
+        text=text,
+        error=None,
+        reasoning=reasoning,
+        finish_reason=finish_reason,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost_usd=cost_usd,
+        latency_s=latency_s,
+    )
+
+
+def request_row(request: GenerationRequest) -> dict[str, Any]:
+    """A flat row that Arrow and Ray Data carry; ``request_of`` reads it back."""
+    sampling = request.sampling
+    return {
+        "task": request.task,
+        "problem_id": request.problem_id,
+        "generator": request.generator,
+        "messages_json": canonical_json([dict(message) for message in request.messages]),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "stop_json": canonical_json(list(sampling.stop)),
+        "seed": request.seed,
+        "pass_index": request.pass_index,
+        "sample_index": request.sample_index,
+    }
+
+
+def request_of(row: Mapping[str, Any]) -> GenerationRequest:
+    return GenerationRequest(
+        task=row["task"],
+        problem_id=row["problem_id"],
+        generator=row["generator"],
+        messages=tuple(json.loads(row["messages_json"])),
+        sampling=Sampling(
+            temperature=row["temperature"],
+            top_p=row["top_p"],
+            max_tokens=row["max_tokens"],
+            stop=tuple(json.loads(row["stop_json"])),
+        ),
+        seed=row["seed"],
+        pass_index=row["pass_index"],
+        sample_index=row["sample_index"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostEstimate:
+    """What one generator would be asked for. Token counts are estimates (characters / 4)."""
+
+    generator: str
+    num_requests: int
+    prompt_tokens: int
+    max_completion_tokens: int
+    """If every completion ran to its limit."""
+    usd_low: float | None
+    """Prompts only; None when the recipe has no prices for this endpoint."""
+    usd_high: float | None
+    """Prompts, and every completion at its limit."""
+
+
+def estimate_cost(
+    requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]
+) -> tuple[CostEstimate, ...]:
+    """Requests, estimated tokens and the range of the cost for each generator that is asked, in the given order.
+
+    Raises:
+        UnknownNameError: a request names a generator that is not among ``generators``.
+    """
+    known = {config.name: config for config in generators}
+    counts = {name: [0, 0, 0] for name in known}
+    for request in requests:
+        if request.generator not in known:
+            raise UnknownNameError("generator", request.generator, known)
+        chars = sum(len(message["content"]) for message in request.messages)
+        count = counts[request.generator]
+        count[0] += 1
+        count[1] += math.ceil(chars / CHARS_PER_TOKEN)
+        count[2] += request.sampling.max_tokens
+    return tuple(_estimate(known[name], *count) for name, count in counts.items() if count[0])
+
+
+def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, max_completion: int) -> CostEstimate:
+    low: float | None = 0.0
+    high: float | None = 0.0
+    if isinstance(config, OpenAIGenerator):
+        low = cost_of(config, prompt_tokens, 0)
+        high = cost_of(config, prompt_tokens, max_completion)
+    return CostEstimate(
+        generator=config.name,
+        num_requests=num_requests,
+        prompt_tokens=prompt_tokens,
+        max_completion_tokens=max_completion,
+        usd_low=low,
+        usd_high=high,
+    )
+
+
+def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
+    """US dollars by the recipe's prices; None when a price or a count is unknown."""
+    prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
+    if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:
+        return None
+    return (prompt_tokens * prompt_price + completion_tokens * completion_price) / 1e6

@@ -1,0 +1,209 @@
+"""Candidates from a causal LM in this process: a local folder, a hub name, or ``embedded:<name>``.
+
+Rows of different requests decode together, and each gives the text that it would give alone.
+
+Does not know: endpoints, journals, Ray.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from raydebm.config import TransformersGenerator
+from raydebm.embedded import embedded_path
+from raydebm.errors import GenerationError
+from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
+from raydebm.generators.replies import split_reasoning
+from raydebm.generators.requests import answered, unanswered
+from raydebm.identity import canonical_json
+from raydebm.records import Candidate, GenerationRequest, Message
+
+EMBEDDED = "embedded:"
+_STOP_WINDOW = 32
+"""Tokens at a completion's end in which a stop string is looked for after each token."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    request: GenerationRequest
+    row: DecodeRow
+
+
+class LocalGenerator:
+    """One model. Decodes in a thread of its own, one batch at a time, so that the event loop stays free."""
+
+    def __init__(self, config: TransformersGenerator, *, threads: int | None = None) -> None:
+        """
+        Args:
+            threads: torch threads of this process; None leaves torch's own choice.
+
+        Raises:
+            GenerationError: the model cannot be loaded, or its tokenizer has no chat template.
+            UnknownNameError: no embedded model has this name.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.name = config.name
+        self._batch_size = config.batch_size
+        self._tokenizer, self._model = _load(config)
+        self._context = _context_of(self._model.config)
+        self._eos_ids = _eos_ids(self._model, self._tokenizer)
+        self._prompts: dict[str, tuple[int, ...] | GenerationError] = {}
+        self._turn = asyncio.Lock()
+
+    async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        """One candidate per request, batch by batch; long prompts share batches with long prompts."""
+        prepared: list[_Prepared] = []
+        for request in requests:
+            item = self._prepare(request)
+            if isinstance(item, Candidate):
+                yield item
+            else:
+                prepared.append(item)
+        prepared.sort(key=lambda item: (len(item.row.prompt_ids), item.row.prompt_ids))
+        for start in range(0, len(prepared), self._batch_size):
+            batch = prepared[start : start + self._batch_size]
+            async with self._turn:
+                candidates = await asyncio.to_thread(self._decode, batch)
+            for candidate in candidates:
+                yield candidate
+
+    async def aclose(self) -> None:
+        self._prompts.clear()
+
+    def _prepare(self, request: GenerationRequest) -> _Prepared | Candidate:
+        prompt = self._prompt_ids(request.messages)
+        if isinstance(prompt, GenerationError):
+            return unanswered(request, str(prompt))
+        room = self._context - len(prompt)
+        if room < 1:
+            return unanswered(
+                request,
+                f"the prompt has {len(prompt)} tokens and the context of {self.name!r} holds {self._context}; "
+                "shorten the problem or choose a model with a longer context",
+            )
+        row = DecodeRow(
+            prompt_ids=prompt,
+            seed=request.seed,
+            temperature=request.sampling.temperature,
+            top_p=request.sampling.top_p,
+            max_new_tokens=min(request.sampling.max_tokens, room),
+        )
+        return _Prepared(request, row)
+
+    def _prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...] | GenerationError:
+        """Token ids of a chat. The samples of one problem come together, so the last few chats are remembered."""
+        key = canonical_json([dict(message) for message in messages])
+        if key not in self._prompts:
+            if len(self._prompts) >= 4096:
+                self._prompts.clear()
+            try:
+                self._prompts[key] = _render(self._tokenizer, [dict(message) for message in messages])
+            except Exception as error:  # noqa: BLE001  # a template is a program of the model's author
+                self._prompts[key] = GenerationError(
+                    f"the chat template of {self.name!r} refused the messages: {error}"
+                )
+        return self._prompts[key]
+
+    def _decode(self, batch: Sequence[_Prepared]) -> list[Candidate]:
+        started = time.monotonic()
+        decoded = decode(
+            self._model,
+            [item.row for item in batch],
+            eos_ids=self._eos_ids,
+            pad_id=self._eos_ids[0] if self._eos_ids else 0,
+            should_stop=self._stop_test(batch),
+        )
+        latency_s = time.monotonic() - started
+        return [self._candidate(item, row, latency_s) for item, row in zip(batch, decoded, strict=True)]
+
+    def _stop_test(self, batch: Sequence[_Prepared]) -> Any:
+        stops = [item.request.sampling.stop for item in batch]
+        if not any(stops):
+            return None
+
+        def should_stop(index: int, token_ids: list[int]) -> bool:
+            tail = self._text(token_ids[-_STOP_WINDOW:]) if stops[index] else ""
+            return any(stop in tail for stop in stops[index])
+
+        return should_stop
+
+    def _candidate(self, item: _Prepared, row: DecodedRow, latency_s: float) -> Candidate:
+        content = self._text(row.token_ids)
+        for stop in item.request.sampling.stop:
+            content = content.partition(stop)[0]
+        text, reasoning = split_reasoning(content)
+        if not text.strip():
+            return unanswered(item.request, f"the model wrote no answer (finish_reason {row.finish_reason!r})")
+        return answered(
+            item.request,
+            text,
+            reasoning=reasoning,
+            finish_reason=row.finish_reason,
+            prompt_tokens=len(item.row.prompt_ids),
+            completion_tokens=len(row.token_ids),
+            cost_usd=0.0,
+            latency_s=latency_s,
+        )
+
+    def _text(self, token_ids: list[int]) -> str:
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
+
+
+def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[int, ...]:
+    """Token ids of the chat with the opening of the assistant's turn.
+
+    Some templates refuse a system role; its text then opens the first user turn.
+    """
+    try:
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+    except Exception:
+        if len(messages) < 2 or messages[0]["role"] != "system":
+            raise
+        opening = {"role": "user", "content": f"{messages[0]['content']}\n\n{messages[1]['content']}"}
+        return _render(tokenizer, [opening, *messages[2:]])
+    return tuple(ids)
+
+
+def _load(config: TransformersGenerator) -> tuple[Any, Any]:
+    device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = config.dtype
+    if dtype == "auto":  # float32 on CPU: bfloat16 is no faster there and makes a row's text depend on its batch
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    source = _source(config.model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
+        model = model.to(device).eval()
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise GenerationError(f"generator {config.name!r}: model {config.model!r} cannot be loaded: {error}") from error
+    if tokenizer.chat_template is None:
+        raise GenerationError(
+            f"generator {config.name!r}: the tokenizer of {config.model!r} has no chat template; use a chat model, "
+            "or add a chat_template.jinja to its folder"
+        )
+    return tokenizer, model
+
+
+def _source(model: str) -> str | Path:
+    if model.startswith(EMBEDDED):
+        return Path(embedded_path(model.removeprefix(EMBEDDED)))
+    return model
+
+
+def _context_of(config: Any) -> int:
+    text_config = config.get_text_config(decoder=True)
+    return int(getattr(text_config, "max_position_embeddings", None) or 2**30)
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    found: list[int] = []
+    for value in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,106 @@
+"""Two ways to carry a chat completion over HTTP: plain aiohttp, and the official ``openai`` client.
+
+Both carry bytes only. What a reply means, and what is done about it, is decided once, above them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import aiohttp
+
+from raydebm.generators.replies import HttpReply
+
+Body = Mapping[str, Any]
+_OPENAI_ARGUMENTS = frozenset({"model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop"})
+
+
+class CarrierError(Exception):
+    """No complete reply came back (refused, reset, cut off, too late). Asking again may help."""
+
+
+class Transport(Protocol):
+    async def post(self, body: Body) -> HttpReply:
+        """Send one chat completion and read the whole reply.
+
+        Raises:
+            CarrierError: no complete reply came back in time.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class AiohttpTransport:
+    """The bulk path. The session belongs to the event loop in which the first request is sent."""
+
+    def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._headers = dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._session: aiohttp.ClientSession | None = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # No limit here: the generator's semaphores bound what is in flight.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+                headers=self._headers,
+                timeout=self._timeout,
+                trust_env=True,
+            )
+        return self._session
+
+    async def post(self, body: Body) -> HttpReply:
+        try:
+            async with self._open().post(self._url, json=dict(body)) as response:
+                content = await response.read()
+        except TimeoutError as error:
+            raise CarrierError(f"no reply within {self._timeout.total:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise CarrierError(f"connection failed: {type(error).__name__}: {error}") from error
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpReply(status=response.status, headers=headers, content=content)
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class OpenAIClientTransport:
+    """The official client over its aiohttp transport, with its own retries off.
+
+    Kept for endpoints and middlewares that are set up through that client; it spends several times the CPU per call
+    of the plain path (``benchmarks/bench_generation.py``).
+    """
+
+    def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
+        import openai  # 0.5 s of imports that only this path needs
+
+        self._errors = (openai.APIConnectionError, openai.APIStatusError)
+        self._status_error = openai.APIStatusError
+        self._timeout_s = timeout_s
+        self._client = openai.AsyncOpenAI(
+            api_key=api_key or "none",
+            base_url=base_url,
+            default_headers=dict(headers),
+            timeout=timeout_s,
+            max_retries=0,
+            http_client=openai.DefaultAioHttpClient(timeout=timeout_s),
+        )
+
+    async def post(self, body: Body) -> HttpReply:
+        arguments = {key: value for key, value in body.items() if key in _OPENAI_ARGUMENTS}
+        extra = {key: value for key, value in body.items() if key not in _OPENAI_ARGUMENTS}
+        try:
+            raw = await self._client.chat.completions.with_raw_response.create(**arguments, extra_body=extra)
+            response = raw.http_response
+        except self._errors as error:
+            if not isinstance(error, self._status_error):
+                raise CarrierError(f"connection failed: {error} ({error.__cause__!r})") from error
+            response = error.response
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpReply(status=response.status_code, headers=headers, content=response.content)
+
+    async def aclose(self) -> None:
+        await self._client.close()

@@ -1,0 +1,30 @@
+"""A vLLM server is an OpenAI-compatible endpoint without a key. Starting one is up to ``distributed.vllm``."""
+
+from raydebm.config import OpenAIGenerator, VllmGenerator
+from raydebm.errors import ResourceError
+
+
+def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
+    """The endpoint behind a ``vllm`` generator whose ``url`` is known.
+
+    Raises:
+        ResourceError: no server is known.
+    """
+    if config.url is None:
+        raise ResourceError(
+            f"generator {config.name!r}: no vLLM server is running for {config.model!r}; set the generator's `url`, "
+            "or run it in a job on a cluster with GPUs and the extra raydebm[vllm], which starts one"
+        )
+    base_url = config.url.rstrip("/")
+    return OpenAIGenerator(
+        name=config.name,
+        num_samples=config.num_samples,
+        max_tokens=config.max_tokens,
+        model=config.model,
+        base_url=base_url if base_url.endswith("/v1") else f"{base_url}/v1",
+        api_key_env=None,
+        max_in_flight=config.max_in_flight,
+        timeout_s=config.timeout_s,
+        usd_per_million_prompt_tokens=0.0,
+        usd_per_million_completion_tokens=0.0,
+    )

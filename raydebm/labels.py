@@ -1,0 +1,43 @@
+"""Labels: what the checker says about a candidate, from gold. The last place that sees gold.
+
+In:   a problem, its gold, a candidate.
+Out:  a Label; always. A candidate that could not be checked is unlabeled, which is never incorrect and never 0.
+"""
+
+from raydebm.records import Candidate, Gold, Label, Problem, Verdict
+from raydebm.tasks.base import Judgement, Task
+
+
+def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Label:
+    """Label one candidate. Never raises: whatever goes wrong stands in the label's reason."""
+    judgement = _judge(task, problem, gold, candidate)
+    return Label(
+        candidate_id=candidate.candidate_id,
+        problem_id=candidate.problem_id,
+        verdict=judgement.verdict,
+        violation_score=judgement.violation_score,
+        reason=judgement.reason,
+    )
+
+
+def _judge(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Judgement:
+    if candidate.error is not None or candidate.text is None:
+        return _unlabeled(f"no completion: {candidate.error or 'no text'}")
+    if gold is None:
+        return _unlabeled("no reference answer for this problem")
+    if not problem.problem_id == gold.problem_id == candidate.problem_id:
+        return _unlabeled(
+            f"ids differ: problem {problem.problem_id!r}, gold {gold.problem_id!r}, candidate {candidate.problem_id!r}"
+        )
+    try:
+        judgement = task.judge(problem, gold, candidate.text)
+    except Exception as error:  # noqa: BLE001 - a checker that crashes on one text must not end the run
+        return _unlabeled(f"the checker of {task.name} failed: {type(error).__name__}: {error}")
+    score = judgement.violation_score
+    if score is not None and not 0 <= score <= 1:  # written so that NaN fails too
+        return _unlabeled(f"the checker of {task.name} gave violation score {score}, which is not in [0, 1]")
+    return judgement
+
+
+def _unlabeled(reason: str) -> Judgement:
+    return Judgement(verdict=Verdict.UNLABELED, reason=reason)

@@ -1,0 +1,169 @@
+"""Pairs: what training compares, who validates, and which problems each adapter sees (paper section 3.2).
+
+Everything here is decided by ids and a seed alone, so the order of problems and candidates changes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from raydebm.config import PairsConfig
+from raydebm.errors import PoolError
+from raydebm.identity import content_id, seed_for
+from raydebm.records import Candidate, Label, Pair, Problem, Verdict
+from raydebm.store import pools_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingGroup:
+    """Everything training needs of one problem: each distinct text once, and who should beat whom."""
+
+    problem_id: str
+    prompt: str
+    texts: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+    """(index of the chosen text, index of the rejected text)."""
+
+
+def split_problems(problem_ids: Iterable[str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:
+    """(train, validation): ``round(validation_frac * n)`` problems validate, at least one on either side.
+
+    Both lists keep the order of ``problem_ids``; repeated ids count once.
+
+    Raises:
+        PoolError: fewer than two problems.
+    """
+    ids = list(dict.fromkeys(problem_ids))
+    if len(ids) < 2:
+        raise PoolError(f"a split into train and validation needs at least 2 problems, got {len(ids)}")
+    num_validation = min(max(round(validation_frac * len(ids)), 1), len(ids) - 1)
+    validation = set(_ranked(ids, "split", seed)[:num_validation])
+    return [name for name in ids if name not in validation], [name for name in ids if name in validation]
+
+
+def bag(problem_ids: Iterable[str], *, bag_frac: float, seed: int, adapter: str) -> list[str]:
+    """The problems that one adapter trains on: ``round(bag_frac * n)`` of them, at least one, without replacement.
+
+    Drawn by the adapter's name, so each adapter has a bag of its own and keeps it when others are added.
+    """
+    ids = list(dict.fromkeys(problem_ids))
+    kept = set(_ranked(ids, "bag", seed, adapter)[: max(round(bag_frac * len(ids)), 1)])
+    return [name for name in ids if name in kept]
+
+
+def _ranked(ids: Iterable[str], *key: object) -> list[str]:
+    return sorted(ids, key=lambda name: content_id(*key, name))
+
+
+def build_pairs(
+    candidates: Iterable[Candidate], labels: Iterable[Label], *, config: PairsConfig, seed: int
+) -> list[Pair]:
+    """Pairs of a correct and an incorrect candidate of the same problem, in the order of the problems.
+
+    Greedy, failed and unlabeled candidates take no part. Candidates with the same text count once; if their labels
+    contradict each other, the text is left out. Where labels carry violation scores (continuous tasks), the best
+    ``config.positive_frac`` of a problem's texts are chosen against the rest, and equal scores are never paired.
+    More than ``config.max_pairs`` pairs of a problem are thinned out by a uniform draw.
+
+    Raises:
+        PoolError: no problem has a pair; the message counts why.
+    """
+    label_of = {label.candidate_id: label for label in labels}
+    pairs: list[Pair] = []
+    kinds: Counter[str] = Counter()
+    for problem_id, pool in pools_of(candidates).items():
+        texts = _labelled_texts(pool, label_of)
+        found = _all_pairs(texts, positive_frac=config.positive_frac)
+        kinds[_kind(texts, has_pairs=bool(found))] += 1
+        for chosen, rejected in _thinned(found, config.max_pairs, seed_for(seed, "pairs", problem_id)):
+            pairs.append(Pair(problem_id=problem_id, chosen=chosen.candidate_id, rejected=rejected.candidate_id))
+    if not pairs:
+        raise PoolError(
+            f"nothing to pair in {kinds.total()} problems: all candidates correct in {kinds['all correct']}, "
+            f"all incorrect in {kinds['all incorrect']}, none labeled in {kinds['unlabeled']}, "
+            f"equal in {kinds['equal']}; draw more samples or use generators of different strength"
+        )
+    return pairs
+
+
+def _labelled_texts(pool: Sequence[Candidate], label_of: dict[str, Label]) -> list[Label]:
+    """One label a distinct text, by candidate id. Of equal texts the smallest candidate id stands for all."""
+    by_text: dict[str, list[Label]] = {}
+    for candidate in sorted(pool, key=lambda candidate: candidate.candidate_id):
+        label = label_of.get(candidate.candidate_id)
+        if candidate.text is None or candidate.error is not None or label is None:
+            continue
+        if label.verdict is not Verdict.UNLABELED:
+            by_text.setdefault(candidate.text, []).append(label)
+    return [
+        same[0] for same in by_text.values() if len({(label.verdict, label.violation_score) for label in same}) == 1
+    ]
+
+
+def _all_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[Label, Label]]:
+    if any(label.violation_score is not None for label in texts):
+        return _continuous_pairs(texts, positive_frac=positive_frac)
+    correct = [label for label in texts if label.verdict is Verdict.CORRECT]
+    incorrect = [label for label in texts if label.verdict is Verdict.INCORRECT]
+    return [(chosen, rejected) for chosen in correct for rejected in incorrect]
+
+
+def _continuous_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[Label, Label]]:
+    scored = [(label.violation_score, label) for label in texts if label.violation_score is not None]
+    scored.sort(key=lambda item: (item[0], item[1].candidate_id))
+    num_chosen = max(round(positive_frac * len(scored)), 1)
+    return [
+        (chosen, rejected)
+        for best, chosen in scored[:num_chosen]
+        for worse, rejected in scored[num_chosen:]
+        if best < worse
+    ]
+
+
+def _kind(texts: Sequence[Label], *, has_pairs: bool) -> str:
+    verdicts = {label.verdict for label in texts}
+    if has_pairs:
+        return "paired"
+    if not verdicts:
+        return "unlabeled"
+    if len(verdicts) == 2 or any(label.violation_score is not None for label in texts):
+        return "equal"
+    return "all correct" if Verdict.CORRECT in verdicts else "all incorrect"
+
+
+def _thinned(pairs: list[tuple[Label, Label]], limit: int | None, seed: int) -> list[tuple[Label, Label]]:
+    if limit is None or len(pairs) <= limit:
+        return pairs
+    kept = sorted(Random(seed).sample(range(len(pairs)), limit))
+    return [pairs[index] for index in kept]
+
+
+def training_groups(
+    pairs: Iterable[Pair], candidates: Iterable[Candidate], problems: Iterable[Problem]
+) -> list[TrainingGroup]:
+    """Pairs grouped by problem, in the order in which the problems first occur among the pairs.
+
+    Raises:
+        PoolError: a pair names a problem or candidate that is not given, or a candidate without text.
+    """
+    texts = {candidate.candidate_id: candidate.text for candidate in candidates if candidate.text is not None}
+    prompts = {problem.problem_id: problem.prompt for problem in problems}
+    grouped: dict[str, list[tuple[str, str]]] = {}
+    for pair in pairs:
+        for candidate_id in (pair.chosen, pair.rejected):
+            if candidate_id not in texts:
+                raise PoolError(f"pair of problem {pair.problem_id!r}: candidate {candidate_id!r} is missing or empty")
+        if pair.problem_id not in prompts:
+            raise PoolError(f"pairs name problem {pair.problem_id!r}, which is not among the problems given")
+        grouped.setdefault(pair.problem_id, []).append((texts[pair.chosen], texts[pair.rejected]))
+    return [_group(problem_id, prompts[problem_id], sides) for problem_id, sides in grouped.items()]
+
+
+def _group(problem_id: str, prompt: str, sides: Sequence[tuple[str, str]]) -> TrainingGroup:
+    index_of: dict[str, int] = {}
+    indices = tuple(
+        (index_of.setdefault(chosen, len(index_of)), index_of.setdefault(rejected, len(index_of)))
+        for chosen, rejected in sides
+    )
+    return TrainingGroup(problem_id=problem_id, prompt=prompt, texts=tuple(index_of), pairs=indices)

@@ -1,0 +1,258 @@
+"""The records that stages hand to each other. Frozen; no behaviour beyond what follows from their own fields.
+
+Does not know: Ray, torch, tasks, files.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from raydebm.errors import ScoringError
+from raydebm.identity import content_id
+
+Message = Mapping[str, str]
+"""A chat message: ``{"role": "system" | "user" | "assistant", "content": ...}``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One question, without its answer. Gold has a record of its own, so that it cannot travel along."""
+
+    task: str
+    problem_id: str
+    prompt: str
+    """The question as a human reads it: what generators are asked and what the scorer reads."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """JSON fields that gold-free checks need, such as names and parsed statements."""
+    difficulty: str = ""
+    """The group in which reports break results down, such as ``"4 people"``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gold:
+    """The reference answer or hidden tests. Stops at labelling."""
+
+    task: str
+    problem_id: str
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How a completion is drawn. Part of a candidate's identity."""
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    max_tokens: int = 1024
+    stop: tuple[str, ...] = ()
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One completion to draw. One request gives one candidate; ``n`` is never used."""
+
+    task: str
+    problem_id: str
+    generator: str
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    seed: int
+    pass_index: int = 1
+    sample_index: int = 0
+
+    @property
+    def candidate_id(self) -> str:
+        """Content address: the same request always means the same candidate, so it is paid for once."""
+        return content_id(
+            self.task,
+            self.problem_id,
+            self.generator,
+            [dict(message) for message in self.messages],
+            [self.sampling.temperature, self.sampling.top_p, self.sampling.max_tokens, list(self.sampling.stop)],
+            self.seed,
+            self.pass_index,
+            self.sample_index,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A completion with its identity. ``text`` is None exactly when ``error`` says why."""
+
+    candidate_id: str
+    task: str
+    problem_id: str
+    generator: str
+    text: str | None
+    error: str | None = None
+    pass_index: int = 1
+    """Round of generation, from 1."""
+    sample_index: int = 0
+    seed: int = 0
+    sampling: Sampling = Sampling()
+    reasoning: str | None = None
+    """Thinking that the endpoint returned apart from the answer; never scored or parsed."""
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+    latency_s: float | None = None
+
+    @property
+    def is_greedy(self) -> bool:
+        """Greedy candidates are a baseline of their own and never part of the pool that selectors see."""
+        return self.sampling.is_greedy
+
+
+class Verdict(StrEnum):
+    CORRECT = "correct"
+    INCORRECT = "incorrect"
+    UNLABELED = "unlabeled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What the checker said from gold. Unlabeled is never incorrect, and never 0."""
+
+    candidate_id: str
+    problem_id: str
+    verdict: Verdict
+    violation_score: float | None = None
+    """In [0, 1], lower is better, where the task is continuous; else None."""
+    reason: str = ""
+    """Why there is no label, or what was wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two candidates of one problem; the chosen one should get the lower energy."""
+
+    problem_id: str
+    chosen: str
+    rejected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken constraint, in a sentence that a model can act on."""
+
+    constraint: str
+    penalty: float
+    """C_j > 0, before the weight."""
+    weight: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintReport:
+    """What the gold-free checks found in one candidate (paper section 3.4)."""
+
+    candidate_id: str
+    answer: str | None
+    """The parsed answer in canonical text; None when nothing could be parsed."""
+    vote_key: str | None
+    """Candidates with the same key give the same answer."""
+    penalty: float
+    """E_constraint = sum_j w_j C_j >= 0; +inf when the candidate does not parse."""
+    violations: tuple[Violation, ...] = ()
+    error: str | None = None
+    """Why it could not be checked (no text, or the checker crashed); None when it was, also when it did not parse."""
+
+    @property
+    def parsed(self) -> bool:
+        return self.answer is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energies:
+    """The ensemble's output for one candidate: one energy per adapter, in the adapters' order."""
+
+    candidate_id: str
+    members: tuple[float, ...]
+    num_tokens: int = 0
+    num_truncated: int = 0
+    """Problem tokens cut from the middle to fit the context."""
+
+    def __post_init__(self) -> None:
+        if not self.members or not all(math.isfinite(energy) for energy in self.members):
+            raise ScoringError(
+                f"candidate {self.candidate_id!r}: energies must be finite and at least one, got {self.members}; "
+                "check the checkpoint's metrics and the scorer's dtype"
+            )
+
+    @property
+    def mu(self) -> float:
+        """Ensemble mean; lower is better."""
+        return sum(self.members) / len(self.members)
+
+    @property
+    def sigma(self) -> float:
+        """Population standard deviation over adapters (ddof=0)."""
+        mu = self.mu
+        return math.sqrt(sum((energy - mu) ** 2 for energy in self.members) / len(self.members))
+
+
+class Decision(StrEnum):
+    ACCEPT = "accept"
+    REGENERATE = "regenerate"
+    ABSTAIN = "abstain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredCandidate:
+    """A candidate with everything selection needs. ``energies`` is None when there was no text to score."""
+
+    candidate: Candidate
+    report: ConstraintReport
+    energies: Energies | None
+
+    def total_energy(self, lambda_: float) -> float:
+        """E = mu + lambda * E_constraint (paper Eq. 1); +inf when it did not parse or could not be scored."""
+        if self.energies is None or math.isinf(self.report.penalty):
+            return math.inf
+        return self.energies.mu + lambda_ * self.report.penalty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRecord:
+    """One round: what was asked for, what was best over all rounds so far, and what was decided."""
+
+    pass_index: int
+    num_requested: int
+    num_failed: int
+    selected: str | None
+    """Candidate id of the energy minimiser over all rounds so far; None when nothing parsed."""
+    sigma: float | None
+    """The triage signal that was compared with the thresholds."""
+    penalty: float | None
+    decision: Decision
+    feedback: str | None = None
+    """What the next round was told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of the two-pass loop for one problem (paper Algorithm 1)."""
+
+    problem: Problem
+    decision: Decision
+    """ACCEPT or ABSTAIN; REGENERATE occurs only inside ``passes``."""
+    best: ScoredCandidate | None
+    """The energy minimiser, also when the decision is to abstain; None when nothing parsed."""
+    passes: tuple[PassRecord, ...]
+    pool: Sequence[ScoredCandidate]
+    reason: str
+    """Why it was decided so, in one sentence."""
+
+    @property
+    def answer(self) -> str | None:
+        """The text to give out: the selected candidate's, or None after an abstention."""
+        if self.decision is not Decision.ACCEPT or self.best is None:
+            return None
+        return self.best.candidate.text

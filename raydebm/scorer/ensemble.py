@@ -1,0 +1,186 @@
+"""The trained ensemble as a scorer: texts in, one energy per adapter out.
+
+In:   a checkpoint folder; (problem, candidate) texts.
+Out:  energies in the checkpoint's order of adapters, with the tokens read and cut.
+Does not know: tasks, constraints, thresholds, Ray.
+
+Shapes: K adapters, N texts, B texts of a micro-batch, D hidden size.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from raydebm.errors import CheckpointError, ScoringError
+from raydebm.scorer.backbone import Backbone, Weights, load_backbone
+from raydebm.scorer.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
+from raydebm.scorer.checkpoint import EnsembleRecord, StoredAdapter, read_ensemble, write_ensemble
+from raydebm.scorer.head import EnergyHead
+from raydebm.scorer.lora import low_rank_updates, merged_copy
+
+__all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "write_ensemble"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEnergies:
+    """What the ensemble says about one text."""
+
+    members: tuple[float, ...]
+    """One energy per adapter, finite; lower is better."""
+    num_tokens: int
+    """Tokens read, after truncation, with the special ones."""
+    num_truncated: int
+    """Tokens cut to fit the context."""
+
+
+class EnergyEngine(Protocol):
+    """Turns token ids into energies. The seam at which a faster implementation replaces the plain one."""
+
+    def energies(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
+        """Energies, shape (K, N), float32 on the CPU, for N >= 1 texts in the order given."""
+        ...
+
+
+class MergedEngine:
+    """One copy of the encoder's structure per adapter with the adapter merged in.
+
+    Only adapted matrices are copied; embeddings, norms and the rest are the backbone's own. Texts run in micro-batches
+    of similar length.
+    """
+
+    def __init__(self, backbone: Backbone, adapters: Sequence[StoredAdapter], *, micro_batch_tokens: int) -> None:
+        self._device = backbone.device
+        self._pad_id = int(backbone.tokenizer.pad_token_id)
+        self._micro_batch_tokens = micro_batch_tokens
+        self._members = [_merged_member(backbone, adapter) for adapter in adapters]
+
+    @torch.inference_mode()
+    def energies(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
+        energies_KN = torch.empty(len(self._members), len(ids))
+        for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id):
+            energies_KN[:, list(batch.positions)] = self._batch_energies(batch.to(self._device))
+        return energies_KN
+
+    def _batch_energies(self, batch: MicroBatch) -> Tensor:
+        members = [
+            head(encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state[:, 0])
+            for encoder, head in self._members
+        ]
+        return torch.stack(members).float().cpu()
+
+
+def _merged_member(backbone: Backbone, adapter: StoredAdapter) -> tuple[nn.Module, EnergyHead]:
+    where = f"adapter {adapter.record.adapter.name!r}"
+    updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
+    head = EnergyHead(backbone.hidden_size)
+    try:
+        head.load_state_dict(dict(adapter.head))
+    except RuntimeError as error:
+        raise CheckpointError(f"{where}: its energy head does not fit: {error}") from error
+    return merged_copy(backbone.encoder, updates, where=where), head.eval().to(backbone.device)
+
+
+class EnsembleScorer:
+    """Energies of texts. One caller at a time gets through; others wait."""
+
+    def __init__(self, *, record: EnsembleRecord, encoder: TextEncoder, engine: EnergyEngine) -> None:
+        self.record = record
+        self._encoder = encoder
+        self._engine = engine
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        weights: Weights | None = None,
+        micro_batch_tokens: int = 8192,
+    ) -> "EnsembleScorer":
+        """Read a checkpoint folder and its backbone.
+
+        Args:
+            folder: with ensemble.json.
+            device: ``"auto"`` is the first visible GPU, else the CPU.
+            dtype: of the encoder; heads and energies are float32. ``"auto"``: float32 on the CPU, bfloat16 on a GPU.
+            threads: torch's threads, for the whole process; None leaves them.
+            weights: the backbone's, from ``backbone.frozen_weights``, to map instead of reading the file.
+            micro_batch_tokens: padded tokens of one forward pass.
+
+        Raises:
+            CheckpointError: parts are missing or torn, or were trained on another backbone.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
+        record, adapters = read_ensemble(Path(folder))
+        backbone = load_backbone(record.backbone, weights=weights, device=device, dtype=dtype)
+        return cls.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
+
+    @classmethod
+    def of_parts(
+        cls,
+        record: EnsembleRecord,
+        adapters: Sequence[StoredAdapter],
+        *,
+        backbone: Backbone,
+        micro_batch_tokens: int = 8192,
+    ) -> "EnsembleScorer":
+        """Put a scorer together from parts in memory.
+
+        Raises:
+            CheckpointError: the adapters were trained on another backbone.
+        """
+        if backbone.fingerprint != record.backbone_fingerprint:
+            raise CheckpointError(
+                f"the checkpoint was trained on backbone {record.backbone!r} with weights "
+                f"{record.backbone_fingerprint}, but {backbone.name!r} has weights {backbone.fingerprint}; "
+                "use the same backbone, or train again"
+            )
+        return cls(
+            record=record,
+            encoder=TextEncoder(backbone.tokenizer, max_length=record.max_length),
+            engine=MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens),
+        )
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names, in the order of ``TextEnergies.members``."""
+        return self.record.adapters
+
+    def score(self, texts: Sequence[tuple[str, str]]) -> list[TextEnergies]:
+        """Energies of (problem, candidate) texts, in order; [] for none.
+
+        Raises:
+            ScoringError: an energy is NaN or infinite; the message says of which input and adapter.
+        """
+        if not texts:
+            return []
+        with self._lock:
+            encoded = self._encoder(texts)
+            energies_KN = self._engine.energies([text.ids for text in encoded])
+        self._check(energies_KN, encoded)
+        return [
+            TextEnergies(members=tuple(members), num_tokens=len(text.ids), num_truncated=text.num_truncated)
+            for members, text in zip(energies_KN.t().tolist(), encoded, strict=True)
+        ]
+
+    def _check(self, energies_KN: Tensor, encoded: Sequence[EncodedText]) -> None:
+        expected = (len(self.adapters), len(encoded))
+        if tuple(energies_KN.shape) != expected:
+            raise ScoringError(f"the engine gave energies of shape {tuple(energies_KN.shape)}, expected {expected}")
+        bad = (~torch.isfinite(energies_KN)).nonzero()
+        if len(bad):
+            adapter, text = (int(position) for position in bad[0])
+            raise ScoringError(
+                f"input {text} of {len(encoded)} ({len(encoded[text].ids)} tokens): adapter "
+                f"{self.adapters[adapter]!r} gave energy {float(energies_KN[adapter, text])}; "
+                "score with dtype float32, and check the checkpoint's metrics"
+            )

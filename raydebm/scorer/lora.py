@@ -1,0 +1,161 @@
+"""Low-rank adapters: which modules each one adapts on each family, and how its weights merge into the backbone's.
+
+PEFT makes the trainable modules and the file layout is PEFT's own; merging for scoring is a product and a sum here.
+
+Adapters are named by ModernBERT's modules (paper, table of the ensemble) and mapped:
+
+=========  =================================  ====================================
+targets    BERT                               DeBERTa-v2/v3 (paper, appendix)
+=========  =================================  ====================================
+Wqkv       query, key, value                  query_proj, value_proj
+Wo         attention.output.dense and the     with Wqkv: adds key_proj
+           feed-forward's output.dense
+Wi         intermediate.dense                 with Wqkv: adds attention.output.dense
+=========  =================================  ====================================
+
+On ModernBERT ``Wo`` is the attention's and the feed-forward's, as PEFT matches by suffix. DeBERTa's column is the
+paper's own table for adapters a0, a1 and a4 and not a translation of module roles.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from raydebm.config import AdapterConfig
+from raydebm.errors import CheckpointError, ConfigError
+from raydebm.scorer.backbone import Family, encoder_on_meta, family_of, structure_copy
+from raydebm.scorer.head import EnergyHead
+
+PEFT_PREFIX = "base_model.model."
+
+_BERT = {
+    "Wqkv": ("query", "key", "value"),
+    "Wo": ("attention.output.dense", "output.dense"),
+    "Wi": ("intermediate.dense",),
+}
+_DEBERTA = {
+    "Wqkv": ("query_proj", "value_proj"),
+    "Wo": ("key_proj",),
+    "Wi": ("attention.output.dense",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSize:
+    """Trainable parameters of one member."""
+
+    lora: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRank:
+    """The update of one linear layer: W + scale * up @ down."""
+
+    down: Tensor
+    """LoRA A, shape (rank, in)."""
+    up: Tensor
+    """LoRA B, shape (out, rank)."""
+    scale: float
+    """alpha / rank."""
+
+
+def target_modules(adapter: AdapterConfig, *, family: Family) -> tuple[str, ...]:
+    """Suffixes of the module names that the adapter adapts.
+
+    Raises:
+        ConfigError: on DeBERTa, targets without Wqkv, for which the paper's table has no row.
+    """
+    if family == "modernbert":
+        return tuple(adapter.targets)
+    if family == "bert":
+        return tuple(name for target in adapter.targets for name in _BERT[target])
+    if "Wqkv" not in adapter.targets:
+        raise ConfigError(
+            f"adapter {adapter.name!r}: targets {adapter.targets} have no counterpart on DeBERTa; "
+            "include Wqkv, alone or with Wo or Wi"
+        )
+    return tuple(name for target in adapter.targets for name in _DEBERTA[target])
+
+
+def lora_config(adapter: AdapterConfig, *, family: Family, backbone: str) -> LoraConfig:
+    return LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=list(target_modules(adapter, family=family)),
+        bias="none",
+        base_model_name_or_path=backbone,
+    )
+
+
+def attach(encoder: nn.Module, config: LoraConfig) -> PeftModel:
+    """Fresh adapter modules around the encoder's own parameters; the encoder given is left as it was."""
+    model = get_peft_model(structure_copy(encoder), config)
+    # PEFT writes the encoder's path here; the recipe's name is what other machines can resolve.
+    model.peft_config["default"].base_model_name_or_path = config.base_model_name_or_path
+    return cast("PeftModel", model)
+
+
+def adapter_size(adapter: AdapterConfig, config: PreTrainedConfig) -> AdapterSize:
+    """Trainable parameters on a backbone, counted on the meta device."""
+    member = attach(encoder_on_meta(config), lora_config(adapter, family=family_of(config), backbone=""))
+    with torch.device("meta"):
+        head = EnergyHead(int(config.hidden_size))
+    return AdapterSize(
+        lora=sum(parameter.numel() for name, parameter in member.named_parameters() if "lora_" in name),
+        head=sum(parameter.numel() for parameter in head.parameters()),
+    )
+
+
+def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any], *, where: str) -> dict[str, LowRank]:
+    """Module name -> update, from the contents of a PEFT adapter folder.
+
+    Raises:
+        CheckpointError: the adapter uses a variant of LoRA whose merge is not W + alpha/r * B A, or misses a half.
+    """
+    for variant in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save"):
+        if peft_config.get(variant):
+            raise CheckpointError(f"{where}: LoRA variant {variant}={peft_config[variant]!r} is not supported")
+    scale = float(peft_config["lora_alpha"]) / int(peft_config["r"])
+    updates = {}
+    for key, down in state.items():
+        module, separator, _ = key.partition(".lora_A.")
+        if not separator:
+            continue
+        up = state.get(f"{module}.lora_B.weight")
+        if up is None:
+            raise CheckpointError(f"{where}: {module}.lora_B.weight is missing; the file is torn, train it again")
+        updates[module.removeprefix(PEFT_PREFIX)] = LowRank(down=down.float(), up=up.float(), scale=scale)
+    if not updates:
+        raise CheckpointError(f"{where}: no LoRA weights found")
+    return updates
+
+
+def merged_copy(encoder: nn.Module, updates: Mapping[str, LowRank], *, where: str) -> nn.Module:
+    """The encoder with the updates merged in: copies of the adapted matrices, everything else shared.
+
+    Raises:
+        CheckpointError: an update names a module that the backbone lacks, or has another shape.
+    """
+    merged: nn.Module = structure_copy(encoder)
+    modules = dict(merged.named_modules())
+    for name, update in updates.items():
+        module = modules.get(name)
+        expected = (update.up.shape[0], update.down.shape[1])
+        if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != expected:
+            found = tuple(module.weight.shape) if isinstance(module, nn.Linear) else "nothing"
+            raise CheckpointError(
+                f"{where}: it adapts {name!r} of shape {expected}, the backbone has {found} there; "
+                "use the backbone it was trained on"
+            )
+        weight = module.weight
+        # In float32 even where the backbone is bfloat16: rounding the sum once loses less than rounding the product.
+        delta = update.scale * (update.up.to(weight.device) @ update.down.to(weight.device))
+        module.weight = nn.Parameter((weight.float() + delta).to(weight.dtype), requires_grad=False)
+    return merged

@@ -1,0 +1,84 @@
+"""The Bradley-Terry loss over pairs of candidates (paper, training objective).
+
+Shapes: N distinct texts of a step, P pairs of a step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from raydebm.errors import PoolError, ScoringError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPairs:
+    """The pairs of one step, as positions among its N distinct texts."""
+
+    chosen: Tensor
+    """Shape (P,), as rejected and weights."""
+    rejected: Tensor
+    weights: Tensor
+    """1 / (pairs of the pair's problem * problems): the mean over a problem's pairs, then over problems. Sums to 1."""
+    problem_ids: tuple[str, ...]
+    """The pair's problem, for messages."""
+
+
+def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, device: torch.device) -> StepPairs:
+    """Lay the problems of a step side by side.
+
+    Args:
+        groups: per problem its id, the number of its distinct texts and its pairs (chosen, rejected) among them.
+
+    Raises:
+        PoolError: a problem without pairs.
+    """
+    chosen: list[int] = []
+    rejected: list[int] = []
+    weights: list[float] = []
+    problem_ids: list[str] = []
+    offset = 0
+    for problem_id, num_texts, pairs in groups:
+        if not pairs:
+            raise PoolError(f"problem {problem_id!r} has no pairs; leave it out of training")
+        chosen += [offset + pair[0] for pair in pairs]
+        rejected += [offset + pair[1] for pair in pairs]
+        weights += [1.0 / (len(pairs) * len(groups))] * len(pairs)
+        problem_ids += [problem_id] * len(pairs)
+        offset += num_texts
+    return StepPairs(
+        chosen=torch.tensor(chosen, device=device),
+        rejected=torch.tensor(rejected, device=device),
+        weights=torch.tensor(weights, device=device),
+        problem_ids=tuple(problem_ids),
+    )
+
+
+def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
+    """softplus(E(chosen) - E(rejected)), mean over a problem's pairs, then over problems.
+
+    Returns:
+        Scalar in nats, float32; ln 2 when the energies cannot tell them apart.
+
+    Raises:
+        ScoringError: an energy is NaN or infinite; the message names the problem.
+    """
+    energies_N = energies_N.float()
+    losses_P = softplus(energies_N[pairs.chosen] - energies_N[pairs.rejected])
+    finite_P = torch.isfinite(losses_P)
+    if not bool(finite_P.all()):
+        first = int((~finite_P).nonzero()[0, 0])
+        chosen = float(energies_N[pairs.chosen[first]])
+        rejected = float(energies_N[pairs.rejected[first]])
+        raise ScoringError(
+            f"the loss of problem {pairs.problem_ids[first]!r} is {float(losses_P[first])} "
+            f"(energies {chosen} and {rejected})"
+        )
+    return (losses_P * pairs.weights).sum()
+
+
+def num_ordered(energies_N: Tensor, pairs: StepPairs) -> int:
+    """Pairs whose chosen candidate has strictly the lower energy."""
+    return int((energies_N[pairs.chosen] < energies_N[pairs.rejected]).sum())

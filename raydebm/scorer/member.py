@@ -1,0 +1,94 @@
+"""One trainable member: the frozen encoder with one adapter, and its energy head.
+
+Shapes: B texts of a micro-batch, N texts of a step, T tokens, D hidden size.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from torch import Tensor, nn
+
+from raydebm.config import AdapterConfig
+from raydebm.errors import CheckpointError
+from raydebm.scorer.backbone import Backbone
+from raydebm.scorer.batching import MicroBatch
+from raydebm.scorer.head import EnergyHead
+from raydebm.scorer.lora import attach, lora_config
+
+LORA, HEAD = "lora.", "head."
+"""Prefixes of a member's trainable state."""
+
+
+class Member(nn.Module):
+    """Energies of micro-batches, float32. The frozen encoder stays in eval mode: its own dropout is never on."""
+
+    def __init__(
+        self, backbone: Backbone, adapter: AdapterConfig, *, head_dropout: float, autocast: torch.dtype | None
+    ) -> None:
+        super().__init__()
+        self.lora_config = lora_config(adapter, family=backbone.family, backbone=backbone.name)
+        self.encoder: PeftModel = attach(backbone.encoder, self.lora_config)
+        self.head = EnergyHead(backbone.hidden_size, dropout=head_dropout).to(backbone.device)
+        self._autocast = autocast
+        self.device = backbone.device
+        # What a kept graph costs per token: about 20 activations of the hidden size per layer.
+        width = 2 if autocast is not None else 4
+        self.graph_bytes_per_token = 20 * width * backbone.hidden_size * int(backbone.encoder.config.num_hidden_layers)
+
+    def train(self, mode: bool = True) -> "Member":
+        """Dropout of the adapter and the head on or off."""
+        super().train(mode)
+        self.encoder.eval()
+        for name, module in self.encoder.named_modules():
+            if name.endswith("lora_dropout"):
+                module.train(mode)
+        return self
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Energies, shape (B,)."""
+        with self._precision():
+            output = self.encoder(input_ids=batch.ids, attention_mask=batch.mask)
+        energies_B: Tensor = self.head(output.last_hidden_state[:, 0])
+        return energies_B
+
+    def trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters, in a fixed order."""
+        return ((name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad)
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Copies of the adapter's weights (PEFT's keys after ``lora.``) and the head's (after ``head.``)."""
+        lora = get_peft_model_state_dict(self.encoder, save_embedding_layers=False)
+        state = {LORA + key: tensor for key, tensor in lora.items()}
+        state |= {HEAD + key: tensor for key, tensor in self.head.state_dict().items()}
+        return {key: tensor.detach().cpu().clone() for key, tensor in state.items()}
+
+    def load_trainable_state(self, state: dict[str, Tensor]) -> None:
+        """Raises CheckpointError when the state is of another adapter or head."""
+        try:
+            outcome = set_peft_model_state_dict(self.encoder, part(state, LORA))
+            self.head.load_state_dict(part(state, HEAD))
+        except (RuntimeError, KeyError) as error:
+            raise CheckpointError(f"the saved weights are not of this adapter: {error}") from error
+        missing = [key for key in outcome.missing_keys if "lora_" in key]
+        if missing or outcome.unexpected_keys:
+            raise CheckpointError(
+                f"the saved weights are not of this adapter: missing {missing[:1]}, "
+                f"unexpected {outcome.unexpected_keys[:1]}"
+            )
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=self._autocast, enabled=self._autocast is not None)
+
+
+def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries under a prefix, without it."""
+    return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
+
+
+def gather(energies: Sequence[Tensor], batches: Sequence[MicroBatch]) -> Tensor:
+    """Energies of micro-batches, put back into the order of the step's texts, shape (N,)."""
+    positions = torch.tensor([position for batch in batches for position in batch.positions])
+    joined = torch.cat(list(energies))
+    return joined[torch.argsort(positions).to(joined.device)]

@@ -1,0 +1,206 @@
+"""From a request body to something that can be run: which problem, under which policy, drawn how.
+
+Every mistake of the client ends here, as a ServiceError that names the field.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from raydebm.config import GeneratorConfig
+from raydebm.errors import ConfigError, RaydebmError, ServiceError
+from raydebm.generators.requests import requests_for
+from raydebm.identity import content_id
+from raydebm.records import GenerationRequest, Message, Problem, Sampling
+from raydebm.serving.bundle import Bundle
+from raydebm.serving.schema import ChatMessage, Overrides, ProblemBody, SamplingOverrides
+from raydebm.tasks import get_task
+from raydebm.tasks.base import Task
+from raydebm.triage.policy import Policy
+
+AUTO = "auto"
+NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What a task may raise about ``data`` that a client made up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One request, read and checked. Immutable, so that concurrent requests cannot touch each other."""
+
+    request_id: str
+    problem: Problem
+    task: Task
+    policy: Policy
+    bundle: Bundle
+    generators: tuple[str, ...]
+    num_samples: int | None
+    seed: int
+    sampling: SamplingOverrides
+    return_candidates: bool
+    ignored_messages: int
+
+    def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
+        """The generation requests of a pass, the same ones that evaluation makes for this problem."""
+        if messages is None:
+            return self._first_pass()
+        name = self.bundle.regenerator if self.bundle.regenerator in self.generators else self.generators[0]
+        config = next(config for config in self.bundle.recipe.generators if config.name == name)
+        return self._of(config, messages, num_samples=self.policy.num_regenerate, pass_index=pass_index)
+
+    def _first_pass(self) -> list[GenerationRequest]:
+        messages, default = self.task.messages(self.problem), self.bundle.recipe.generation.num_samples
+        found: list[GenerationRequest] = []
+        for config in self.bundle.generator_configs():
+            if config.name in self.generators:
+                own = default if config.num_samples is None else config.num_samples
+                found += self._of(config, messages, num_samples=self.num_samples or own, pass_index=1)
+        return found
+
+    def _of(
+        self, config: GeneratorConfig, messages: tuple[Message, ...], *, num_samples: int, pass_index: int
+    ) -> list[GenerationRequest]:
+        return requests_for(
+            self.problem,
+            messages,
+            generator=config.name,
+            sampling=self._sampling(config),
+            num_samples=num_samples,
+            run_seed=self.seed,
+            pass_index=pass_index,
+        )
+
+    def _sampling(self, config: GeneratorConfig) -> Sampling:
+        generation = self.bundle.recipe.generation
+        most = config.max_tokens or generation.max_tokens or self.task.defaults.max_tokens
+        changes = self.sampling.model_dump(exclude_none=True)
+        # A client may ask for shorter candidates, never for longer (dearer) ones than the recipe allows.
+        changes["max_tokens"] = min(most, changes.get("max_tokens", most))
+        return replace(generation.sampling(max_tokens=most), **changes)
+
+
+def make_ask(
+    bundle: Bundle,
+    overrides: Overrides,
+    *,
+    request_id: str,
+    task_name: str | None,
+    problem: str | ProblemBody,
+    sampling: SamplingOverrides | None = None,
+    seed: int | None = None,
+    ignored_messages: int = 0,
+) -> Ask:
+    """Check everything about a request.
+
+    Raises:
+        ServiceError: unknown task or generator, a text that is not a problem, one that is too long, bad overrides.
+    """
+    task, found = read_problem(bundle, task_name, problem)
+    run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
+    return Ask(
+        request_id=request_id,
+        problem=found,
+        task=task,
+        policy=_policy(bundle.policies[task.name], overrides),
+        bundle=bundle,
+        generators=_generators(bundle, overrides.generators),
+        num_samples=overrides.num_samples,
+        seed=run_seed,
+        sampling=sampling or SamplingOverrides(),
+        return_candidates=overrides.return_candidates,
+        ignored_messages=ignored_messages,
+    )
+
+
+def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Task, Problem]:
+    """The problem, and the task that can read it: the named one, or the first that can.
+
+    Raises:
+        ServiceError: 404 for an unknown task, 413 for a text that is too long, 422 for one that no task can read.
+    """
+    names = bundle.tasks if task_name in (None, AUTO) else (task_name,)
+    _check_length(bundle, problem)
+    refusals = []
+    for name in names:
+        if name not in bundle.tasks:
+            message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
+            raise ServiceError(message, 404, "unknown_task", "task")
+        task = get_task(name)
+        try:
+            return task, _problem(task, problem)
+        except NOT_A_PROBLEM as error:
+            refusals.append(f"{name}: {_words(error)}")
+    message = f"the text is not a problem of a task that is served here; {'; '.join(refusals)}"
+    raise ServiceError(message, 422, "not_a_problem", "problem")
+
+
+def last_user_message(messages: Sequence[ChatMessage]) -> tuple[str, int]:
+    """The text of the last user message, and how many other messages there are.
+
+    Raises:
+        ServiceError: no user message, no text in it, or a part that is not text.
+    """
+    asked = next((message for message in reversed(messages) if message.role == "user"), None)
+    if asked is None:
+        message = "messages hold no message with role 'user'; its content is the problem"
+        raise ServiceError(message, 400, "missing_text", "messages")
+    text = _text_of(asked)
+    if not text.strip():
+        raise ServiceError("the last user message is empty; its content is the problem", 400, "missing_text", "messages")
+    return text, len(messages) - 1
+
+
+def _text_of(message: ChatMessage) -> str:
+    if message.content is None or isinstance(message.content, str):
+        return message.content or ""
+    for part in message.content:
+        if part.type != "text":
+            reason = f"content part of type {part.type!r} cannot be read; only 'text' parts can"
+            raise ServiceError(reason, 400, "unsupported_content", "messages")
+    return "".join(part.text or "" for part in message.content)
+
+
+def _check_length(bundle: Bundle, problem: str | ProblemBody) -> None:
+    text = problem if isinstance(problem, str) else problem.prompt
+    if not text.strip():
+        raise ServiceError("the problem is empty", 400, "missing_text", "problem")
+    if len(text) > bundle.max_problem_chars:
+        message = f"the problem has {len(text)} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "problem_too_long", "problem")
+
+
+def _problem(task: Task, problem: str | ProblemBody) -> Problem:
+    if isinstance(problem, str):
+        return task.problem_from_text(problem)
+    if problem.data is None:
+        read = task.problem_from_text(problem.prompt)
+        return replace(read, problem_id=problem.problem_id or read.problem_id)
+    made = Problem(
+        task=task.name,
+        problem_id=problem.problem_id or content_id(task.name, problem.prompt, problem.data),
+        prompt=problem.prompt,
+        data=problem.data,
+        difficulty=problem.difficulty,
+    )
+    task.messages(made)  # raises when the data lacks what the task needs
+    task.parse(made, "")
+    return made
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
+
+
+def _policy(base: Policy, overrides: Overrides) -> Policy:
+    try:
+        return Policy.from_json({**base.to_json(), **overrides.policy_changes()})
+    except ConfigError as error:
+        raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+
+
+def _generators(bundle: Bundle, wanted: list[str] | None) -> tuple[str, ...]:
+    if wanted is None:
+        return bundle.generators
+    unknown = [name for name in wanted if name not in bundle.generators]
+    if unknown:
+        message = f"generator {unknown[0]!r} is not served here; served: {', '.join(bundle.generators)}"
+        raise ServiceError(message, 400, "unknown_generator", "generators")
+    return tuple(name for name in bundle.generators if name in wanted)

@@ -1,0 +1,183 @@
+"""From records to response bodies. Pure; an infinite energy or penalty becomes null, because JSON has no infinity."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
+from raydebm.serving.asking import Ask
+from raydebm.serving.parts import Watch
+from raydebm.serving.schema import (
+    CandidateBody,
+    GeneratorBody,
+    PassBody,
+    ScoreItem,
+    TriageResponse,
+    Usage,
+    ViolationBody,
+)
+
+
+def response_body(
+    ask: Ask, outcome: Outcome, watch: Watch, elapsed_ms: float, versions: Mapping[str, str]
+) -> TriageResponse:
+    best, accepted = outcome.best, outcome.decision is Decision.ACCEPT
+    report = None if best is None else best.report
+    body = None if best is None else candidate_body(best, ask.policy.lambda_)
+    costs = [candidate.cost_usd for candidate in watch.drawn if candidate.cost_usd is not None]
+    return TriageResponse(
+        request_id=ask.request_id,
+        task=ask.task.name,
+        problem_id=ask.problem.problem_id,
+        decision=_decision(outcome.decision),
+        reason=outcome.reason,
+        answer=report.answer if accepted and report is not None else None,
+        text=outcome.answer,
+        candidate=body,
+        energy=None if body is None else body.energy,
+        mu=None if body is None else body.mu,
+        sigma=None if body is None else body.sigma,
+        members=None if body is None else body.members,
+        penalty=None if body is None else body.penalty,
+        constraints={} if report is None else _by_constraint(report.violations),
+        violations=[] if body is None else body.violations,
+        num_passes=len(outcome.passes),
+        passes=[_pass_body(record) for record in outcome.passes],
+        feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
+        generators=_generators(watch),
+        usage=_usage(watch.drawn),
+        cost_usd=sum(costs) if costs else None,
+        latency_ms=round(elapsed_ms, 3),
+        stages_ms=watch.stages_ms,
+        policy=ask.policy.to_json(),
+        seed=ask.seed,
+        versions=dict(versions),
+        ignored_messages=ask.ignored_messages,
+        candidates=[candidate_body(scored, ask.policy.lambda_) for scored in outcome.pool]
+        if ask.return_candidates
+        else None,
+    )
+
+
+def _decision(decision: Decision) -> Literal["accept", "abstain"]:
+    return "accept" if decision is Decision.ACCEPT else "abstain"
+
+
+def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
+    """A candidate for JSON: an infinite energy or penalty becomes null."""
+    candidate, report, energies = scored.candidate, scored.report, scored.energies
+    return CandidateBody(
+        candidate_id=candidate.candidate_id,
+        generator=candidate.generator,
+        pass_index=candidate.pass_index,
+        sample_index=candidate.sample_index,
+        text=candidate.text,
+        error=_why(scored),
+        answer=report.answer,
+        energy=_finite(scored.total_energy(lambda_)),
+        mu=None if energies is None else energies.mu,
+        sigma=None if energies is None else energies.sigma,
+        members=None if energies is None else list(energies.members),
+        penalty=_finite(report.penalty),
+        violations=[_violation_body(violation) for violation in report.violations],
+        num_tokens=None if energies is None else energies.num_tokens,
+        num_truncated=None if energies is None else energies.num_truncated,
+        completion_tokens=candidate.completion_tokens,
+        cost_usd=candidate.cost_usd,
+    )
+
+
+def _why(scored: ScoredCandidate) -> str | None:
+    if scored.candidate.error is not None:
+        return scored.candidate.error
+    if scored.report.error is not None:
+        return scored.report.error
+    if not scored.report.parsed:
+        return "no answer in the requested output format was found in the text"
+    return "the ensemble gave no finite energy" if scored.energies is None else None
+
+
+def checked_item(index: int, scored: ScoredCandidate, lambda_: float) -> ScoreItem:
+    body = candidate_body(scored, lambda_)
+    return ScoreItem(
+        index=index,
+        score=None if body.energy is None else -body.energy,
+        energy=body.energy,
+        mu=body.mu,
+        sigma=body.sigma,
+        members=body.members,
+        num_tokens=body.num_tokens,
+        num_truncated=body.num_truncated,
+        answer=body.answer,
+        penalty=body.penalty,
+        violations=body.violations,
+        error=body.error,
+    )
+
+
+def score_item(index: int, energies: Energies | None) -> ScoreItem:
+    """Without a task there is no constraint, so E = mu."""
+    mu = None if energies is None else energies.mu
+    return ScoreItem(
+        index=index,
+        score=None if mu is None else -mu,
+        energy=mu,
+        mu=mu,
+        sigma=None if energies is None else energies.sigma,
+        members=None if energies is None else list(energies.members),
+        num_tokens=None if energies is None else energies.num_tokens,
+        num_truncated=None if energies is None else energies.num_truncated,
+        error="the ensemble gave no finite energy" if energies is None else None,
+    )
+
+
+def _violation_body(violation: Violation) -> ViolationBody:
+    return ViolationBody(
+        constraint=violation.constraint, penalty=violation.penalty, weight=violation.weight, message=violation.message
+    )
+
+
+def _by_constraint(violations: Iterable[Violation]) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for violation in violations:
+        totals[violation.constraint] = totals.get(violation.constraint, 0.0) + violation.weight * violation.penalty
+    return totals
+
+
+def _pass_body(record: PassRecord) -> PassBody:
+    return PassBody(
+        pass_index=record.pass_index,
+        num_requested=record.num_requested,
+        num_failed=record.num_failed,
+        selected=record.selected,
+        signal=record.sigma,
+        penalty=record.penalty,
+        decision=str(record.decision),
+        feedback=record.feedback,
+    )
+
+
+def _generators(watch: Watch) -> list[GeneratorBody]:
+    """Every generator that was asked, in the order of asking. Candidates of a pass that was lost count as failed."""
+    asked = Counter(request.generator for request in watch.asked)
+    written = Counter(candidate.generator for candidate in watch.drawn if candidate.text is not None)
+    errors: dict[str, str] = {}
+    for candidate in watch.drawn:
+        if candidate.error is not None:
+            errors.setdefault(candidate.generator, candidate.error)
+    return [
+        GeneratorBody(name=name, asked=count, failed=count - written[name], error=errors.get(name))
+        for name, count in asked.items()
+    ]
+
+
+def _usage(candidates: Iterable[Candidate]) -> Usage:
+    found = list(candidates)
+    prompt = sum(candidate.prompt_tokens or 0 for candidate in found)
+    completion = sum(candidate.completion_tokens or 0 for candidate in found)
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,78 @@
+"""Every failure in the one form that OpenAI's clients read: ``{"error": {message, type, code, param}}``.
+
+A RaydebmError never becomes a 500 with a traceback: a mistake of the client is 4xx, a part that does not work is 503.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from raydebm.errors import (
+    CheckpointError,
+    ConfigError,
+    GenerationError,
+    PoolError,
+    RaydebmError,
+    ResourceError,
+    ScoringError,
+    ServiceError,
+    TaskDataError,
+    UnknownNameError,
+)
+
+RETRY_AFTER_S = 2
+_STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
+    (UnknownNameError, 404, "unknown_name"),
+    (ConfigError, 400, "bad_request"),
+    (TaskDataError, 422, "not_a_problem"),
+    (GenerationError, 503, "generation_failed"),
+    (ScoringError, 503, "scoring_failed"),
+    (CheckpointError, 503, "checkpoint_unusable"),
+    (ResourceError, 503, "unavailable"),
+    (PoolError, 503, "pool_unusable"),
+)
+"""First match wins; subclasses stand before their bases."""
+
+
+def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
+
+
+def error_response(error: ServiceError) -> JSONResponse:
+    """429 and 503 say when to come back."""
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status in (429, 503) else None
+    body = error_body(str(error), status=error.status, code=error.code, param=error.param)
+    return JSONResponse(body, status_code=error.status, headers=headers)
+
+
+def as_service_error(error: RaydebmError) -> ServiceError:
+    """The HTTP meaning of any error that raydebm raises on purpose."""
+    if isinstance(error, ServiceError):
+        return error
+    for kind, status, code in _STATUS:
+        if isinstance(error, kind):
+            return ServiceError(str(error), status, code)
+    return ServiceError(str(error), 503, "unavailable")
+
+
+def validation_error(error: RequestValidationError) -> ServiceError:
+    """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
+    found: Mapping[str, Any] = error.errors()[0]
+    path = ".".join(str(part) for part in found["loc"] if part != "body")
+    message = str(found["msg"]).removeprefix("Value error, ")
+    more = len(error.errors()) - 1
+    also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
+    code = "invalid_json" if found["type"] == "json_invalid" else "invalid_request"
+    if code == "invalid_json":
+        return ServiceError(f"the body is not JSON: {message}", 400, code)
+    return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)
+
+
+def http_error(error: HTTPException) -> ServiceError:
+    """Unknown paths and methods."""
+    code = {404: "unknown_path", 405: "wrong_method"}.get(error.status_code, "http_error")
+    return ServiceError(str(error.detail), error.status_code, code)

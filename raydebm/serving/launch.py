@@ -1,0 +1,73 @@
+"""Deploy ``serve_config.yaml`` from Python, as ``serve run serve_config.yaml`` does, with a few values replaced."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ray import serve
+from ray.serve._private.api import serve_start
+from ray.serve.schema import ApplicationStatus, ServeDeploySchema
+
+from raydebm.errors import ConfigError, ResourceError
+
+
+def read_serve_config(path: str | Path) -> dict[str, Any]:
+    """The YAML of a Serve configuration.
+
+    Raises:
+        ConfigError: the file is missing or is not a mapping.
+    """
+    try:
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, yaml.YAMLError) as error:
+        raise ConfigError(f"Serve configuration {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(tree, dict) or not tree.get("applications"):
+        raise ConfigError(f"Serve configuration {str(path)!r} has no applications")
+    return tree
+
+
+@contextmanager
+def deployed(
+    path: str | Path, *, port: int, args: Mapping[str, Any], host: str = "127.0.0.1", timeout_s: float = 120.0
+) -> Iterator[str]:
+    """Deploy a configuration into the Ray session that is there; yields the base URL and takes it down at the end.
+
+    Args:
+        path: the YAML file.
+        port: replaces ``http_options.port``.
+        args: merged into the first application's ``args``.
+        host: replaces ``http_options.host``.
+        timeout_s: how long the replicas may take to become healthy.
+
+    Raises:
+        ResourceError: the application did not become healthy; the message carries Serve's own.
+    """
+    tree = read_serve_config(path)
+    application = tree["applications"][0]
+    application["args"] = {**application.get("args", {}), **args}
+    tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
+    config = ServeDeploySchema.model_validate(tree)
+    client = serve_start(
+        http_options=config.http_options.model_dump(), proxy_location=config.proxy_location, global_logging_config=None
+    )
+    try:
+        client.deploy_apps(config, _blocking=False)
+        _wait_until_running(application.get("name", "default"), timeout_s=timeout_s)
+        yield f"http://{host}:{port}"
+    finally:
+        serve.shutdown()
+
+
+def _wait_until_running(name: str, *, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        application = serve.status().applications.get(name)
+        if application is not None and application.status == ApplicationStatus.RUNNING:
+            return
+        if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
+            raise ResourceError(f"Serve application {name!r} failed to deploy: {application.message}")
+        time.sleep(0.2)
+    raise ResourceError(f"Serve application {name!r} was not healthy after {timeout_s:g} s; see `serve status`")

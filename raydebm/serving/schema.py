@@ -1,0 +1,327 @@
+"""What clients send and what they get: the request and response bodies of the service.
+
+Does not know: Ray, HTTP, tasks. Unknown fields are refused where the body is ours, and tolerated where it is OpenAI's,
+because its clients send many fields that change nothing here.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MAX_SAMPLES = 64
+"""Most candidates that one request may ask of one generator in one pass."""
+MAX_PASSES = 8
+MAX_CANDIDATES_TO_SCORE = 512
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SEED_LIMIT = 2**63
+
+
+class Body(BaseModel):
+    """Base of our own request bodies: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class Overrides(Body):
+    """What one request may change; everything left out comes from the calibrated policy and the recipe."""
+
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+    """Weight of E_constraint."""
+    theta_sigma: NotNegative | None = None
+    theta_abstain: NotNegative | None = None
+    signal: Literal["selected", "pool_mean"] | None = None
+    max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
+    num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
+    """Candidates of each generator in pass 1."""
+    num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
+    """Candidates of each later pass."""
+    generators: list[str] | None = Field(None, min_length=1)
+    """A subset of the service's generators."""
+    seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
+    """Same seed, same candidates; None: the recipe's seed, so that the run's own problems give the run's candidates."""
+    return_candidates: bool = False
+
+    def policy_changes(self) -> dict[str, Any]:
+        """The fields that belong to the policy and were given, by the policy's own names."""
+        names = {"lambda_", "theta_sigma", "theta_abstain", "signal", "max_passes", "num_regenerate"}
+        return self.model_dump(by_alias=True, include=names, exclude_none=True)
+
+
+class SamplingOverrides(BaseModel):
+    """How candidates are drawn, where a request differs from the recipe."""
+
+    temperature: float | None = Field(None, gt=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    max_tokens: int | None = Field(None, ge=1)
+    stop: tuple[str, ...] | None = None
+
+
+class ProblemBody(Body):
+    """A problem whose structure the client already has, instead of a text to read it from."""
+
+    prompt: str = Field(min_length=1)
+    data: dict[str, Any] | None = None
+    """The task's own fields, as in ``problems.parquet``. None: the task reads them from the prompt."""
+    problem_id: str | None = Field(None, min_length=1, max_length=200)
+    difficulty: str = ""
+
+
+class ContentPart(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(BaseModel):
+    """One turn. Content may be a text or a list of parts, of which only text can be read."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str | list[ContentPart] | None = None
+
+
+class TriageRequest(Overrides):
+    """Exactly one of ``problem`` and ``messages``."""
+
+    task: str | None = None
+    """None: the first of the service's tasks that can read the problem."""
+    problem: str | ProblemBody | None = None
+    messages: list[ChatMessage] | None = None
+    """The last user message is the problem."""
+
+    @model_validator(mode="after")
+    def _one_problem(self) -> "TriageRequest":
+        if (self.problem is None) == (self.messages is None):
+            raise ValueError("give exactly one of 'problem' and 'messages'")
+        return self
+
+
+class ChatOverrides(Overrides):
+    """The ``raydebm`` object of a chat request."""
+
+    task: str | None = None
+    on_abstain: Literal["refuse", "best", "error"] = "refuse"
+    """refuse: a refusal in OpenAI's shape; best: the selected text all the same; error: HTTP 422."""
+    progress: Literal["comments", "events", "none"] = "comments"
+    """How a stream reports progress: SSE comments (every client skips them), named events for browsers, or not."""
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """OpenAI's body. Fields that would change the answer and that the service cannot honour are refused in ``chat``."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
+    stop: str | list[str] | None = None
+    raydebm: ChatOverrides | None = None
+
+    def sampling(self) -> SamplingOverrides:
+        """Temperature 0 means "be deterministic" to clients that send it; answers here are, for a seed, while
+        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        return SamplingOverrides(
+            temperature=self.temperature or None,
+            top_p=self.top_p,
+            max_tokens=self.max_completion_tokens or self.max_tokens,
+            stop=None if stop is None else tuple(stop),
+        )
+
+
+class ScoreRequest(Body):
+    """Either a problem with candidates (checked and scored), or vLLM's ``text_1`` and ``text_2`` (scored only)."""
+
+    task: str | None = None
+    problem: str | ProblemBody | None = None
+    candidates: list[str] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+    text_1: str | list[str] | None = None
+    """Problem text: one, or one for each ``text_2``."""
+    text_2: str | list[str] | None = None
+    model: str | None = None
+    """Accepted because vLLM's clients send it; the service has one ensemble."""
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> "ScoreRequest":
+        ours = self.problem is not None and self.candidates is not None
+        theirs = self.text_1 is not None and self.text_2 is not None
+        halves = {self.problem is None, self.candidates is None}, {self.text_1 is None, self.text_2 is None}
+        if ours == theirs or any(len(half) == 2 for half in halves):
+            raise ValueError("give either 'problem' and 'candidates', or 'text_1' and 'text_2'")
+        if theirs and (self.task is not None or self.lambda_ is not None):
+            raise ValueError("'task' and 'lambda' belong to 'problem' and 'candidates', not to 'text_1' and 'text_2'")
+        return self
+
+    def text_pairs(self) -> list[tuple[str, str]]:
+        """(problem, candidate) of vLLM's shape; one ``text_1`` goes with every ``text_2``.
+
+        Raises:
+            ValueError: the two lists differ in length, are empty or too long.
+        """
+        first = [self.text_1] if isinstance(self.text_1, str) else list(self.text_1 or ())
+        second = [self.text_2] if isinstance(self.text_2, str) else list(self.text_2 or ())
+        if len(first) == 1:
+            first = first * len(second)
+        if len(first) != len(second) or not second:
+            raise ValueError(f"text_1 has {len(first)} text(s) and text_2 has {len(second)}; they must match")
+        if len(second) > MAX_CANDIDATES_TO_SCORE:
+            raise ValueError(f"text_2 has {len(second)} texts; at most {MAX_CANDIDATES_TO_SCORE} in one request")
+        return list(zip(first, second, strict=True))
+
+
+class Usage(BaseModel):
+    """Summed over every candidate of every pass. Generators that report no usage count 0."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+class ViolationBody(BaseModel):
+    constraint: str
+    penalty: float
+    """C_j > 0, before the weight."""
+    weight: float
+    message: str
+
+
+class CandidateBody(BaseModel):
+    """One candidate as it stood when the decision was made. Energies: lower is better."""
+
+    candidate_id: str
+    generator: str
+    pass_index: int
+    sample_index: int
+    text: str | None
+    error: str | None
+    """Why there is no text, no answer or no energy."""
+    answer: str | None
+    """The parsed answer in canonical text."""
+    energy: float | None
+    """E = mu + lambda * E_constraint; null when it did not parse or could not be scored (E = infinity)."""
+    mu: float | None
+    sigma: float | None
+    """Population standard deviation over the adapters (ddof=0)."""
+    members: list[float] | None
+    """One energy per adapter."""
+    penalty: float | None
+    """E_constraint; null when it did not parse."""
+    violations: list[ViolationBody]
+    num_tokens: int | None
+    num_truncated: int | None
+    """Problem tokens that did not fit the scorer's context."""
+    completion_tokens: int | None
+    cost_usd: float | None
+
+
+class PassBody(BaseModel):
+    pass_index: int
+    num_requested: int
+    num_failed: int
+    selected: str | None
+    signal: float | None
+    """What was compared with the thresholds."""
+    penalty: float | None
+    decision: str
+    feedback: str | None
+    """What the next pass was told."""
+
+
+class GeneratorBody(BaseModel):
+    name: str
+    asked: int
+    failed: int
+    error: str | None
+    """The first error, when some failed."""
+
+
+class DecisionBody(BaseModel):
+    """The decision with its reasons; the ``raydebm`` object of chat answers."""
+
+    request_id: str
+    task: str
+    problem_id: str
+    decision: Literal["accept", "abstain"]
+    reason: str
+    energy: float | None
+    mu: float | None
+    sigma: float | None
+    members: list[float] | None
+    penalty: float | None
+    """E_constraint of the selected candidate."""
+    constraints: dict[str, float]
+    """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
+    violations: list[ViolationBody]
+    num_passes: int
+    passes: list[PassBody]
+    feedback: list[str]
+    generators: list[GeneratorBody]
+    usage: Usage
+    cost_usd: float | None
+    """Null when no generator reports cost."""
+    latency_ms: float
+    stages_ms: dict[str, float]
+    """Time in each kind of call, summed over passes; scoring and checking overlap."""
+    policy: dict[str, Any]
+    seed: int
+    versions: dict[str, str]
+    ignored_messages: int
+    """Earlier turns of the chat: the last user message alone is the problem."""
+    candidates: list[CandidateBody] | None = None
+
+
+class TriageResponse(DecisionBody):
+    """The full record of one decision."""
+
+    answer: str | None
+    """The accepted answer in the task's canonical text; null after an abstention."""
+    text: str | None
+    """The accepted candidate's text; null after an abstention."""
+    candidate: CandidateBody | None
+    """The energy minimiser, also after an abstention; null when nothing could be selected."""
+
+
+class ScoreItem(BaseModel):
+    """``score`` is -energy: higher is better, as rerankers have it. Null where there is no finite energy."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float | None
+    energy: float | None
+    mu: float | None
+    sigma: float | None
+    members: list[float] | None
+    num_tokens: int | None
+    num_truncated: int | None
+    answer: str | None = None
+    penalty: float | None = None
+    violations: list[ViolationBody] | None = None
+    """Null in vLLM's shape, where no task is known and nothing is checked."""
+    error: str | None = None
+
+
+class ScoreResponse(BaseModel):
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[ScoreItem]
+    usage: Usage
+    versions: dict[str, str]

@@ -1,0 +1,167 @@
+r"""Finds the number that a completion gives as its answer, and writes numbers in one canonical form.
+
+In:   any text.
+Out:  an exact ``Fraction``, or None; nothing here raises, whatever the text.
+Does not know: problems, gold, tasks.
+
+Where an answer stands, strongest mark first; the last mark of a kind counts, because models correct themselves:
+
+1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are no answers)
+2. ``{"answer": "18"}``, also without valid JSON around it
+3. ``\boxed{18}``
+4. "the answer is 18", "Answer: 18", "A: 18"
+5. the last number of the last line: only for callers that say ``fallback=True``
+
+Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model
+has answered, and a number found elsewhere would be a guess of ours.
+
+Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read.
+"""
+
+import json
+import re
+from fractions import Fraction
+
+_MAX_CHARS = 200
+"""Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
+_MAX_EXPONENT = 100
+_MAX_BOXES, _MAX_BOX_CHARS = 20, 1000
+"""Bounds on the search for a closing brace, so that degenerate text stays cheap."""
+_MAX_DECIMALS = 30
+
+_REWRITES = (
+    (re.compile(r"[\u2212\u2012\u2013\ufe63\uff0d]"), "-"),  # minus signs and dashes that models print for one
+    (re.compile(r"[\u00a0\u2009\u202f]|\\[;: ]"), " "),
+    (re.compile(r"\\[dtc]frac"), r"\\frac"),
+    (re.compile(r"\{,\}|\\,(?=\d{3})"), ","),
+    (re.compile(r"\\!"), ""),
+    (re.compile(r"\\\$|\\textdollar\b"), "$"),
+    (re.compile(r"\\%"), "%"),
+    (re.compile(r"\\times|\\cdot|\u00d7"), "*"),
+)
+
+_NUMBER = re.compile(
+    r"""
+    (?<![\w.])
+    (?P<sign>(?<![)\]}%])[-+])?
+    (?:[$€£¥]\s?)?
+    (?P<inner_sign>[-+])?
+    (?:
+        (?P<latex_whole>\d+)?\s?\\frac\s?\{\s?(?P<latex_top>-?\d+)\s?\}\s?\{\s?(?P<latex_bottom>\d+)\s?\}
+      | (?:(?P<whole>\d+)\s)?(?P<top>\d+)\s?/\s?(?P<bottom>\d+)(?![\d/]|\.\d)
+      | (?P<plain>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)
+        (?:[eE](?P<exponent>[-+]?\d{1,9})(?!\w)|\s?[*x]\s?10\s?\^\s?\{?\s?(?P<power>[-+]?\d{1,9})\s?\}?)?
+    )
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+_HASHES = re.compile(
+    r"####([ \t:*_]{0,20}(?:the\s)?(?:final\s)?(?:answer)?(?:\sis)?"
+    # Marks around the number, then its first digit; "1. Compute" is a heading.
+    r"(?:\\[A-Za-z]+|[^\w\n#]){0,20}\d(?!\d*[.)][ \t]+\w)[^\n#]*)",
+    re.IGNORECASE | re.ASCII,
+)
+_JSON_ANSWER = re.compile(
+    r'(?<!\\)"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([-+]?[\d.][\d.,eE+-]*|null|true|false|[\[{]))',
+    re.IGNORECASE | re.DOTALL,
+)
+_PHRASE = re.compile(r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*([^\n]*)", re.IGNORECASE | re.M)
+_BOX = re.compile(r"\\boxed\s?\{")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_EQUALS = re.compile(r"=|≈|\\approx")
+
+
+def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
+    """The number given as the answer, by the order in the module's docstring.
+
+    Args:
+        text: a completion.
+        fallback: read the last number of the last line when nothing is marked as the answer. Not done inside a JSON
+            object that was cut off, whose last number belongs to the reasoning.
+    """
+    for marked in (_after_hashes(text), _json_answer(text), _boxed(text)):
+        if marked is not None:
+            return read_number(marked)
+    for match in reversed(list(_PHRASE.finditer(text))):
+        number = read_number(_SENTENCE_END.split(match[1], maxsplit=1)[0] if match[1] else "")
+        if number is not None:
+            return number
+    return _last_number(text) if fallback and not text.lstrip().startswith("{") else None
+
+
+def read_number(text: str) -> Fraction | None:
+    """The number of a short text that is known to be an answer: "$1,080", "3 1/2 hours", "2 * 9 = 18" (18).
+
+    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign.
+    """
+    found = numbers_in(_EQUALS.split(text)[-1])
+    return found[0] if found else None
+
+
+def numbers_in(text: str) -> list[Fraction]:
+    """Every number in the text, in order."""
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    values = (_value(match) for match in _NUMBER.finditer(text))
+    return [value for value in values if value is not None]
+
+
+def render_number(value: Fraction) -> str:
+    """The one canonical text of a number: ``18``, ``-0.5``, or ``1/3`` when no short decimal is exact."""
+    decimals = next((count for count in range(_MAX_DECIMALS + 1) if 10**count % value.denominator == 0), None)
+    if decimals is None:
+        return f"{value.numerator}/{value.denominator}"
+    if decimals == 0:
+        return str(value.numerator)
+    digits = str(abs(value.numerator) * (10**decimals // value.denominator)).rjust(decimals + 1, "0")
+    return f"{'-' if value < 0 else ''}{digits[:-decimals]}.{digits[-decimals:]}"
+
+
+def _after_hashes(text: str) -> str | None:
+    lines = _HASHES.findall(text)
+    return lines[-1] if lines else None
+
+
+def _json_answer(text: str) -> str | None:
+    found = list(_JSON_ANSWER.finditer(text))
+    if not found:
+        return None
+    quoted, bare = found[-1].groups()
+    if quoted is None:
+        return bare or ""
+    try:
+        return str(json.loads(f'"{quoted}"', strict=False))
+    except json.JSONDecodeError:  # LaTeX such as \frac, written without the escape that JSON asks for
+        return str(quoted)
+
+
+def _boxed(text: str) -> str | None:
+    r"""The content of the last complete ``\boxed{...}``, braces inside it included."""
+    for match in reversed(list(_BOX.finditer(text))[-_MAX_BOXES:]):
+        depth = 1
+        for position in range(match.end(), min(len(text), match.end() + _MAX_BOX_CHARS)):
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
+            if depth == 0:
+                return text[match.end() : position]
+    return None
+
+
+def _last_number(text: str) -> Fraction | None:
+    lines = [line for line in text.splitlines() if line.strip(" \t`*_\\[]()$")]
+    found = numbers_in(lines[-1]) if lines else []
+    return found[-1] if found else None
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    if len(match[0]) > _MAX_CHARS:
+        return None
+    sign = -1 if "-" in (match["sign"], match["inner_sign"]) else 1
+    if match["plain"] is not None:
+        exponent = int(match["exponent"] or match["power"] or 0)
+        if abs(exponent) > _MAX_EXPONENT:
+            return None
+        return sign * Fraction(match["plain"].replace(",", "").rstrip(".")) * Fraction(10) ** exponent
+    whole = int(match["latex_whole"] or match["whole"] or 0)
+    top, bottom = int(match["latex_top"] or match["top"]), int(match["latex_bottom"] or match["bottom"])
+    return None if bottom == 0 else sign * (whole + Fraction(top, bottom))

@@ -1,0 +1,103 @@
+"""What a task must provide, in full. Everything the rest of the package knows about a benchmark.
+
+A task is gold-free except in ``load`` (which yields gold beside the problem) and ``judge`` (which is called by
+``labels`` alone).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Message, Problem, Verdict, Violation
+
+Answer = Any
+"""What ``parse`` found: a JSON value whose meaning only the task knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDefaults:
+    """The paper's settings for a task (its table of training configurations); a recipe may override each."""
+
+    max_length: int
+    batch_size: int
+    patience: int
+    learning_rate: float = 5e-5
+    lambda_: float = 1.0
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A checker's decision from gold."""
+
+    verdict: Verdict
+    violation_score: float | None = None
+    reason: str = ""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """One benchmark, or a user's own job."""
+
+    name: ClassVar[str]
+    defaults: ClassVar[TaskDefaults]
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield problems of a split with content-based ids, so that reordering the data changes no id.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: None for the task's default (hub data set or own generator), else a local file or folder.
+            limit: at most so many problems.
+            seed: for tasks that make their own problems.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        ...
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        """The chat of the first pass; the format instructions stand in the system message."""
+        ...
+
+    def problem_from_text(self, text: str) -> Problem:
+        """Make a problem of what a client typed.
+
+        Raises:
+            TaskDataError: the text is not a problem of this task; the message says what is missing.
+        """
+        ...
+
+    def parse(self, problem: Problem, text: str) -> Answer | None:
+        """The answer in a completion, or None when it has none. Never raises on any text."""
+        ...
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        """The answer in the canonical text that ``parse`` reads back to the same answer."""
+        ...
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """Answers that mean the same have the same key."""
+        ...
+
+    def violations(self, problem: Problem, answer: Answer) -> Sequence[Violation]:
+        """Broken constraints of a parsed answer; needs no gold. Empty when all hold."""
+        ...
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """Compare a completion with gold. Text that does not parse is incorrect."""
+        ...
+
+
+def required_field(row: Mapping[str, Any], name: str, where: str) -> Any:
+    """The field of a data row, or an error that names the row and the field.
+
+    Raises:
+        TaskDataError: the row has no such field.
+    """
+    if name not in row:
+        raise TaskDataError(f"{where}: field {name!r} is missing; found {', '.join(sorted(row)) or 'no fields'}")
+    return row[name]

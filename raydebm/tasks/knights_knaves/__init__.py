@@ -1,0 +1,207 @@
+"""Knights & Knaves: who tells the truth, from what each says about the others (paper section 4.1).
+
+Every puzzle has exactly one solution, so the statement checker is an exact constraint: its penalty is 0 only for the
+right answer, and it needs no gold.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar
+
+from raydebm.errors import TaskDataError
+from raydebm.identity import canonical_json, content_id
+from raydebm.records import Gold, Message, Problem, Verdict, Violation
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.knights_knaves.answers import find_answer, named_assignment
+from raydebm.tasks.knights_knaves.logic import (
+    Assignment,
+    Statement,
+    broken_statements,
+    check_statement,
+    read_statements,
+    solutions,
+)
+from raydebm.tasks.knights_knaves.reading import Reading, read_quiz
+from raydebm.tasks.knights_knaves.sources import Row, rows
+from raydebm.tasks.knights_knaves.wording import Roles, claim_text
+
+__all__ = ["KnightsKnaves", "problem_of"]
+
+TASK = "knights_knaves"
+
+_INSTRUCTIONS = (
+    "Solve the puzzle. Every inhabitant is either {truthful}, who always tells the truth, or {lying}, who always lies. "
+    "Reason step by step and check your solution against every statement. Then end with one JSON object that gives "
+    "every inhabitant's role, and write nothing after it: {example}"
+)
+
+
+class KnightsKnaves:
+    """The task. Answers are ``{name: "knight" | "knave"}`` in the order of the names, whatever the puzzle's roles."""
+
+    name: ClassVar[str] = TASK
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(
+        max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, lambda_=1.0
+    )
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield puzzles; train and test share no logic form when they are generated.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: None or ``"generate:2-8"`` for own puzzles, sizes taking turns; a ``.jsonl`` or ``.jsonl.gz`` file
+                (or a folder of them, chosen by the split's name) with the fields quiz and, optionally, names,
+                statements and solution; or ``"hub:K-and-K/knights-and-knaves"``.
+            limit: at most so many.
+            seed: other seed, other puzzles; used by the generator only.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        found = (_problem_and_gold(row, where) for where, row in rows(split, source, limit=limit, seed=seed))
+        return islice(found, limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        roles = _roles(problem)
+        either = f"{roles.word(True)} or {roles.word(False)}"
+        instructions = _INSTRUCTIONS.format(
+            truthful=roles.phrase(True),
+            lying=roles.phrase(False),
+            example=json.dumps(dict.fromkeys(_names(problem), either), ensure_ascii=False),
+        )
+        return (
+            {"role": "system", "content": instructions},
+            {"role": "user", "content": problem.prompt},
+        )
+
+    def problem_from_text(self, text: str) -> Problem:
+        """Read a puzzle in the published wording.
+
+        Raises:
+            TaskDataError: the text cannot be read; the message quotes the place.
+        """
+        return problem_of(text)
+
+    def parse(self, problem: Problem, text: str) -> dict[str, str] | None:
+        """Everyone's role, or None when a name has no role or two."""
+        found = find_answer(text, _names(problem), _roles(problem))
+        return None if found is None else {name: _word(is_knight) for name, is_knight in found.items()}
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        """A JSON object in the order of the names, with the puzzle's own role words."""
+        roles = _roles(problem)
+        return json.dumps({name: roles.word(answer[name] == "knight") for name in _names(problem)}, ensure_ascii=False)
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        return canonical_json(answer)
+
+    def violations(self, problem: Problem, answer: Answer) -> Sequence[Violation]:
+        """One violation a broken statement, each of 1/n, so that the penalties add up to the share of broken ones."""
+        names, roles, statements = _names(problem), _roles(problem), _statements(problem)
+        knights = named_assignment({name: role == "knight" for name, role in answer.items()}, names)
+        return [
+            Violation(
+                constraint="statements",
+                penalty=1 / len(names),
+                weight=1.0,
+                message=(
+                    f'{names[person]} said "{claim_text(statements[person], names, roles)}". '
+                    f"With your answer that is {_truth(not knights[person])}, "
+                    f"but your answer makes {names[person]} {roles.phrase(knights[person])}."
+                ),
+            )
+            for person in broken_statements(statements, knights)
+        ]
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """Correct when everyone's role is right."""
+        answer = self.parse(problem, text)
+        if answer is None:
+            return Judgement(verdict=Verdict.INCORRECT, reason="no answer for every inhabitant")
+        wrong = [name for name, role in gold.value["roles"].items() if answer.get(name) != role]
+        if wrong:
+            return Judgement(verdict=Verdict.INCORRECT, reason=f"wrong role: {', '.join(wrong)}")
+        return Judgement(verdict=Verdict.CORRECT)
+
+
+def problem_of(text: str, *, source_id: str | None = None) -> Problem:
+    """The puzzle in a text; its id is made of the text alone.
+
+    Raises:
+        TaskDataError: the text cannot be read.
+    """
+    quiz = text.strip()
+    return _problem(quiz, read_quiz(quiz), source_id)
+
+
+def _problem(quiz: str, reading: Reading, source_id: str | None) -> Problem:
+    data: dict[str, Any] = {
+        "names": list(reading.names),
+        "roles": [reading.roles.truthful, reading.roles.lying],
+        "statements": [_as_lists(statement) for statement in reading.statements],
+    }
+    if source_id is not None:
+        data["source_id"] = source_id
+    return Problem(
+        task=TASK,
+        problem_id=content_id(TASK, quiz),
+        prompt=quiz,
+        data=data,
+        difficulty=f"{len(reading.names)} people",
+    )
+
+
+def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
+    quiz = row["question"] if "quiz" not in row and "question" in row else required_field(row, "quiz", where)
+    try:
+        problem = problem_of(str(quiz), source_id=row.get("problem_id"))
+        _check_row(row, problem)
+        solution = _one_solution(problem)
+    except TaskDataError as error:
+        raise TaskDataError(f"{where}: {error}") from error
+    if "solution" in row and tuple(map(bool, row["solution"])) != solution:
+        raise TaskDataError(f"{where}: solution {row['solution']} is not the puzzle's one solution {list(solution)}")
+    roles = {name: _word(is_knight) for name, is_knight in zip(_names(problem), solution, strict=True)}
+    return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"roles": roles})
+
+
+def _check_row(row: Row, problem: Problem) -> None:
+    """The row's own names and statements, where it has them, must say what its text says."""
+    if "names" in row and list(row["names"]) != list(_names(problem)):
+        raise TaskDataError(f"names {row['names']} differ from the text's {list(_names(problem))}")
+    if "statements" in row and read_statements(row["statements"], len(_names(problem))) != _statements(problem):
+        raise TaskDataError(f"statements {row['statements']} differ from what the text says")
+
+
+def _one_solution(problem: Problem) -> Assignment:
+    found = solutions(_statements(problem))
+    if len(found) != 1:
+        raise TaskDataError(f"a puzzle must have exactly one solution, this one has {len(found)}")
+    return found[0]
+
+
+def _names(problem: Problem) -> tuple[str, ...]:
+    return tuple(problem.data["names"])
+
+
+def _roles(problem: Problem) -> Roles:
+    return Roles(*problem.data["roles"])
+
+
+def _statements(problem: Problem) -> tuple[Statement, ...]:
+    return tuple(check_statement(said, len(problem.data["names"])) for said in problem.data["statements"])
+
+
+def _as_lists(statement: Statement) -> list[Any]:
+    return [_as_lists(part) if isinstance(part, tuple) else part for part in statement]
+
+
+def _word(is_knight: bool) -> str:
+    return "knight" if is_knight else "knave"
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"

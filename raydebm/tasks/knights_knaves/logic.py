@@ -1,0 +1,123 @@
+"""Statements about who is a knight: their form, their truth, and the exact solver.
+
+A statement has the published data set's logic form: ``("telling-truth", i)`` and ``("lying", i)`` about person ``i``,
+and ``("not", s)``, ``("and", s, ...)``, ``("or", s, ...)``, ``("->", s, s)``, ``("<=>", s, s)`` over statements.
+"""
+
+import ast
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from raydebm.errors import TaskDataError
+
+Statement = tuple[Any, ...]
+Assignment = tuple[bool, ...]
+"""True where the person is a knight, in the order of the names."""
+
+MAX_PEOPLE = 12
+"""The solver looks at 2**n worlds."""
+
+_ATOMS = ("telling-truth", "lying")
+_ARITY: dict[str, tuple[int, int]] = {"not": (1, 1), "and": (1, 9), "or": (1, 9), "->": (2, 2), "<=>": (2, 2)}
+
+
+def is_true(statement: Statement, knights: Sequence[bool]) -> bool:
+    """Whether the statement holds when ``knights`` says who is a knight."""
+    operator, *parts = statement
+    if operator == "telling-truth":
+        return knights[parts[0]]
+    if operator == "lying":
+        return not knights[parts[0]]
+    values = [is_true(part, knights) for part in parts]
+    if operator == "not":
+        return not values[0]
+    if operator == "and":
+        return all(values)
+    if operator == "or":
+        return any(values)
+    if operator == "->":
+        return values[1] or not values[0]
+    return values[0] == values[1]
+
+
+def broken_statements(statements: Sequence[Statement], knights: Sequence[bool]) -> list[int]:
+    """Persons whose statement disagrees with what they are: a knight's is false or a knave's is true."""
+    return [person for person, said in enumerate(statements) if is_true(said, knights) != knights[person]]
+
+
+def solutions(statements: Sequence[Statement]) -> list[Assignment]:
+    """Every assignment that breaks no statement, in counting order.
+
+    All 2**n worlds are evaluated at once: bit ``w`` of an integer is the truth in world ``w``.
+    """
+    num_people = len(statements)
+    num_worlds = 1 << num_people
+    everything = (1 << num_worlds) - 1
+    knight_in = [
+        sum(1 << world for world in range(num_worlds) if world >> person & 1) for person in range(num_people)
+    ]
+    consistent = everything
+    for person, statement in enumerate(statements):
+        consistent &= ~(_worlds(statement, knight_in, everything) ^ knight_in[person])
+    return [
+        tuple(bool(world >> person & 1) for person in range(num_people))
+        for world in range(num_worlds)
+        if consistent >> world & 1
+    ]
+
+
+def _worlds(statement: Statement, knight_in: Sequence[int], everything: int) -> int:
+    """The worlds in which the statement holds, as bits."""
+    operator, *parts = statement
+    if operator == "telling-truth":
+        return knight_in[parts[0]]
+    if operator == "lying":
+        return everything ^ knight_in[parts[0]]
+    values = [_worlds(part, knight_in, everything) for part in parts]
+    folds: dict[str, Callable[[], int]] = {
+        "not": lambda: everything ^ values[0],
+        "and": lambda: reduce(and_, values),
+        "or": lambda: reduce(or_, values),
+        "->": lambda: (everything ^ values[0]) | values[1],
+        "<=>": lambda: everything ^ values[0] ^ values[1],
+    }
+    return folds[operator]()
+
+
+def check_statement(value: object, num_people: int) -> Statement:
+    """The statement in a JSON value (lists) or a Python literal (tuples), checked.
+
+    Raises:
+        TaskDataError: the value is not of the logic form, or names a person who is not there.
+    """
+    if not isinstance(value, list | tuple) or len(value) < 2 or not isinstance(value[0], str):
+        raise TaskDataError(f"not a statement: {value!r}; expected (operator, part, ...)")
+    operator, *parts = value
+    if operator in _ATOMS:
+        person = parts[0]
+        if len(parts) != 1 or type(person) is not int or not 0 <= person < num_people:
+            raise TaskDataError(f"not a statement: {value!r}; expected ({operator!r}, person below {num_people})")
+        return (operator, person)
+    if operator not in _ARITY:
+        raise TaskDataError(f"not a statement: {value!r}; operators are {', '.join((*_ATOMS, *_ARITY))}")
+    least, most = _ARITY[operator]
+    if not least <= len(parts) <= most:
+        raise TaskDataError(f"not a statement: {value!r}; {operator!r} takes {least} to {most} parts")
+    return (operator, *(check_statement(part, num_people) for part in parts))
+
+
+def read_statements(text: str, num_people: int) -> tuple[Statement, ...]:
+    """The ``statements`` field of the published data: a Python literal with one statement a person.
+
+    Raises:
+        TaskDataError: the text is no literal, or not one statement a person.
+    """
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        raise TaskDataError(f"statements are not a Python literal: {text[:80]!r}") from error
+    if not isinstance(value, list | tuple) or len(value) != num_people:
+        raise TaskDataError(f"expected {num_people} statements, one a person: {text[:80]!r}")
+    return tuple(check_statement(part, num_people) for part in value)

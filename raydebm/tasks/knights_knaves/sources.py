@@ -1,0 +1,104 @@
+"""Where puzzles come from: the own generator, files in the published format, or the published data set itself."""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from raydebm.errors import TaskDataError
+from raydebm.tasks.knights_knaves.logic import MAX_PEOPLE
+from raydebm.tasks.knights_knaves.puzzles import make_puzzle
+
+Row = Mapping[str, Any]
+
+DEFAULT_SIZES = range(2, 9)
+DEFAULT_COUNTS = {"train": 6200, "test": 700}
+"""The published data set's sizes, used when no limit is given."""
+
+HUB_DATASET = "K-and-K/knights-and-knaves"
+
+_GENERATE = re.compile(r"generate:(\d+)(?:-(\d+))?")
+
+
+def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
+    """Pairs of (where the row stands, row in the published format), in the source's order.
+
+    Raises:
+        TaskDataError: an unknown source or split, or a missing or unreadable file.
+    """
+    if split not in DEFAULT_COUNTS:
+        raise TaskDataError(f"unknown split {split!r}; knights_knaves has {' and '.join(DEFAULT_COUNTS)}")
+    if source is None:
+        return _generated(split, DEFAULT_SIZES, limit=limit, seed=seed)
+    if source.startswith("generate"):
+        return _generated(split, _sizes(source), limit=limit, seed=seed)
+    if source.startswith("hub:"):
+        return _hub(split, source.removeprefix("hub:") or HUB_DATASET)
+    return _files(split, Path(source))
+
+
+def _sizes(source: str) -> range:
+    match = _GENERATE.fullmatch(source)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 2 <= least <= most <= MAX_PEOPLE:
+        raise TaskDataError(f"unknown source {source!r}; sizes are written generate:2-4, from 2 to {MAX_PEOPLE} people")
+    return range(least, most + 1)
+
+
+def _generated(split: str, sizes: range, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
+    """Sizes take turns. A quiz that came up before is passed over, so ids are unique."""
+    count = DEFAULT_COUNTS[split] if limit is None else limit
+    seen: set[str] = set()
+    index = 0
+    while len(seen) < count:
+        puzzle = make_puzzle(sizes[index % len(sizes)], part=split, seed=seed, index=index)
+        index += 1
+        if puzzle.quiz not in seen:
+            seen.add(puzzle.quiz)
+            yield f"generated puzzle {index}", {"quiz": puzzle.quiz, "solution": list(puzzle.solution)}
+
+
+def _files(split: str, path: Path) -> Iterator[tuple[str, Row]]:
+    if path.is_dir():
+        files = sorted(file for file in path.glob("*.jsonl*") if split in file.name and "pool" not in file.name)
+        if not files:
+            raise TaskDataError(f"no file in {path} has {split!r} in its name and ends in .jsonl or .jsonl.gz")
+    elif path.is_file():
+        files = [path]
+    else:
+        raise TaskDataError(f"no such file or folder: {path}; or write generate:2-8 or hub:{HUB_DATASET}")
+    for file in files:
+        yield from _file_rows(file)
+
+
+def _file_rows(file: Path) -> Iterator[tuple[str, Row]]:
+    opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
+    with opened as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{file.name}:{number}"
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise TaskDataError(f"{where}: not a JSON object: {line[:60]!r}") from error
+            if not isinstance(row, dict):
+                raise TaskDataError(f"{where}: not a JSON object: {line[:60]!r}")
+            yield where, row
+
+
+def _hub(split: str, dataset: str) -> Iterator[tuple[str, Row]]:
+    """The published sets have one configuration, ``train`` and ``test``, and one split a size (``2ppl`` ...)."""
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise TaskDataError(f"{dataset} needs the `datasets` package: pip install datasets") from error
+    try:
+        parts = load_dataset(dataset, split)
+    except Exception as error:  # noqa: BLE001 - the hub client raises many kinds, and all mean the same here
+        raise TaskDataError(
+            f"cannot load {dataset} ({split}): {error}. Check the network, or give a .jsonl file or generate:2-8 instead"
+        ) from error
+    for name, part in parts.items():
+        for number, row in enumerate(part):
+            yield f"{dataset} {split}/{name} row {number}", row

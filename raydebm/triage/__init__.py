@@ -1,0 +1,9 @@
+"""Triage: what to do with the best candidate of a problem: give it out, ask again with feedback, or abstain.
+
+In:   candidates with their constraint reports and energies.
+Out:  an Outcome: the decision, the energy minimiser, and what happened in each pass.
+Does not know: Ray, torch, HTTP, gold answers (calibration gets labels as values).
+
+``policy`` decides, ``constraints`` checks, ``feedback`` words what the next pass is told, ``loop`` is the two-pass loop
+against protocols, ``replay`` feeds it from recorded candidates, ``calibration`` chooses the thresholds.
+"""

@@ -1,0 +1,358 @@
+"""Choosing lambda, theta_sigma and theta_abstain on a validation split (paper, "Inference").
+
+What is maximised: the pass@1 of the loop, that is the share correct among *answered* problems (abstentions left out),
+which is the same as its lift over single-pass selection with the default lambda, the one yardstick of the whole grid.
+Settings that abstain on more than ``max_abstain_frac`` of the problems are not considered. Ties go to the lower
+abstention share, then to fewer regenerations, then to the lambda nearest the default one, then to the thresholds
+nearest the default ones. When no setting keeps within the limit, the one with the lowest abstention share is taken and
+``within_limit`` is False.
+
+The thresholds only gate, so each problem is walked through all its passes once per lambda (a ``Trace``) and the grid is
+then evaluated on arrays; a test holds that against running the loop itself for every setting.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydebm.config import CalibrationConfig
+from raydebm.errors import PoolError
+from raydebm.records import Label, Problem, ScoredCandidate, Verdict
+from raydebm.tasks.base import Task
+from raydebm.triage.loop import PASS_FAILURES, CandidateSource, Checker, EnergyScorer, Parts, draw, next_messages
+from raydebm.triage.policy import Policy, rule
+
+Floats = NDArray[np.float64]
+
+PAPER_THETA_SIGMA = 0.8
+PAPER_THETA_ABSTAIN = 1.5
+SIGNIFICANT_DIGITS = 4
+"""Thresholds are rounded (upwards) before they are tried, so that the printed number is the tried one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a decision after one pass would rest on; None where nothing could be selected."""
+
+    signal: float | None
+    sigma: float | None
+    penalty: float | None
+    verdict: Verdict
+    """Of the selected candidate. With nothing to select: incorrect, or unlabeled when no candidate has a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One problem walked through every pass, whatever the thresholds would say."""
+
+    problem_id: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRow:
+    """One setting and what the loop achieves with it on the validation split."""
+
+    lambda_: float
+    theta_sigma: float
+    theta_abstain: float
+    pass_at_1: float | None
+    """Share correct among answered, labelled problems; None when there is none."""
+    lift: float | None
+    """pass_at_1 minus the single pass's, as a fraction."""
+    num_answered: int
+    """Answered problems with a label."""
+    num_unlabeled: int
+    """Answered problems whose answer has no label; left out."""
+    abstain_frac: float
+    regenerate_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationResult:
+    policy: Policy
+    """The default policy with the chosen lambda and thresholds."""
+    chosen: GridRow
+    within_limit: bool
+    """False when every setting abstains on more problems than allowed."""
+    rows: tuple[GridRow, ...]
+    best_by_lambda: tuple[GridRow, ...]
+    single_pass: dict[float, float]
+    """pass@1 without regeneration and abstention, by lambda (the grid's and the default one); NaN without any label."""
+    num_problems: int
+    num_incomplete: int
+    """Problems for which some later pass could not be drawn; they end with the passes they have."""
+    max_abstain_frac: float
+
+    @property
+    def lift(self) -> float | None:
+        return self.chosen.lift
+
+    @property
+    def abstain_frac(self) -> float:
+        return self.chosen.abstain_frac
+
+    def to_paste(self) -> str:
+        """The chosen numbers as YAML for a recipe."""
+        return (
+            "triage:\n"
+            f"  lambda: {self.policy.lambda_:g}\n"
+            f"  theta_sigma: {self.policy.theta_sigma:g}\n"
+            f"  theta_abstain: {self.policy.theta_abstain:g}\n"
+            f"  signal: {self.policy.signal}\n"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "policy": self.policy.to_json(),
+            "chosen": asdict(self.chosen),
+            "within_limit": self.within_limit,
+            "best_by_lambda": [asdict(row) for row in self.best_by_lambda],
+            "single_pass": {
+                f"{lambda_:g}": None if math.isnan(value) else value for lambda_, value in self.single_pass.items()
+            },
+            "num_problems": self.num_problems,
+            "num_incomplete": self.num_incomplete,
+            "max_abstain_frac": self.max_abstain_frac,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def calibrate(
+    problems: Sequence[Problem],
+    *,
+    task: Task,
+    source: CandidateSource,
+    checker: Checker,
+    scorer: EnergyScorer,
+    labels: Mapping[str, Label],
+    default: Policy,
+    config: CalibrationConfig,
+) -> CalibrationResult:
+    """Search the grid. Not for use inside a running event loop.
+
+    Args:
+        problems: the validation split.
+        task: their task.
+        source: recorded candidates (``ReplaySource``); what it lacks is in its ``missing`` afterwards.
+        checker: recorded or live checks.
+        scorer: recorded or live energies.
+        labels: by candidate id; a candidate without one is unlabeled.
+        default: gives signal, number of passes, and where ties go.
+        config: the lambdas, the number of thresholds and the abstention limit.
+
+    Raises:
+        PoolError: no problem, or no label at all, so nothing can be measured.
+    """
+    if not problems:
+        raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
+    lambdas = sorted({*config.lambdas, default.lambda_})
+    parts = Parts(task=task, source=source, checker=checker, scorer=scorer)
+    traces = asyncio.run(_trace_all(problems, parts=parts, labels=labels, default=default, lambdas=lambdas))
+    tables = {lambda_: _Table.of(found, num_steps=default.max_passes) for lambda_, found in traces.items()}
+    single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
+    if all(math.isnan(value) for value in single_pass.values()):
+        raise PoolError(
+            f"calibration found no labelled selection among {len(problems)} problems; run the label stage first, "
+            "or check why its rows are unlabeled"
+        )
+    grid = threshold_grid(tables.values(), num_thresholds=config.num_thresholds)
+    rows = [
+        row
+        for lambda_ in sorted(set(config.lambdas))
+        for row in _rows(tables[lambda_], lambda_=lambda_, grid=grid, baseline=single_pass[default.lambda_])
+    ]
+    chosen = choose(rows, default=default, max_abstain_frac=config.max_abstain_frac)
+    return CalibrationResult(
+        policy=replace(
+            default, lambda_=chosen.lambda_, theta_sigma=chosen.theta_sigma, theta_abstain=chosen.theta_abstain
+        ),
+        chosen=chosen,
+        within_limit=chosen.abstain_frac <= config.max_abstain_frac,
+        rows=tuple(rows),
+        best_by_lambda=tuple(
+            choose(
+                [row for row in rows if row.lambda_ == lambda_],
+                default=default,
+                max_abstain_frac=config.max_abstain_frac,
+            )
+            for lambda_ in sorted(set(config.lambdas))
+        ),
+        single_pass=single_pass,
+        num_problems=len(problems),
+        num_incomplete=_num_incomplete(traces.values(), num_steps=default.max_passes),
+        max_abstain_frac=config.max_abstain_frac,
+    )
+
+
+def choose(rows: Sequence[GridRow], *, default: Policy, max_abstain_frac: float) -> GridRow:
+    """The best row by the rules at the top of this module."""
+    within = [row for row in rows if row.abstain_frac <= max_abstain_frac]
+    if not within:
+        lowest = min(row.abstain_frac for row in rows)
+        within = [row for row in rows if row.abstain_frac == lowest]
+
+    def rank(row: GridRow) -> tuple[float, ...]:
+        return (
+            math.inf if row.pass_at_1 is None else -row.pass_at_1,
+            row.abstain_frac,
+            row.regenerate_frac,
+            abs(row.lambda_ - default.lambda_),
+            abs(row.theta_sigma - default.theta_sigma),
+            abs(row.theta_abstain - default.theta_abstain),
+            row.lambda_,
+        )
+
+    return min(within, key=rank)
+
+
+async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], policy: Policy) -> Trace:
+    """Walk one problem through every pass. A later pass that fails ends the walk, as it ends the loop."""
+    pool: tuple[ScoredCandidate, ...] = ()
+    steps: list[Step] = []
+    messages = None
+    for pass_index in range(1, policy.max_passes + 1):
+        try:
+            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages)
+        except PASS_FAILURES:
+            if pass_index == 1:
+                raise
+            break
+        ruling = rule(pool, passes_left=0, policy=policy)
+        sigma = None if ruling.best is None or ruling.best.energies is None else ruling.best.energies.sigma
+        verdict = _verdict(ruling.best, pool, labels)
+        steps.append(Step(signal=ruling.signal, sigma=sigma, penalty=ruling.penalty, verdict=verdict))
+        messages = next_messages(problem, task=parts.task, ruling=ruling, pool=pool)
+    return Trace(problem_id=problem.problem_id, steps=tuple(steps))
+
+
+async def _trace_all(
+    problems: Sequence[Problem],
+    *,
+    parts: Parts,
+    labels: Mapping[str, Label],
+    default: Policy,
+    lambdas: Sequence[float],
+) -> dict[float, list[Trace]]:
+    return {
+        lambda_: [
+            await trace(problem, parts=parts, labels=labels, policy=replace(default, lambda_=lambda_))
+            for problem in problems
+        ]
+        for lambda_ in lambdas
+    }
+
+
+def _verdict(best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]) -> Verdict:
+    if best is not None:
+        label = labels.get(best.candidate.candidate_id)
+        return Verdict.UNLABELED if label is None else label.verdict
+    found = (labels.get(scored.candidate.candidate_id) for scored in pool)
+    labelled = any(label is not None and label.verdict is not Verdict.UNLABELED for label in found)
+    return Verdict.INCORRECT if labelled else Verdict.UNLABELED
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Traces as arrays of shape (problems, passes). NaN where nothing could be selected; a walk that ended early
+    repeats its last step, which is what the loop then decides from."""
+
+    signal: Floats
+    sigma: Floats
+    penalty: Floats
+    correct: Floats
+    """1, 0, or NaN for unlabeled."""
+
+    @classmethod
+    def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
+        columns: list[list[list[float]]] = [[], [], [], []]
+        for found in traces:
+            steps = [found.steps[min(index, len(found.steps) - 1)] for index in range(num_steps)]
+            columns[0].append([_number(step.signal) for step in steps])
+            columns[1].append([_number(step.sigma) for step in steps])
+            columns[2].append([_number(step.penalty) for step in steps])
+            columns[3].append([_CORRECT[step.verdict] for step in steps])
+        return cls(*(np.array(column, dtype=np.float64) for column in columns))
+
+    def single_pass(self) -> float:
+        first = self.correct[:, 0]
+        labelled = first[~np.isnan(first)]
+        return float(labelled.mean()) if len(labelled) else math.nan
+
+    def stop_index(self, theta_sigma: float) -> NDArray[np.intp]:
+        """The pass after which each problem stops: the first that passes the gate, else the last."""
+        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``policy.decide``.
+        passed = (self.signal <= theta_sigma) & (self.penalty == 0)
+        passed[:, -1] = True
+        stops: NDArray[np.intp] = passed.argmax(axis=1)
+        return stops
+
+
+_CORRECT = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: math.nan}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _num_incomplete(traces: Iterable[Sequence[Trace]], *, num_steps: int) -> int:
+    return len({found.problem_id for group in traces for found in group if len(found.steps) < num_steps})
+
+
+def threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:
+    """(theta_sigma, theta_abstain) pairs: quantiles of the observed sigmas and the paper's values, first < second."""
+    tables = list(tables)
+    gate = _quantiles([table.signal[:, 0] for table in tables], num_thresholds) | {PAPER_THETA_SIGMA}
+    stop = _quantiles([table.sigma for table in tables], num_thresholds) | {PAPER_THETA_ABSTAIN}
+    return [(low, high) for low in sorted(gate) for high in sorted(stop) if low < high]
+
+
+def _quantiles(columns: Sequence[Floats], count: int) -> set[float]:
+    values = np.concatenate([column.ravel() for column in columns])
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return set()
+    return {_round_up(float(value)) for value in np.quantile(values, np.linspace(0, 1, count))}
+
+
+def _round_up(value: float) -> float:
+    """The nearest number of ``SIGNIFICANT_DIGITS`` digits that is not below ``value``."""
+    if value <= 0:
+        return 0.0
+    digits = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(value))
+    rounded = round(value, digits)
+    return rounded if rounded >= value else round(rounded + 10.0**-digits, digits)
+
+
+def _rows(table: _Table, *, lambda_: float, grid: Sequence[tuple[float, float]], baseline: float) -> list[GridRow]:
+    index = np.arange(len(table.signal))
+    stops: dict[float, NDArray[np.intp]] = {}
+    rows = []
+    for theta_sigma, theta_abstain in grid:
+        if theta_sigma not in stops:
+            stops[theta_sigma] = table.stop_index(theta_sigma)
+        stop = stops[theta_sigma]
+        # Written so that NaN (nothing selected) abstains.
+        abstained = ~(table.sigma[index, stop] <= theta_abstain)
+        correct = table.correct[index, stop][~abstained]
+        labelled = correct[~np.isnan(correct)]
+        pass_at_1 = float(labelled.mean()) if len(labelled) else None
+        rows.append(
+            GridRow(
+                lambda_=lambda_,
+                theta_sigma=theta_sigma,
+                theta_abstain=theta_abstain,
+                pass_at_1=pass_at_1,
+                lift=None if pass_at_1 is None or math.isnan(baseline) else pass_at_1 - baseline,
+                num_answered=len(labelled),
+                num_unlabeled=len(correct) - len(labelled),
+                abstain_frac=float(abstained.mean()),
+                regenerate_frac=float((stop > 0).mean()),
+            )
+        )
+    return rows

@@ -1,0 +1,45 @@
+"""Gold-free checks of one candidate: parse it, run the task's constraints, add up the penalty (paper section 3.4)."""
+
+import math
+
+from raydebm.records import Candidate, ConstraintReport, Problem
+from raydebm.tasks.base import Task
+
+
+def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> ConstraintReport:
+    """E_constraint = sum_j w_j C_j of a candidate. Never raises.
+
+    A candidate without text, one that does not parse, and one whose checker crashed or returned something that is not
+    a penalty all get +inf: none of them may be selected. ``error`` says why where it was not the candidate's words.
+    """
+    if candidate.text is None:
+        return unchecked(candidate.candidate_id, f"no text to check: {candidate.error}")
+    try:
+        return _check(task, problem, candidate.candidate_id, candidate.text)
+    except Exception as error:  # noqa: BLE001 - a plug-in's checker may raise anything; one candidate must not end a run
+        return unchecked(candidate.candidate_id, f"the checks of task {task.name!r} raised {error!r}")
+
+
+def unchecked(candidate_id: str, error: str) -> ConstraintReport:
+    """The report of a candidate that could not be checked: never selectable."""
+    return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf, error=error)
+
+
+def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> ConstraintReport:
+    answer = task.parse(problem, text)
+    if answer is None:
+        return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
+    violations = tuple(task.violations(problem, answer))
+    for violation in violations:
+        if not (0 < violation.penalty < math.inf and 0 <= violation.weight < math.inf):
+            raise ValueError(
+                f"constraint {violation.constraint!r} has penalty {violation.penalty} and weight {violation.weight}; "
+                "a violation needs a finite penalty above 0 and a finite weight of at least 0"
+            )
+    return ConstraintReport(
+        candidate_id=candidate_id,
+        answer=task.render(problem, answer),
+        vote_key=task.vote_key(problem, answer),
+        penalty=math.fsum(violation.weight * violation.penalty for violation in violations),
+        violations=violations,
+    )

@@ -1,0 +1,221 @@
+"""The triage rule (paper Eq. 1, Eq. 3 and Algorithm 1), as pure functions over scored candidates.
+
+The paper gives the gate twice. Its equation compares sigma of the selected candidate and abstains at once when that is
+extreme; its algorithm compares the mean sigma over the pool and always tries again before it abstains. Here
+``signal`` chooses what is compared, and the order of steps is the algorithm's:
+
+1. regenerate, if a pass is left, when the signal is above ``theta_sigma`` or a constraint is violated;
+2. else abstain when sigma of the *selected* candidate is above ``theta_abstain``, or when nothing can be selected;
+3. else accept.
+
+With ``signal="selected"`` step 2 never stops an answer that passed the gate, because theta_sigma < theta_abstain.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from raydebm.config import TriageConfig
+from raydebm.errors import ConfigError
+from raydebm.records import Decision, ScoredCandidate
+from raydebm.tasks.base import TaskDefaults
+
+Signal = Literal["selected", "pool_mean"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Everything that decides. Written by calibration or taken from a recipe.
+
+    Raises:
+        ConfigError: a value is out of range; the message names it.
+    """
+
+    lambda_: float = 1.0
+    """Weight of E_constraint in E = mu + lambda * E_constraint, >= 0."""
+    theta_sigma: float = 0.8
+    """Accept at once only at or below this signal (energy units)."""
+    theta_abstain: float = 1.5
+    """Above this sigma of the selected candidate no answer is given; greater than theta_sigma."""
+    signal: Signal = "selected"
+    max_passes: int = 2
+    """Rounds of generation, the first included."""
+    num_regenerate: int = 8
+    """Candidates of each later pass (N2 in the paper)."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.lambda_) and self.lambda_ >= 0):
+            raise ConfigError(f"triage.lambda must be a number >= 0, got {self.lambda_}")
+        if not 0 <= self.theta_sigma < self.theta_abstain:  # written so that NaN fails too
+            raise ConfigError(
+                "triage needs 0 <= theta_sigma < theta_abstain, "
+                f"got theta_sigma={self.theta_sigma} and theta_abstain={self.theta_abstain}"
+            )
+        if self.signal not in get_args(Signal):
+            raise ConfigError(f"triage.signal must be one of {', '.join(get_args(Signal))}, got {self.signal!r}")
+        if self.max_passes < 1 or self.num_regenerate < 1:
+            raise ConfigError(
+                "triage.max_passes and triage.num_regenerate must be >= 1, "
+                f"got {self.max_passes} and {self.num_regenerate}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there."""
+        return {
+            "lambda": self.lambda_,
+            "theta_sigma": self.theta_sigma,
+            "theta_abstain": self.theta_abstain,
+            "signal": self.signal,
+            "max_passes": self.max_passes,
+            "num_regenerate": self.num_regenerate,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Policy":
+        """Inverse of ``to_json``; absent keys take their defaults.
+
+        Raises:
+            ConfigError: unknown key, wrong type, or a value out of range.
+        """
+        known = cls().to_json()
+        unknown = sorted(set(value) - set(known))
+        if unknown:
+            raise ConfigError(f"policy has unknown key(s) {', '.join(unknown)}; known: {', '.join(known)}")
+        merged = {**known, **value}
+        for key, item in merged.items():
+            wanted = str if key == "signal" else int if isinstance(known[key], int) else (int, float)
+            if isinstance(item, bool) or not isinstance(item, wanted):
+                raise ConfigError(f"policy key {key!r} must be like {known[key]!r}, got {item!r}")
+        return cls(lambda_=merged.pop("lambda"), **merged)
+
+
+def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:
+    """The policy that a recipe states; lambda falls back to the task's."""
+    return Policy(
+        lambda_=task_defaults.lambda_ if config.lambda_ is None else config.lambda_,
+        theta_sigma=config.theta_sigma,
+        theta_abstain=config.theta_abstain,
+        signal=config.signal,
+        max_passes=config.max_passes,
+        num_regenerate=config.num_regenerate,
+    )
+
+
+def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate | None:
+    """The energy minimiser argmin E, or None when every E is +inf (nothing parsed, or nothing could be scored).
+
+    Ties go to the lower mu, then to the earlier pass, then to the smaller candidate id: a later pass that adds
+    nothing better leaves the selection as it was, and the order of the pool never matters.
+    """
+    best: ScoredCandidate | None = None
+    best_key: tuple[float, float, int, str] | None = None
+    for scored in pool:
+        energy = scored.total_energy(lambda_)
+        if math.isinf(energy) or scored.energies is None:
+            continue
+        candidate = scored.candidate
+        key = (energy, scored.energies.mu, candidate.pass_index, candidate.candidate_id)
+        if best_key is None or key < best_key:
+            best, best_key = scored, key
+    return best
+
+
+def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
+    """The sigma that gates: of the selected candidate, or the mean over every scored candidate of the pool.
+
+    None when there is no such candidate.
+    """
+    if signal == "selected":
+        return None if best is None or best.energies is None else best.energies.sigma
+    sigmas = [scored.energies.sigma for scored in pool if scored.energies is not None]
+    return math.fsum(sigmas) / len(sigmas) if sigmas else None
+
+
+def decide(
+    *, signal: float | None, sigma: float | None, penalty: float | None, passes_left: int, policy: Policy
+) -> Decision:
+    """The rule itself.
+
+    Args:
+        signal: the gating sigma (see ``signal_of``), None when nothing was scored.
+        sigma: sigma of the selected candidate, None when nothing could be selected.
+        penalty: E_constraint of the selected candidate, None when nothing could be selected.
+        passes_left: how many more rounds may be drawn.
+        policy: thresholds.
+    """
+    if sigma is None or penalty is None or signal is None:
+        return Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
+    if passes_left > 0 and (signal > policy.theta_sigma or penalty > 0):
+        return Decision.REGENERATE
+    return Decision.ABSTAIN if sigma > policy.theta_abstain else Decision.ACCEPT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """A decision about one pool, with what it was based on."""
+
+    decision: Decision
+    best: ScoredCandidate | None
+    signal: float | None
+    penalty: float | None
+    reason: str
+
+
+def rule(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
+    """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
+    best = select(pool, policy.lambda_)
+    signal = signal_of(pool, best, policy.signal)
+    sigma = best.energies.sigma if best is not None and best.energies is not None else None
+    penalty = None if best is None else best.report.penalty
+    decision = decide(signal=signal, sigma=sigma, penalty=penalty, passes_left=passes_left, policy=policy)
+    if best is None or sigma is None or signal is None:
+        reason = _nothing_selected(pool)
+    else:
+        reason = _reason(decision, best, signal=signal, sigma=sigma, policy=policy) + _unscored(pool)
+    return Ruling(decision=decision, best=best, signal=signal, penalty=penalty, reason=reason)
+
+
+def _reason(decision: Decision, best: ScoredCandidate, *, signal: float, sigma: float, policy: Policy) -> str:
+    name = "sigma" if policy.signal == "selected" else "mean sigma of the pool"
+    gate = f"{name} {signal:.4g} is {_side(signal, policy.theta_sigma)} theta_sigma {policy.theta_sigma:g}"
+    if decision is Decision.ABSTAIN:
+        text = f"sigma {sigma:.4g} of the selected candidate is above theta_abstain {policy.theta_abstain:g}"
+        return text if best.report.penalty == 0 else f"{text}; {_violated(best)}"
+    if best.report.penalty > 0:
+        return f"{_violated(best)}; {gate}"
+    if decision is Decision.ACCEPT and signal > policy.theta_sigma:
+        return f"{gate} but no pass is left, and sigma {sigma:.4g} is not above theta_abstain {policy.theta_abstain:g}"
+    return f"{gate} and every constraint holds"
+
+
+def _side(value: float, threshold: float) -> str:
+    return "above" if value > threshold else "at or below"
+
+
+def _violated(best: ScoredCandidate) -> str:
+    messages = "; ".join(violation.message for violation in best.report.violations)
+    return f"the selected candidate violates constraints (E_constraint {best.report.penalty:.4g}): {messages}"
+
+
+def _unscored(pool: Sequence[ScoredCandidate]) -> str:
+    missing = sum(scored.energies is None and scored.candidate.text is not None for scored in pool)
+    return f"; {missing} of {len(pool)} candidates could not be scored and were left out" if missing else ""
+
+
+def _nothing_selected(pool: Sequence[ScoredCandidate]) -> str:
+    if not pool:
+        return "no candidate was drawn"
+    failures = [scored.candidate.error for scored in pool if scored.candidate.text is None]
+    if len(failures) == len(pool):
+        return f"all {len(pool)} candidates failed to generate; the first error: {failures[0]}"
+    written = [scored for scored in pool if scored.candidate.text is not None]
+    unchecked = [scored.report.error for scored in written if scored.report.error is not None]
+    counts = {
+        "failed to generate": len(failures),
+        "did not parse": sum(not s.report.parsed and s.report.error is None for s in written),
+        f"could not be checked ({unchecked[0] if unchecked else ''})": len(unchecked),
+        "could not be scored": sum(s.report.parsed and s.energies is None for s in written),
+    }
+    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"no candidate can be selected: of {len(pool)}, {counted}"

@@ -1,0 +1,139 @@
+"""Running the loop over what was recorded: candidates, constraint reports and energies, looked up by candidate id.
+
+A later pass depends on what the earlier ones selected, so it cannot be listed beforehand. A caller replays, generates
+everything in ``ReplaySource.missing`` at once, checks and scores it, and replays again until nothing is missing.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from raydebm.errors import GenerationError, PoolError
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Energies,
+    GenerationRequest,
+    Message,
+    Outcome,
+    Problem,
+)
+from raydebm.store import pools_of
+from raydebm.tasks.base import Task
+from raydebm.triage.loop import CandidateSource, Checker, EnergyScorer, solve
+from raydebm.triage.policy import Policy
+
+_T = TypeVar("_T")
+
+RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
+"""(problem, pass index, chat) -> the requests of that pass; the same ones that a live source would send."""
+
+
+class ReplaySource:
+    """Candidates from a record.
+
+    The first pass of a problem is every recorded first-pass candidate of it (greedy ones left out). Later passes are
+    looked up by the id of the request that would draw them.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate], *, requests_of: RequestsOf | None = None) -> None:
+        """
+        Args:
+            candidates: all recorded candidates, of all passes.
+            requests_of: None when there is no generator for later passes: these then count as failed.
+        """
+        self._by_id = {candidate.candidate_id: candidate for candidate in candidates}
+        self._first = pools_of(candidate for candidate in self._by_id.values() if candidate.pass_index == 1)
+        self._requests_of = requests_of
+        self._missing: dict[str, GenerationRequest] = {}
+
+    @property
+    def missing(self) -> list[GenerationRequest]:
+        """Requests that were needed and are not in the record, each once, in the order of their need."""
+        return list(self._missing.values())
+
+    async def generate(
+        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None
+    ) -> list[Candidate]:
+        """Look one pass up.
+
+        Raises:
+            GenerationError: any of its candidates is not in the record; the request is then in ``missing``.
+        """
+        if pass_index == 1:
+            if problem.problem_id not in self._first:
+                raise GenerationError(
+                    f"no first-pass candidate of problem {problem.problem_id!r} is recorded; generate candidates first"
+                )
+            return list(self._first[problem.problem_id])
+        if self._requests_of is None or messages is None:
+            raise GenerationError(f"pass {pass_index} of problem {problem.problem_id!r} is not recorded")
+        requests = self._requests_of(problem, pass_index, messages)
+        absent = {r.candidate_id: r for r in requests if r.candidate_id not in self._by_id}
+        if absent:
+            self._missing.update(absent)
+            raise GenerationError(
+                f"{len(absent)} of {len(requests)} candidates of pass {pass_index} of problem "
+                f"{problem.problem_id!r} are not recorded yet"
+            )
+        return [self._by_id[request.candidate_id] for request in requests]
+
+
+class RecordedChecker:
+    """Constraint reports from a record."""
+
+    def __init__(self, reports: Iterable[ConstraintReport]) -> None:
+        self._by_id = {report.candidate_id: report for report in reports}
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """Look reports up.
+
+        Raises:
+            PoolError: a candidate was never checked.
+        """
+        return [_recorded(self._by_id, candidate, "constraint report", "label") for candidate in candidates]
+
+
+class RecordedScorer:
+    """Energies from a record: ``candidate_id -> Energies``, or None where scoring failed."""
+
+    def __init__(self, energies: Mapping[str, Energies | None]) -> None:
+        self._by_id = dict(energies)
+
+    async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
+        """Look energies up.
+
+        Raises:
+            PoolError: a candidate was never given to the scorer.
+        """
+        return [_recorded(self._by_id, candidate, "energy", "score") for candidate in candidates]
+
+
+def _recorded(table: Mapping[str, _T], candidate: Candidate, what: str, stage: str) -> _T:
+    try:
+        return table[candidate.candidate_id]
+    except KeyError:
+        raise PoolError(
+            f"candidate {candidate.candidate_id!r} of problem {candidate.problem_id!r} has no {what}; "
+            f"run the {stage} stage over all candidates first"
+        ) from None
+
+
+def replay(
+    problems: Iterable[Problem],
+    *,
+    task: Task,
+    policy: Policy,
+    source: CandidateSource,
+    checker: Checker,
+    scorer: EnergyScorer,
+) -> list[Outcome]:
+    """The loop for every problem, in their order. Not for use inside a running event loop."""
+
+    async def run() -> list[Outcome]:
+        return [
+            await solve(problem, task=task, policy=policy, source=source, checker=checker, scorer=scorer)
+            for problem in problems
+        ]
+
+    return asyncio.run(run())

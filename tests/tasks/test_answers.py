@@ -1,0 +1,146 @@
+"""Numbers in answers. Expectations are what a person reads in the text."""
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from raydebm.tasks.answers import find_number, numbers_in, read_number, render_number
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("18", 18),
+        ("1,080", 1080),
+        ("12,345,678.50", Fraction(24691357, 2)),
+        (r"1{,}234", 1234),
+        (r"1\,234", 1234),
+        ("$5", 5),
+        (r"\$5,600", 5600),
+        ("-$25", -25),
+        ("$-25$", -25),
+        ("\u2212 7 and \u22127", 7),  # a spaced minus is an operator or a dash
+        ("\u22127", -7),
+        ("€ 3.50", Fraction(7, 2)),
+        ("5%", 5),
+        (r"12\%", 12),
+        ("18 dollars", 18),
+        ("18eggs", 18),
+        ("16.", 16),
+        (".5", Fraction(1, 2)),
+        ("3/4", Fraction(3, 4)),
+        ("3/4.", Fraction(3, 4)),
+        (r"\frac{3}{4}", Fraction(3, 4)),
+        (r"-\dfrac{1}{2}", Fraction(-1, 2)),
+        ("3 1/2 hours", Fraction(7, 2)),
+        (r"3\frac{1}{2}", Fraction(7, 2)),
+        ("1.5e3", 1500),
+        (r"1.5 \times 10^{3}", 1500),
+        ("2e-2", Fraction(1, 50)),
+        ("5/0", None),
+        ("4 (3 onions and 1 potato)", 4),
+        ("2 + 8 + 6 = 16", 16),
+        ("x = 5 apples", 5),
+        (r"52 \, \text{WPM}", 52),
+        ("Room A4", None),
+        ("eight", None),
+        ("", None),
+    ],
+)
+def test_read_number(text, expected):
+    assert read_number(text) == expected
+
+
+def test_a_minus_between_numbers_is_no_sign():
+    assert numbers_in("16-3 and 20 - 4") == [16, 3, 20, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("So 9 * 2 = 18.\n#### 18", 18),
+        ("#### 18 eggs", 18),
+        ("#### $1,080.00", 1080),
+        ("#### The final answer is: **18**", 18),
+        ("#### 17\nWait, that is wrong.\n#### 18", 18),
+        ("#### Step 1: add 3 and 4\n7\n#### 2. Multiply by 2\nThe answer is 14.", 14),
+        (r"Thus \boxed{18} of 20 are left.", 18),
+        (r"\boxed{3} no, \boxed{\frac{1}{2}}", Fraction(1, 2)),
+        (r"\boxed{\text{cost} = \$8,400}", 8400),
+        (r"The first of 3 is \boxed{\text{Monday}}, of 7 days", None),
+        (r"\boxed{18 and then it breaks off", 18),
+        ('{"reasoning": "9 * 2 = 18", "answer": "18"}', 18),
+        ('```json\n{"reasoning": "a\nb", "answer": "$1,500"}\n```\nThat took 3 steps.', 1500),
+        ('{"reasoning": "...", "answer": 7}', 7),
+        ('{"reasoning": "...", "answer": "\\frac{1}{4}"}', Fraction(1, 4)),
+        ('{"answer": "12"} Let me check. {"answer": "14"}', 14),
+        ('{"reasoning": "9 * 2 = 18", "answer": null}', None),
+        ('{"reasoning": "9 * 2 = 18", "answer": "unlimited"}', None),
+        ("The answer is 18. That took 3 steps.", 18),
+        ("The answer is not 5 but I say: the final answer is $18.", 18),
+        ("**Answer:**\n18", 18),
+        ("16 - 3 = 13\nA: 26", 26),
+        ("So our answer is correct.\nShe has 4 + 5 = 9 eggs, worth $18.\n```", 18),
+        ("9 in the first line\nnothing in the last", None),
+        ('{"reasoning": "For the first 5 months, John has $100,00', None),
+        ("I cannot solve this.", None),
+    ],
+)
+def test_find_number(text, expected):
+    assert find_number(text, fallback=True) == expected
+
+
+def test_without_fallback_only_a_marked_number_counts():
+    assert find_number("She has 9 eggs.") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Fraction(18), "18"),
+        (Fraction(-3), "-3"),
+        (Fraction(1500), "1500"),
+        (Fraction(1, 2), "0.5"),
+        (Fraction(-7, 4), "-1.75"),
+        (Fraction(1, 100), "0.01"),
+        (Fraction(1, 3), "1/3"),
+        (Fraction(0), "0"),
+    ],
+)
+def test_render_number(value, expected):
+    assert render_number(value) == expected
+
+
+@given(st.fractions(max_denominator=10**6))
+def test_rendered_numbers_read_back_exactly(value):
+    assert read_number(render_number(value)) == value
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_thousands_separators_change_nothing(value):
+    assert read_number(f"{value:,}") == value
+
+
+@given(st.one_of(st.text(), st.text(alphabet='0123456789#$.,/-+eE{}\\"boxedanswer:=% \n')))
+@example("9" * 5000)
+@example("1e999999999")
+@example("#### 1e999999999")
+@example("\u0663")  # a digit that int() reads and the pattern does not
+@example('{"answer": "\\u12"}')
+def test_total_on_any_text(text):
+    value = find_number(text, fallback=True)
+    assert value is None or isinstance(value, Fraction)
+
+
+@pytest.mark.parametrize(
+    "unit", ["1", "#", "#### ", "\\boxed{", '{"answer": "', "answer is ", "1,234 ", " ", "1/", "\\frac{1}", "$-"]
+)
+def test_degenerate_repetition_stays_cheap(unit):
+    """A model that repeats itself until its token limit writes some 30,000 characters."""
+    started = time.process_time()
+    find_number(unit * (30_000 // len(unit)), fallback=True)
+    find_number("#### " + unit * (30_000 // len(unit)), fallback=True)
+    assert time.process_time() - started < 2

@@ -1,0 +1,179 @@
+"""GSM8K: reading its data, and our labels beside the recorded ones."""
+
+import gzip
+import json
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Verdict
+from raydebm.store import read_json_lines
+from raydebm.tasks.gsm8k import Gsm8k, problem_of
+
+ROWS = [
+    {"question": "How many are 9 times 2?", "answer": "9*2=<<9*2=18>>18\n#### 18"},
+    {"question": "How much are 1,000 and 80 dollars?", "answer": "1000+80=1080\n#### 1,080"},
+]
+
+
+@pytest.fixture
+def task():
+    return Gsm8k()
+
+
+def write(path, rows):
+    opened = gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w")
+    with opened as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return str(path)
+
+
+def test_gold_is_the_number_after_the_hashes(task, tmp_path):
+    found = list(task.load("test", source=write(tmp_path / "any.jsonl", ROWS)))
+    assert [gold.value for _, gold in found] == [{"answer": "18"}, {"answer": "1080"}]
+
+
+@pytest.mark.parametrize("name", ["problems_test.jsonl.gz", "test.jsonl", "problems_test.jsonl", "test.jsonl.gz"])
+def test_a_folder_gives_the_file_of_the_split(task, tmp_path, name):
+    write(tmp_path / name, ROWS)
+    write(tmp_path / "problems_train.jsonl", ROWS[:1])
+    assert len(list(task.load("test", source=str(tmp_path)))) == 2
+
+
+def test_a_bare_gold_field_wins(task, tmp_path):
+    [(_, gold)] = task.load("test", source=write(tmp_path / "t.jsonl", [{"question": "How many?", "gold": "-2.50"}]))
+    assert gold.value == {"answer": "-2.5"}
+
+
+def test_the_sources_own_id_is_kept_as_an_alias(task, tmp_path):
+    [(problem, _)] = task.load("test", source=write(tmp_path / "t.jsonl", [{**ROWS[0], "problem_id": "gsm8k/test/0"}]))
+    assert problem == replace(problem_of(ROWS[0]["question"]), data={"source_id": "gsm8k/test/0"})
+
+
+def test_a_question_that_comes_twice_counts_once(task, tmp_path):
+    assert len(list(task.load("test", source=write(tmp_path / "t.jsonl", [*ROWS, ROWS[0]])))) == 2
+
+
+def test_limit(task, tmp_path):
+    assert len(list(task.load("test", source=write(tmp_path / "t.jsonl", ROWS), limit=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"answer": "#### 1"}, r"bad\.jsonl:1: field 'question' is missing; found answer"),
+        ({"question": "How many?"}, r"bad\.jsonl:1: field 'answer' is missing; found question"),
+        ({"question": "How many?", "answer": "none"}, r"bad\.jsonl:1: no number in the reference answer 'none'"),
+    ],
+)
+def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
+    with pytest.raises(TaskDataError, match=message):
+        list(task.load("test", source=write(tmp_path / "bad.jsonl", [row])))
+
+
+@pytest.mark.parametrize(
+    ("split", "source", "message"),
+    [
+        ("test", "/nowhere/at/all", r"does not exist; give a \.jsonl file, a folder, or hub:openai/gsm8k"),
+        ("validation", None, "unknown split 'validation'; gsm8k has train and test"),
+    ],
+)
+def test_unknown_sources_and_splits(task, split, source, message):
+    with pytest.raises(TaskDataError, match=message):
+        list(task.load(split, source=source))
+
+
+def test_a_folder_without_the_split_lists_the_names(task, tmp_path):
+    with pytest.raises(TaskDataError, match=r"has none of problems_train\.jsonl\.gz, .*train\.jsonl"):
+        list(task.load("train", source=str(tmp_path)))
+
+
+def test_without_network_or_package_the_hub_says_what_to_do(task):
+    with pytest.raises(TaskDataError, match=r"give a local \.jsonl file"):
+        list(task.load("test"))
+
+
+def test_a_typed_question_gets_the_same_id_as_the_loaded_one(task, tmp_path):
+    [(problem, _), _] = task.load("test", source=write(tmp_path / "t.jsonl", ROWS))
+    assert task.problem_from_text(f"  {ROWS[0]['question']}\n").problem_id == problem.problem_id
+
+
+@pytest.mark.parametrize("text", ["", " \n", "12 + 3"])
+def test_a_text_without_words_is_no_problem(task, text):
+    with pytest.raises(TaskDataError, match="a word problem needs words"):
+        task.problem_from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("num_words", "expected"), [(35, "up to 35 words"), (36, "36-50 words"), (50, "36-50 words"), (51, "over 50 words")]
+)
+def test_difficulty_is_the_length_of_the_question(num_words, expected):
+    assert problem_of("word " * num_words).difficulty == expected
+
+
+def test_the_chat_ends_with_the_question_and_asks_for_the_hashes(task):
+    system, user = task.messages(problem_of("How many?"))
+    assert "#### " in system["content"]
+    assert user == {"role": "user", "content": "How many?"}
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason"),
+    [
+        ("#### 18", Verdict.CORRECT, ""),
+        ("#### $18.00", Verdict.CORRECT, ""),
+        ("#### 17", Verdict.INCORRECT, "answered 17, not 18"),
+        ("I cannot say.", Verdict.INCORRECT, "no number in the text"),
+    ],
+)
+def test_judge(task, text, verdict, reason):
+    problem = problem_of("How many are 9 times 2?")
+    judgement = task.judge(problem, Gold(task="gsm8k", problem_id=problem.problem_id, value={"answer": "18"}), text)
+    assert (judgement.verdict, judgement.reason) == (verdict, reason)
+
+
+class Relabelled:
+    """Our labels of a recorded pool beside the recorded ones."""
+
+    def __init__(self, folder, name):
+        task = Gsm8k()
+        self.known = {p.data["source_id"]: (p, g) for p, g in task.load("test", source=str(folder))}
+        self.rows = [row for _, row in read_json_lines(str(folder / name))]
+        self.differing = []
+        for row in self.rows:
+            verdict = task.judge(*self.known[row["problem_id"]], row["text"] or "").verdict
+            if (verdict is Verdict.CORRECT) != row["correct"]:
+                self.differing.append((row, verdict))
+
+    def agreement(self):
+        return 1 - len(self.differing) / len(self.rows)
+
+
+def test_labels_of_the_example_solutions_are_the_recorded_ones(shared_data):
+    assert Relabelled(shared_data / "gsm8k", "pool_openai_example_solutions.jsonl.gz").agreement() >= 0.995
+
+
+def test_labels_of_the_tool_pool_are_the_recorded_ones(shared_data):
+    """The rest: "Four containers", "16 people think that horse #12", and verdicts that a second check overturned."""
+    assert Relabelled(shared_data / "gsm8k", "pool_tool_cot.jsonl.gz").agreement() >= 0.995
+
+
+def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_cruder(shared_data):
+    """The recorded rule takes the first number of the first answer field: it reads "2 + 8 + 6 = 16" as 2, and does not
+    see that a model corrected itself in a second answer."""
+    pool = Relabelled(shared_data / "gsm8k", "pool_zeroeval.jsonl.gz")
+    assert pool.agreement() >= 0.994
+    single = [row for row, _ in pool.differing if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")]
+    assert 1 - len(single) / len(pool.rows) >= 0.9995
+    assert Counter(verdict for _, verdict in pool.differing)[Verdict.INCORRECT] <= 9
+
+
+def test_every_published_reference_is_read_as_recorded(shared_data):
+    for split, count in (("train", 7473), ("test", 1319)):
+        golds = {p.data["source_id"]: g for p, g in Gsm8k().load(split, source=str(shared_data / "gsm8k"))}
+        rows = [row for _, row in read_json_lines(str(shared_data / "gsm8k" / f"problems_{split}.jsonl.gz"))]
+        assert len(golds) == count
+        assert all(Fraction(golds[row["problem_id"]].value["answer"]) == int(row["gold"]) for row in rows)

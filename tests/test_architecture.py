@@ -1,0 +1,101 @@
+"""The rules of the house: imports point down, nothing heavy loads early, the README's tree is the tree on disk."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_loaded_by(statement):
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize("statement", ["import raydebm", "import raydebm.cli", "import raydebm.tasks, raydebm.config"])
+def test_light_imports_load_neither_ray_nor_torch(statement):
+    assert not modules_loaded_by(statement) & {"ray", "torch", "transformers", "peft", "vllm", "matplotlib"}
+
+
+def test_triage_loads_neither_ray_nor_torch():
+    assert not modules_loaded_by("import raydebm.triage.loop") & {"ray", "torch", "transformers"}
+
+
+def test_help_lists_every_job_as_a_verb(repository):
+    done = subprocess.run([sys.executable, "-m", "raydebm", "--help"], capture_output=True, text=True, check=True)
+    verbs = set(re.findall(r"^\s{2}(\S+)\s{2,}", done.stdout, flags=re.MULTILINE))
+    jobs = {file.stem.replace("train_all", "train") for file in (repository / "jobs").glob("*.py")}
+
+    assert jobs <= verbs
+
+
+def test_import_contracts_hold(repository):
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        capture_output=True, text=True, check=False, cwd=repository,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tree_in_readme(text):
+    """Paths of the first ```text block after the heading «Where things are»."""
+    block = text.split("## Where things are", 1)[1].split("```text\n", 1)[1].split("```", 1)[0]
+    paths, folders = set(), []
+    for line in block.splitlines():
+        entry = re.match(r"^((?:  )*)(\S+)", line)
+        if entry is None:
+            continue
+        depth, name = len(entry.group(1)) // 2, entry.group(2)
+        folders[depth:] = [name.rstrip("/")]
+        paths.add("/".join(folders) + ("/" if name.endswith("/") else ""))
+    return paths
+
+
+def test_everything_in_the_readmes_tree_exists(repository):
+    paths = tree_in_readme((repository / "README.md").read_text(encoding="utf-8"))
+
+    assert [path for path in sorted(paths) if not (repository / path).exists()] == []
+
+
+def test_every_module_of_the_package_is_in_the_readmes_tree(repository):
+    paths = tree_in_readme((repository / "README.md").read_text(encoding="utf-8"))
+    on_disk = {
+        str(file.relative_to(repository)) + ("/" if file.is_dir() else "")
+        for file in (repository / "raydebm").iterdir()
+        if not file.name.startswith(("_", ".")) and file.name != "py.typed"
+    }
+
+    assert on_disk - paths == set()
+
+
+def test_every_top_level_entry_is_in_the_readmes_tree(repository):
+    paths = {path.split("/")[0] for path in tree_in_readme((repository / "README.md").read_text(encoding="utf-8"))}
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=repository).stdout
+    on_disk = {name.split("/")[0] for name in listed.split() if not name.startswith(".")}
+
+    assert on_disk - paths == set()
+
+
+def test_no_module_outside_tasks_names_a_task(repository):
+    """A benchmark is known by its plug-in alone; the embedded models are made for one, and say so."""
+    allowed = {"tasks", "embedded"}
+    named = [
+        str(file.relative_to(repository))
+        for file in (repository / "raydebm").rglob("*.py")
+        if file.relative_to(repository / "raydebm").parts[0] not in allowed
+        and re.search(r"gsm8k|knights_knaves", file.read_text(encoding="utf-8"), flags=re.IGNORECASE)
+    ]
+
+    assert named == []
+
+
+def test_no_module_is_longer_than_500_lines(repository):
+    long = {
+        str(file.relative_to(repository)): lines
+        for file in [*(repository / "raydebm").rglob("*.py"), *(repository / "jobs").glob("*.py")]
+        if (lines := file.read_text(encoding="utf-8").count("\n")) > 500
+    }
+
+    assert long == {}

@@ -1,0 +1,132 @@
+"""Recipes: refused with the path of what is wrong, or complete."""
+
+import pytest
+import yaml
+
+from raydebm.config import PAPER_ADAPTERS, apply_overrides, load_recipe, parse_recipe
+from raydebm.errors import ConfigError
+
+MINIMAL = {
+    "name": "x",
+    "task": {"name": "gsm8k"},
+    "generators": [{"kind": "openai", "name": "q", "model": "m"}],
+}
+
+
+def test_minimal_recipe_has_the_papers_defaults():
+    recipe = parse_recipe(MINIMAL)
+
+    assert (recipe.generation.num_samples, recipe.generation.temperature, recipe.generation.top_p) == (8, 0.7, 0.95)
+    assert (recipe.pairs.max_pairs, recipe.pairs.bag_frac, recipe.pairs.validation_frac) == (16, 0.8, 0.2)
+    assert (recipe.triage.theta_sigma, recipe.triage.theta_abstain, recipe.triage.num_regenerate) == (0.8, 1.5, 8)
+
+
+def test_paper_adapters():
+    assert [(a.name, a.rank, a.alpha, a.targets, a.dropout) for a in PAPER_ADAPTERS] == [
+        ("a0", 8, 16, ("Wqkv",), 0.2),
+        ("a1", 8, 16, ("Wqkv", "Wo"), 0.2),
+        ("a2", 16, 32, ("Wqkv",), 0.2),
+        ("a3", 4, 8, ("Wqkv",), 0.2),
+        ("a4", 8, 16, ("Wqkv", "Wi"), 0.2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"seeed": 1}, "seeed: Extra inputs"),
+        ({"pairs": {"max_pair": 3}}, r"pairs\.max_pair"),
+        ({"generation": {"top_p": 1.5}}, r"generation\.top_p.*got 1\.5"),
+        ({"triage": {"theta_sigma": 2.0}}, "theta_sigma must be below"),
+        ({"triage": {"regenerate_with": "nobody"}}, "'nobody'; known: q"),
+        ({"generators": []}, "at least one generator"),
+        ({"generators": [{"kind": "telepathy", "name": "q"}]}, "telepathy"),
+        ({"generators": [{"kind": "openai", "name": "q", "model": "m"}] * 2}, "more than once: q"),
+        ({"scorer": {"adapters": []}}, "at least one adapter"),
+        ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
+        ({"ray": {"num_cpus": 2}}, r"ray\.num_cpus"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_a_wrong_recipe_is_refused_with_its_path(change, match):
+    with pytest.raises(ConfigError, match=match):
+        parse_recipe({**MINIMAL, **change})
+
+
+def test_every_mistake_is_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse_recipe({**MINIMAL, "seeed": 1, "pairs": {"bag_frac": 2}})
+
+    assert "seeed" in str(caught.value)
+    assert "pairs.bag_frac" in str(caught.value)
+
+
+def test_overrides_reach_into_sections_and_lists():
+    recipe = parse_recipe(MINIMAL, overrides=["triage.lambda=2", "generators.0.model=n", "pairs.max_pairs=null"])
+
+    assert (recipe.triage.lambda_, recipe.generators[0].model, recipe.pairs.max_pairs) == (2.0, "n", None)
+
+
+@pytest.mark.parametrize("override", ["seed", "=3", "name.x=1", "generators.7.model=n"])
+def test_a_wrong_override_is_refused(override):
+    with pytest.raises(ConfigError, match="override"):
+        apply_overrides(MINIMAL, [override])
+
+
+def test_overrides_leave_the_tree_alone():
+    tree = {"a": {"b": 1}}
+    apply_overrides(tree, ["a.b=2"])
+
+    assert tree == {"a": {"b": 1}}
+
+
+def test_environment_variables_are_read(monkeypatch):
+    monkeypatch.setenv("POOL_DIR", "/data")
+
+    assert parse_recipe({**MINIMAL, "run_dir": "${POOL_DIR}/x"}).run_dir == "/data/x"
+
+
+def test_an_unset_variable_falls_back_to_its_default(monkeypatch):
+    monkeypatch.delenv("POOL_DIR", raising=False)
+
+    assert parse_recipe({**MINIMAL, "run_dir": "${POOL_DIR:-here}/x"}).run_dir == "here/x"
+
+
+def test_an_unset_variable_without_default_is_named(monkeypatch):
+    monkeypatch.delenv("POOL_DIR", raising=False)
+
+    with pytest.raises(ConfigError, match=r"run_dir: environment variable POOL_DIR is not set"):
+        parse_recipe({**MINIMAL, "run_dir": "${POOL_DIR}/x"})
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere.yaml"):
+        load_recipe(tmp_path / "nowhere.yaml")
+
+
+def test_a_file_that_is_not_yaml_is_named(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("a: [1", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"bad\.yaml.*not YAML"):
+        load_recipe(file)
+
+
+def test_a_recipe_survives_being_stored(tmp_path):
+    recipe = parse_recipe({**MINIMAL, "triage": {"lambda": 2.0}})
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True)), encoding="utf-8")
+
+    assert load_recipe(file) == recipe
+
+
+def test_run_dir_fills_in_name_and_task():
+    recipe = parse_recipe({**MINIMAL, "run_dir": "s3://b/{name}-{task}"})
+
+    assert recipe.resolved_run_dir == "s3://b/x-gsm8k"
+
+
+def test_shipped_recipes_are_valid(repository):
+    files = [*(repository / "configs").glob("*.yaml"), repository / "raydebm" / "embedded" / "demo.yaml"]
+
+    assert len([load_recipe(file) for file in files]) >= 3

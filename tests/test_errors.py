@@ -1,0 +1,71 @@
+"""Errors cross process boundaries and tell the thing, the value and the way out."""
+
+import pickle
+
+import pytest
+
+from raydebm import errors
+
+EXAMPLES = [
+    errors.RaydebmError("x"),
+    errors.ConfigError("bad"),
+    errors.UnknownNameError("task", "gms8k", ["gsm8k", "knights_knaves"]),
+    errors.MissingKeyError("qwen", "OPENROUTER_API_KEY"),
+    errors.TaskDataError("no file"),
+    errors.PoolError("empty"),
+    errors.GenerationError("no model"),
+    errors.ScoringError("NaN"),
+    errors.CheckpointError("torn"),
+    errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")),
+    errors.ResourceError("port in use"),
+    errors.ServiceError("no text"),
+]
+
+
+def every_error():
+    found, queue = set(), [errors.RaydebmError]
+    while queue:
+        kind = queue.pop()
+        found.add(kind)
+        queue += kind.__subclasses__()
+    return {kind for kind in found if kind.__module__ == "raydebm.errors"}
+
+
+def test_every_error_has_an_example():
+    assert {type(example) for example in EXAMPLES} == every_error()
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_error_survives_the_process_boundary(error):
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (type(copy), str(copy)) == (type(error), str(error))
+
+
+def test_unknown_name_suggests_the_nearest():
+    error = errors.UnknownNameError("task", "gms8k", ["knights_knaves", "gsm8k"])
+
+    assert str(error) == "unknown task 'gms8k' (did you mean 'gsm8k'?); known: gsm8k, knights_knaves"
+
+
+def test_unknown_name_far_from_all_lists_them():
+    assert str(errors.UnknownNameError("task", "zzz", ["gsm8k"])) == "unknown task 'zzz'; known: gsm8k"
+
+
+def test_missing_key_names_generator_variable_and_way_out():
+    text = str(errors.MissingKeyError("qwen", "OPENROUTER_API_KEY"))
+
+    assert "'qwen'" in text
+    assert "export OPENROUTER_API_KEY=" in text
+
+
+def test_training_error_says_what_failed_and_what_is_kept():
+    text = str(errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")))
+
+    assert "a2: out of memory" in text
+    assert "a0, a1" in text
+    assert "resume" in text
+
+
+def test_the_tree_in_the_docstring_names_every_error():
+    assert all(kind.__name__ in errors.__doc__ for kind in every_error())

@@ -1,0 +1,110 @@
+"""What follows from the records' own fields."""
+
+import dataclasses
+import math
+
+import pytest
+
+from raydebm.errors import ScoringError
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    GenerationRequest,
+    Outcome,
+    Problem,
+    Sampling,
+    ScoredCandidate,
+)
+
+
+def scored(members=(1.0, 3.0), penalty=0.5):
+    return ScoredCandidate(
+        candidate=Candidate(candidate_id="c", task="t", problem_id="p", generator="g", text="x"),
+        report=ConstraintReport(candidate_id="c", answer="1", vote_key="1", penalty=penalty),
+        energies=None if members is None else Energies(candidate_id="c", members=members),
+    )
+
+
+def request(**changes):
+    fields = {
+        "task": "t",
+        "problem_id": "p",
+        "generator": "g",
+        "messages": ({"role": "user", "content": "q"},),
+        "sampling": Sampling(),
+        "seed": 1,
+    }
+    return GenerationRequest(**{**fields, **changes})
+
+
+def test_mu_is_the_mean():
+    assert Energies(candidate_id="c", members=(1.0, 2.0, 6.0)).mu == 3.0
+
+
+def test_sigma_is_the_population_standard_deviation():
+    """Deviations -2, -1, 3: sqrt(14 / 3)."""
+    assert Energies(candidate_id="c", members=(1.0, 2.0, 6.0)).sigma == pytest.approx(math.sqrt(14 / 3))
+
+
+def test_one_member_has_no_spread():
+    assert Energies(candidate_id="c", members=(1.0,)).sigma == 0.0
+
+
+@pytest.mark.parametrize("members", [(), (math.nan,), (1.0, math.inf)])
+def test_energies_must_be_finite(members):
+    with pytest.raises(ScoringError, match="candidate 'c'"):
+        Energies(candidate_id="c", members=members)
+
+
+def test_total_energy_is_mu_plus_lambda_times_penalty():
+    assert scored().total_energy(2.0) == 2.0 + 2.0 * 0.5
+
+
+def test_unparseable_has_infinite_energy_even_at_lambda_zero():
+    """0 * inf would be NaN, which no comparison survives."""
+    assert scored(penalty=math.inf).total_energy(0.0) == math.inf
+
+
+def test_unscored_has_infinite_energy():
+    assert scored(members=None).total_energy(1.0) == math.inf
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "u"},
+        {"problem_id": "q"},
+        {"generator": "h"},
+        {"messages": ({"role": "user", "content": "r"},)},
+        {"sampling": Sampling(temperature=0.1)},
+        {"seed": 2},
+        {"pass_index": 2},
+        {"sample_index": 1},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_part_of_a_request_is_part_of_its_id(change):
+    assert request(**change).candidate_id != request().candidate_id
+
+
+def test_same_request_same_id():
+    assert request().candidate_id == request().candidate_id
+
+
+def test_zero_temperature_is_greedy():
+    assert Sampling(temperature=0.0).is_greedy
+
+
+def test_an_abstention_gives_no_answer():
+    problem = Problem(task="t", problem_id="p", prompt="q")
+    outcome = Outcome(problem=problem, decision=Decision.ABSTAIN, best=scored(), passes=(), pool=(), reason="spread")
+
+    assert outcome.answer is None
+
+
+def test_problem_has_no_gold_field():
+    assert {field.name for field in dataclasses.fields(Problem)} == {
+        "task", "problem_id", "prompt", "data", "difficulty"
+    }  # fmt: skip

@@ -1,0 +1,64 @@
+import math
+
+import pytest
+
+from raydebm.records import Problem, Violation
+from raydebm.store import report_of, report_row
+from raydebm.triage.constraints import check_candidate
+
+PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
+
+
+def test_penalty_is_the_weighted_sum(task, make_candidate, monkeypatch):
+    found = [
+        Violation(constraint="a", penalty=0.5, weight=2.0, message="a"),
+        Violation(constraint="b", penalty=3.0, weight=1.0, message="b"),
+    ]
+    monkeypatch.setattr(task, "violations", lambda problem, answer: found)
+
+    report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
+
+    assert (report.penalty, report.answer, report.vote_key) == (4.0, "4", "4")
+
+
+def test_satisfied_constraints_cost_nothing(task, make_candidate):
+    report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
+
+    assert (report.penalty, report.violations, report.error) == (0.0, (), None)
+
+
+def test_text_that_does_not_parse_costs_infinity_without_being_an_error(task, make_candidate):
+    report = check_candidate(task, PROBLEM, make_candidate("c", "no idea"))
+
+    assert (report.penalty, report.answer, report.error) == (math.inf, None, None)
+
+
+def test_failed_candidate_keeps_its_error(task, make_candidate):
+    report = check_candidate(task, PROBLEM, make_candidate("c", None))
+
+    assert (report.penalty, report.error) == (math.inf, "no text to check: HTTP 500")
+
+
+def test_crashing_checker_is_a_row_with_a_reason(task, make_candidate):
+    report = check_candidate(task, PROBLEM, make_candidate("c", "crash"))
+
+    assert report.penalty == math.inf
+    assert "'toy' raised RuntimeError('boom')" in report.error
+
+
+@pytest.mark.parametrize("penalty", [math.nan, math.inf, 0.0, -1.0])
+def test_a_violation_without_a_usable_penalty_is_a_crash_of_the_checker(task, make_candidate, monkeypatch, penalty):
+    bad = Violation(constraint="a", penalty=penalty, weight=1.0, message="a")
+    monkeypatch.setattr(task, "violations", lambda problem, answer: [bad])
+
+    report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
+
+    assert report.penalty == math.inf
+    assert "needs a finite penalty above 0" in report.error
+
+
+@pytest.mark.parametrize("text", ["4", "4!2", "no idea", "crash", None])
+def test_every_report_survives_its_table_row(task, make_candidate, text):
+    report = check_candidate(task, PROBLEM, make_candidate("c", text))
+
+    assert report_of(report_row(report)) == report

@@ -1,0 +1,192 @@
+import json
+import math
+import random
+
+import pytest
+
+from raydebm.config import TriageConfig
+from raydebm.errors import ConfigError
+from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
+from raydebm.tasks.base import TaskDefaults
+from raydebm.triage.policy import Policy, decide, policy_of, rule, select, signal_of
+
+POLICY = Policy(theta_sigma=0.8, theta_abstain=1.5)
+
+
+def scored(candidate_id, members, penalty=0.0, *, pass_index=1):
+    parsed = not math.isinf(penalty)
+    return ScoredCandidate(
+        candidate=Candidate(
+            candidate_id=candidate_id, task="t", problem_id="p", generator="g", text="x", pass_index=pass_index
+        ),
+        report=ConstraintReport(
+            candidate_id=candidate_id, answer="x" if parsed else None, vote_key="x" if parsed else None, penalty=penalty
+        ),
+        energies=None if members is None else Energies(candidate_id=candidate_id, members=members),
+    )
+
+
+@pytest.mark.parametrize(
+    ("signal", "sigma", "penalty", "passes_left", "expected"),
+    [
+        (0.8, 0.8, 0.0, 1, Decision.ACCEPT),
+        (0.81, 0.81, 0.0, 1, Decision.REGENERATE),
+        (0.1, 0.1, 0.5, 1, Decision.REGENERATE),
+        (9.0, 9.0, 0.0, 1, Decision.REGENERATE),
+        (0.81, 0.81, 0.0, 0, Decision.ACCEPT),
+        (1.5, 1.5, 0.0, 0, Decision.ACCEPT),
+        (1.51, 1.51, 0.0, 0, Decision.ABSTAIN),
+        (0.1, 0.1, 0.5, 0, Decision.ACCEPT),
+        (2.0, 0.2, 0.0, 0, Decision.ACCEPT),
+        (0.2, 2.0, 0.0, 0, Decision.ABSTAIN),
+        (None, None, None, 1, Decision.REGENERATE),
+        (None, None, None, 0, Decision.ABSTAIN),
+        (0.3, None, None, 0, Decision.ABSTAIN),
+    ],
+    ids=[
+        "at-theta-sigma",
+        "above-theta-sigma",
+        "violation-beats-low-sigma",
+        "extreme-sigma-tries-again-first",
+        "last-pass-between-the-thresholds",
+        "last-pass-at-theta-abstain",
+        "last-pass-above-theta-abstain",
+        "last-pass-with-violation",
+        "last-pass-looks-at-the-selected-not-the-pool",
+        "low-pool-mean-does-not-excuse-the-selected",
+        "nothing-scored-pass-left",
+        "nothing-scored-last-pass",
+        "nothing-parsed-last-pass",
+    ],
+)
+def test_decide(signal, sigma, penalty, passes_left, expected):
+    decision = decide(signal=signal, sigma=sigma, penalty=penalty, passes_left=passes_left, policy=POLICY)
+
+    assert decision is expected
+
+
+def test_selection_minimises_mu_plus_lambda_times_penalty():
+    pool = [scored("a", (1.0, 3.0), penalty=0.0), scored("b", (0.0, 0.0), penalty=0.9)]
+
+    assert select(pool, 2.0).candidate.candidate_id == "b"  # 1.8 < 2.0
+    assert select(pool, 3.0).candidate.candidate_id == "a"  # 2.7 > 2.0
+
+
+def test_selection_skips_candidates_without_parse_or_energy():
+    pool = [scored("a", (-9.0,), penalty=math.inf), scored("b", None), scored("c", (5.0,))]
+
+    assert select(pool, 1.0).candidate.candidate_id == "c"
+
+
+def test_lambda_zero_does_not_let_an_unparsed_candidate_in():
+    assert select([scored("a", (-9.0,), penalty=math.inf)], 0.0) is None
+
+
+def test_empty_pool_selects_nothing():
+    assert select([], 1.0) is None
+
+
+def test_equal_energy_goes_to_lower_mu():
+    pool = [scored("a", (1.0,), penalty=0.0), scored("b", (0.0,), penalty=1.0)]
+
+    assert select(pool, 1.0).candidate.candidate_id == "b"
+
+
+def test_full_tie_goes_to_the_earlier_pass_whatever_the_ids():
+    pool = [scored("a", (1.0,), pass_index=2), scored("z", (1.0,), pass_index=1)]
+
+    assert select(pool, 1.0).candidate.candidate_id == "z"
+
+
+def test_order_of_the_pool_never_matters():
+    pool = [scored(name, (1.0,)) for name in "dbca"]
+    shuffled = [random.Random(seed).sample(pool, 4) for seed in range(20)]
+
+    assert {select(order, 1.0).candidate.candidate_id for order in shuffled} == {"a"}
+
+
+def test_pool_mean_counts_every_scored_candidate_also_unparsed_ones():
+    pool = [scored("a", (0.0, 2.0)), scored("b", (0.0, 4.0), penalty=math.inf), scored("c", None)]
+
+    assert signal_of(pool, pool[0], "pool_mean") == 1.5
+    assert signal_of(pool, pool[0], "selected") == 1.0
+
+
+def test_signals_of_nothing_are_none():
+    assert signal_of([], None, "pool_mean") is None
+    assert signal_of([], None, "selected") is None
+
+
+def test_pool_mean_gates_and_the_selected_sigma_still_stops_the_answer():
+    """Algorithm 1 checks sigma(y*) of every answer, also of one whose pool agreed on average."""
+    pool = [scored("a", (-2.0, 2.0)), scored("b", (5.0, 5.0)), scored("c", (5.0, 5.0))]
+    policy = Policy(signal="pool_mean", theta_sigma=0.8, theta_abstain=1.5)
+
+    ruling = rule(pool, passes_left=1, policy=policy)
+
+    assert ruling.decision is Decision.ABSTAIN
+    assert ruling.signal == pytest.approx(2 / 3)
+
+
+def test_reason_of_a_last_pass_names_constraints_still_violated():
+    ruling = rule([scored("a", (0.0, 0.2), penalty=2.0)], passes_left=0, policy=POLICY)
+
+    assert ruling.decision is Decision.ACCEPT
+    assert "violates constraints (E_constraint 2)" in ruling.reason
+
+
+def test_reason_counts_what_could_not_be_scored():
+    ruling = rule([scored("a", (0.0,)), scored("b", None)], passes_left=0, policy=POLICY)
+
+    assert "1 of 2 candidates could not be scored" in ruling.reason
+
+
+def test_reason_when_nothing_could_be_selected_counts_the_causes():
+    pool = [scored("a", (0.0,), penalty=math.inf), scored("b", None), scored("c", None)]
+
+    reason = rule(pool, passes_left=0, policy=POLICY).reason
+
+    assert reason == "no candidate can be selected: of 3, 1 did not parse, 2 could not be scored"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"theta_sigma": 1.5, "theta_abstain": 1.5}, "0 <= theta_sigma < theta_abstain"),
+        ({"theta_sigma": math.nan}, "0 <= theta_sigma < theta_abstain"),
+        ({"lambda_": -1.0}, r"triage\.lambda must be a number >= 0, got -1"),
+        ({"lambda_": math.inf}, r"triage\.lambda must be"),
+        ({"signal": "best"}, "selected, pool_mean, got 'best'"),
+        ({"max_passes": 0}, "must be >= 1, got 0"),
+    ],
+)
+def test_policy_refuses_values_that_cannot_work(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        Policy(**fields)
+
+
+def test_policy_survives_json():
+    policy = Policy(lambda_=2.0, theta_sigma=0.1, theta_abstain=0.4, signal="pool_mean", max_passes=3, num_regenerate=4)
+
+    assert Policy.from_json(json.loads(json.dumps(policy.to_json()))) == policy
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"theta": 1}, "unknown key.*theta; known: lambda, theta_sigma"),
+        ({"theta_sigma": "0.5"}, "'theta_sigma' must be like 0.8, got '0.5'"),
+        ({"max_passes": 1.5}, "'max_passes' must be like 2, got 1.5"),
+        ({"lambda": True}, "'lambda' must be like 1.0, got True"),
+    ],
+)
+def test_policy_json_is_checked(value, message):
+    with pytest.raises(ConfigError, match=message):
+        Policy.from_json(value)
+
+
+def test_lambda_comes_from_the_task_when_the_recipe_leaves_it_open():
+    defaults = TaskDefaults(max_length=1, batch_size=1, patience=1, lambda_=2.0)
+
+    assert policy_of(TriageConfig(), defaults).lambda_ == 2.0
+    assert policy_of(TriageConfig.model_validate({"lambda": 0.5}), defaults).lambda_ == 0.5

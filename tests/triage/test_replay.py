@@ -1,0 +1,105 @@
+import pytest
+
+from raydebm.errors import GenerationError, PoolError
+from raydebm.records import Decision, Energies, GenerationRequest, Sampling
+from raydebm.triage.constraints import check_candidate
+from raydebm.triage.policy import Policy
+from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
+
+POLICY = Policy(theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
+
+
+def requests_of(problem, pass_index, messages):
+    return [
+        GenerationRequest(
+            task="toy",
+            problem_id=problem.problem_id,
+            generator="g",
+            messages=messages,
+            sampling=Sampling(),
+            seed=sample,
+            pass_index=pass_index,
+            sample_index=sample,
+        )
+        for sample in range(2)
+    ]
+
+
+@pytest.fixture
+def replayed(task, problem):
+    def run(candidates, *, requests_of=requests_of, policy=POLICY):
+        source = ReplaySource(candidates, requests_of=requests_of)
+        checker = RecordedChecker(check_candidate(task, problem, candidate) for candidate in candidates)
+        scorer = RecordedScorer(
+            {c.candidate_id: Energies(candidate_id=c.candidate_id, members=(0.0,)) for c in candidates}
+        )
+        (outcome,) = replay([problem], task=task, policy=policy, source=source, checker=checker, scorer=scorer)
+        return outcome, source.missing
+
+    return run
+
+
+def test_replaying_and_generating_what_is_missing_completes_the_loop(replayed, make_candidate):
+    first = [make_candidate("a", "41!2")]
+    unfinished, missing = replayed(first)
+    drawn = [make_candidate(request.candidate_id, "42", pass_index=2) for request in missing]
+
+    outcome, still_missing = replayed([*first, *drawn])
+
+    assert "2 of 2 candidates of pass 2 of problem 'p' are not recorded yet" in unfinished.reason
+    assert [request.messages[-1]["content"].splitlines()[1] for request in missing] == ["- over the limit by 2"] * 2
+    assert still_missing == []
+    assert outcome.answer == "42"
+
+
+def test_only_what_is_absent_is_missing(replayed, make_candidate):
+    first = [make_candidate("a", "41!2")]
+    _, (one, other) = replayed(first)
+
+    _, missing = replayed([*first, make_candidate(one.candidate_id, "42", pass_index=2)])
+
+    assert missing == [other]
+
+
+def test_recorded_later_passes_are_not_part_of_the_first(replayed, make_candidate):
+    outcome, _ = replayed([make_candidate("a", "41"), make_candidate("b", "42", pass_index=2)])
+
+    assert [scored.candidate.candidate_id for scored in outcome.pool] == ["a"]
+
+
+def test_greedy_candidates_are_not_part_of_the_pool(replayed, make_candidate):
+    greedy = make_candidate("b", "42", sampling=Sampling(temperature=0.0))
+
+    outcome, _ = replayed([make_candidate("a", "41"), greedy])
+
+    assert [scored.candidate.candidate_id for scored in outcome.pool] == ["a"]
+
+
+def test_without_a_generator_a_second_pass_counts_as_failed(replayed, make_candidate):
+    outcome, missing = replayed([make_candidate("a", "41!2")], requests_of=None)
+
+    assert outcome.decision is Decision.ACCEPT
+    assert "pass 2 of problem 'p' is not recorded" in outcome.reason
+    assert missing == []
+
+
+def test_a_problem_without_candidates_is_an_error(replayed):
+    with pytest.raises(GenerationError, match="no first-pass candidate of problem 'p' is recorded"):
+        replayed([])
+
+
+@pytest.mark.parametrize("part", ["checker", "scorer"])
+def test_a_candidate_that_was_never_checked_or_scored_is_an_error(task, problem, make_candidate, part):
+    candidate = make_candidate("a", "41")
+    reports = [] if part == "checker" else [check_candidate(task, problem, candidate)]
+    energies = {} if part == "scorer" else {"a": None}
+
+    with pytest.raises(PoolError, match="candidate 'a' of problem 'p' has no"):
+        replay(
+            [problem],
+            task=task,
+            policy=POLICY,
+            source=ReplaySource([candidate]),
+            checker=RecordedChecker(reports),
+            scorer=RecordedScorer(energies),
+        )
