@@ -21,7 +21,7 @@ from raydebm.errors import RaydebmError
 
 if TYPE_CHECKING:
     from raydebm.distributed.stages import Pipeline, StageReport
-    from raydebm.evaluation.report import Evaluation
+    from raydebm.evaluation.results import Evaluation
 
 app = typer.Typer(
     name="raydebm",
@@ -209,7 +209,7 @@ def serve(
     """Serve a finished run until Ctrl-C (in production: `serve run serve_config.yaml`)."""
     from raydebm.serving.app import AppArgs, serve_until_interrupted
 
-    serve_until_interrupted(AppArgs(run_dir=run_dir), host=host, port=port)
+    serve_until_interrupted(AppArgs(run_dir=str(Path(run_dir).resolve())), host=host, port=port)
 
 
 @app.command("import-pool")
@@ -275,29 +275,31 @@ def show_plan(recipe: Recipe) -> None:
 
     plan = plan_of(recipe)
     table = Table(title=f"{recipe.name}: {recipe.task.name}, nothing has been sent", title_justify="left")
-    for column in ("generator", "requests", "prompt tokens (estimate)", "completion tokens at most", "US$ at most"):
+    for column in ("generator", "requests", "prompt tokens (estimate)", "completion tokens at most", "US$"):
         table.add_column(column, justify="left" if column == "generator" else "right")
-    for row in plan.rows:
-        cost = "unknown" if row.max_usd is None else f"{row.max_usd:,.2f}"
-        table.add_row(row.generator, f"{row.requests:,}", f"{row.prompt_tokens:,}", f"{row.completion_tokens:,}", cost)
+    for row in plan.estimates:
+        cost = "unknown" if row.usd_low is None else f"{row.usd_low:,.2f} to {row.usd_high:,.2f}"
+        counts = (row.num_requests, row.prompt_tokens, row.max_completion_tokens)
+        table.add_row(row.generator, *(f"{count:,}" for count in counts), cost)
     console.print(table)
     for line in plan.notes:
         console.print(f"- {line}")
 
 
-def evaluation_table(result: "Evaluation") -> Table:
-    """The selectors, one row each, as in the report."""
-    rows = result.table_rows()
-    table = Table(title=result.caption(), title_justify="left")
-    for index, column in enumerate(rows.header):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    for row in rows.body:
-        table.add_row(*row)
-    return table
-
-
 def show_evaluation(result: "Evaluation", report: str) -> None:
-    console.print(evaluation_table(result))
+    """The selectors and the loop, from the same rows as the report."""
+    from raydebm.evaluation.report import summary
+    from raydebm.evaluation.tables import loop_table, selector_table
+
+    for found in (selector_table(result), loop_table(result)):
+        table = Table(title=found.title, title_justify="left", caption=found.caption, caption_justify="left")
+        for index, header in enumerate(found.headers):
+            table.add_column(header, justify="left" if index == 0 else "right")
+        for number, row in enumerate(found.rows):
+            table.add_row(*row, style="bold" if number in found.emphasised else None)
+        if found.rows:
+            console.print(table)
+    console.print(summary(result), markup=False)
     console.print(f"report: {report}")
 
 

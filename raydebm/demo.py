@@ -131,7 +131,8 @@ def show_chat(reply: dict[str, Any], expected: Outcome) -> None:
 def show_triage(reply: dict[str, Any]) -> None:
     for done in reply["passes"]:
         console.print(
-            f"   pass {done['pass_index']}    {done['decision']}: E_constraint {done['penalty']}, sigma {done['sigma']:.3f}",
+            f"   pass {done['pass_index']}    {done['decision']}: "
+            f"E_constraint {done['penalty']}, sigma {done['sigma']:.3f}",
             markup=False,
         )
         if done.get("feedback"):

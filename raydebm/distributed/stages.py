@@ -6,50 +6,50 @@ so that a rerun reuses a stage exactly when nothing that matters has changed. Ma
 moves rows.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
 
 from raydebm import __version__
 from raydebm.config import Recipe, SplitSource
 from raydebm.distributed.generate import generate
 from raydebm.distributed.label import label
+from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
-from raydebm.errors import CheckpointError, PoolError, TaskDataError
+from raydebm.errors import CheckpointError, TaskDataError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
-from raydebm.evaluation.report import Evaluation, evaluate, write_report
-from raydebm.generators.requests import requests_for
+from raydebm.evaluation.report import write_report
+from raydebm.evaluation.results import Evaluation, evaluate
+from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.pairs import build_pairs, split_problems, training_groups
-from raydebm.records import Candidate, GenerationRequest, Gold, Message, Outcome, Problem, ScoredCandidate
+from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem, ScoredCandidate
 from raydebm.store import (
     CANDIDATES,
-    ENERGIES,
     GOLDS,
     LABELS,
     PAIRS,
     PROBLEMS,
-    REPORTS,
     RunDir,
     candidate_of,
-    energies_of,
     gold_of,
     gold_row,
     label_of,
+    pair_of,
     pair_row,
     problem_of,
     problem_row,
-    report_of,
 )
 from raydebm.tasks import get_task
-from raydebm.triage.calibration import CalibrationResult, calibrate
-from raydebm.triage.loop import solve
+from raydebm.triage.calibration import calibrate
 from raydebm.triage.policy import Policy, policy_of
-from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource
+from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 
 VALIDATION, TEST = "validation", "test"
 
@@ -86,11 +86,15 @@ class Pipeline:
 
     recipe: Recipe
     progress: Progress = silent
-    on_stage: Callable[[StageReport], None] = lambda report: None  # noqa: E731 - a default, not a function of its own
+    command: str | None = None
+    """How to repeat this run, for the report; None: this process's command line."""
+    on_stage: Callable[[StageReport], None] = lambda report: None
 
     @cached_property
     def run(self) -> RunDir:
-        return RunDir(self.recipe.resolved_run_dir)
+        root = self.recipe.resolved_run_dir
+        # Workers have a working directory of their own, so that a relative path would mean another place there.
+        return RunDir(root if "://" in root else str(Path(root).resolve()))
 
     # ---- bookkeeping -------------------------------------------------------------------------------------------
 
@@ -119,47 +123,45 @@ class Pipeline:
         facts = make()
         manifest = {"fingerprint": fingerprint, "version": __version__, "facts": facts}
         self.run.finish(stage, manifest)
-        self.on_stage(
-            StageReport(stage=stage, reused=False, seconds=time.monotonic() - started, facts=facts)
-        )
+        self.on_stage(StageReport(stage=stage, reused=False, seconds=time.monotonic() - started, facts=facts))
         return manifest
 
     # ---- problems ----------------------------------------------------------------------------------------------
 
     def make_problems(self) -> None:
         self._stage("problems", self._make_problems)
-        if not self.run.exists("recipe.json"):
-            self.run.write_json(self.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
+        self.run.write_json(self.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
 
-    def _make_problems(self) -> dict[str, Any]:
+    def load_problems(self) -> Iterator[tuple[str, Problem, Gold]]:
+        """(split, problem, gold) of the recipe's sources, within their id ranges and limits.
+
+        Raises:
+            TaskDataError: the data is missing, a part is empty, or a problem is in both parts.
+        """
         task = get_task(self.recipe.task.name)
-        problem_rows, gold_rows, seen = [], [], {}
+        seen: dict[str, str] = {}
         for split, source in (("train", self.recipe.task.train), (TEST, self.recipe.task.test)):
-            loaded = (
-                pair
-                for pair in task.load(source.split, source=source.source, seed=self.recipe.seed)
-                if _keep(pair[0].problem_id, source)
-            )
-            count = 0
-            for problem, gold in loaded:
-                if source.limit is not None and count >= source.limit:
-                    break
+            loaded = task.load(source.split, source=source.source, seed=self.recipe.seed)
+            kept = islice((pair for pair in loaded if _keep(pair[0].problem_id, source)), source.limit)
+            for problem, gold in kept:
                 if seen.setdefault(problem.problem_id, split) != split:
                     raise TaskDataError(
                         f"problem {problem.problem_id!r} is in the train and the test part of task {task.name!r}; "
                         "choose disjoint sources or id_range"
                     )
-                problem_rows.append(problem_row(problem, split))
-                gold_rows.append(gold_row(gold))
-                count += 1
-            if count == 0:
+                yield split, problem, gold
+            if split not in seen.values():
                 raise TaskDataError(
-                    f"task {task.name!r}: no problems for {split} from source {source.source!r} with limit {source.limit}"
+                    f"task {task.name!r}: source {source.source!r} has no problems for {split} "
+                    f"(id_range {source.id_range}, limit {source.limit})"
                 )
-        self.run.write_json(self.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
-        self.run.write_table(gold_rows, GOLDS, "problems", "golds.parquet")
-        self.run.write_table(problem_rows, PROBLEMS, "problems", "problems.parquet")
-        return {"train": sum(row["split"] == "train" for row in problem_rows), "test": _count(problem_rows, TEST)}
+
+    def _make_problems(self) -> dict[str, Any]:
+        loaded = list(self.load_problems())
+        self.run.write_table((gold_row(gold) for _, _, gold in loaded), GOLDS, "problems", "golds.parquet")
+        rows = [problem_row(problem, split) for split, problem, _ in loaded]
+        self.run.write_table(rows, PROBLEMS, "problems", "problems.parquet")
+        return dict(Counter(split for split, _, _ in loaded))
 
     def problems(self) -> dict[str, Problem]:
         rows = self.run.read_table(PROBLEMS, "problems", "problems.parquet")
@@ -183,37 +185,28 @@ class Pipeline:
 
     # ---- candidates --------------------------------------------------------------------------------------------
 
+    @cached_property
+    def passes(self) -> PassRequests:
+        return PassRequests(recipe=self.recipe, task=get_task(self.recipe.task.name))
+
     def requests(self, problems: Iterable[Problem]) -> list[GenerationRequest]:
         """Every request of the first pass: samples of each generator, and its greedy one."""
-        task = get_task(self.recipe.task.name)
-        generation = self.recipe.generation
-        found: list[GenerationRequest] = []
-        for problem in problems:
-            messages = task.messages(problem)
-            for generator in self.recipe.generators:
-                max_tokens = generator.max_tokens or generation.max_tokens or task.defaults.max_tokens
-                counts = [(False, generation.num_samples if generator.num_samples is None else generator.num_samples)]
-                if generation.greedy and generator.kind != "recorded":
-                    counts.append((True, 1))
-                for greedy, num_samples in counts:
-                    found += requests_for(
-                        problem,
-                        messages,
-                        generator=generator.name,
-                        sampling=generation.sampling(max_tokens=max_tokens, greedy=greedy),
-                        num_samples=num_samples,
-                        run_seed=self.recipe.seed,
-                    )
-        return found
+        greedy = self.recipe.generation.greedy
+        return [request for problem in problems for request in self.passes.first(problem, greedy=greedy)]
 
     def make_candidates(self) -> None:
         self.make_problems()
         self._stage("candidates", self._make_candidates)
 
     def _make_candidates(self) -> dict[str, Any]:
-        requests = self.requests(self.problems().values())
+        problems = list(self.problems().values())
         summary = generate(
-            requests, recipe=self.recipe, run=self.run, stage="candidates", on_progress=self.progress("candidates")
+            self.requests(problems),
+            recipe=self.recipe,
+            run=self.run,
+            stage="candidates",
+            problems=problems,
+            on_progress=self.progress("candidates"),
         )
         return summary.facts()
 
@@ -266,12 +259,12 @@ class Pipeline:
         self._stage("scorer", self._train)
 
     def _train(self) -> dict[str, Any]:
-        from raydebm.store import pair_of
-
         problems, candidates = self.problems(), self.candidates()
         groups = {
             split: training_groups(
-                [pair_of(row) for row in self.run.read_table(PAIRS, "pairs", f"{split}.parquet")], candidates, problems
+                [pair_of(row) for row in self.run.read_table(PAIRS, "pairs", f"{split}.parquet")],
+                candidates,
+                problems.values(),
             )
             for split in ("train", VALIDATION)
         }
@@ -314,105 +307,41 @@ class Pipeline:
     @property
     def can_regenerate(self) -> bool:
         """Recorded pools have no generator that could answer feedback."""
-        return self._regenerator.kind != "recorded" and self.recipe.evaluation.two_pass
+        return self.passes.regenerator.kind != "recorded" and self.recipe.evaluation.two_pass
 
-    @property
-    def _regenerator(self) -> Any:
-        wanted = self.recipe.triage.regenerate_with or self.recipe.generators[0].name
-        return next(generator for generator in self.recipe.generators if generator.name == wanted)
-
-    def _requests_of(
-        self, problem: Problem, pass_index: int, messages: tuple[Message, ...] | None
-    ) -> list[GenerationRequest]:
-        """The requests of one pass, the same for a job, for the service and for a replay."""
-        if pass_index == 1 or messages is None:
-            return [request for request in self.requests([problem]) if not request.sampling.is_greedy]
-        task, generator = get_task(self.recipe.task.name), self._regenerator
-        max_tokens = generator.max_tokens or self.recipe.generation.max_tokens or task.defaults.max_tokens
-        return requests_for(
-            problem,
-            messages,
-            generator=generator.name,
-            sampling=self.recipe.generation.sampling(max_tokens=max_tokens),
-            num_samples=self.recipe.triage.num_regenerate,
-            run_seed=self.recipe.seed,
-            pass_index=pass_index,
-        )
-
-    def base_policy(self) -> Policy:
+    def default_policy(self) -> Policy:
+        """The recipe's own policy, before calibration."""
         policy = policy_of(self.recipe.triage, get_task(self.recipe.task.name).defaults)
         return policy if self.can_regenerate else replace(policy, max_passes=1)
 
-    def recorded(self, split: str) -> "RecordedPools":
-        """All recorded candidates of a split, first and later passes, with checks and energies."""
-        wanted = set(self.splits()[split])
-        stages = [("candidates", "labels", "energies")]
-        rounds = 1
-        while self.run.manifest(f"regenerated/{split}-{rounds}") is not None:
-            stages.append((f"regenerated/{split}-{rounds}",) * 3)
-            rounds += 1
+    def recorded(self, split: str) -> RecordedPools:
+        """All recorded candidates of a split, of all passes, with labels, checks and energies."""
         pools = RecordedPools()
-        for candidate_stage, label_stage, energy_stage in stages:
-            pools.add(
-                [found for found in self.candidates(candidate_stage) if found.problem_id in wanted],
-                [report_of(row) for row in self.run.read_table(REPORTS, label_stage, "reports.parquet")],
-                [label_of(row) for row in self.run.read_table(LABELS, label_stage, "labels.parquet")],
-                [energies_of(row) for row in self.run.read_table(ENERGIES, energy_stage, "energies.parquet")],
-            )
+        wanted = frozenset(self.splits()[split])
+        pools.add(self.run, wanted, candidates="candidates", labels="labels", energies="energies")
+        for stage in self._later_passes(split):
+            pools.add(self.run, wanted, candidates=stage, labels=stage, energies=stage)
         return pools
 
-    def _replay(self, split: str, policy: Policy) -> tuple[list[Outcome], list[GenerationRequest], "RecordedPools"]:
-        """Run the loop over recorded candidates; also returns the requests that were not recorded."""
-        pools, task = self.recorded(split), get_task(self.recipe.task.name)
-        problems = self.problems()
-        source = ReplaySource(pools.candidates, requests_of=self._requests_of)
-        checker, scorer = RecordedChecker(pools.reports), RecordedScorer(pools.energies)
+    def _later_passes(self, split: str) -> list[str]:
+        """Complete stages of later passes. They answer to one ensemble's picks, so another one's are not counted."""
+        fingerprint, found = self._fingerprint("energies"), list[str]()
+        while True:
+            stage = f"regenerated/{split}-{len(found) + 1}"
+            manifest = self.run.manifest(stage)
+            if manifest is None or manifest.get("fingerprint") != fingerprint:
+                return found
+            found.append(stage)
 
-        async def run_all() -> list[Outcome]:
-            return [
-                await solve(problems[problem_id], task=task, policy=policy, source=source, checker=checker, scorer=scorer)
-                for problem_id in self.splits()[split]
-            ]
-
-        outcomes = asyncio.run(run_all())
-        return outcomes, list(source.missing), pools
-
-    def _complete_passes(self, split: str, policies: Sequence[Policy]) -> None:
-        """Draw, label, check and score what the policies would ask for in later passes, round by round."""
-        if not self.can_regenerate:
-            return
-        number = 1
-        while self.run.manifest(f"regenerated/{split}-{number}") is not None:
-            number += 1
-        for _ in range(max(policy.max_passes for policy in policies) - 1):
-            missing: dict[str, GenerationRequest] = {}
-            for policy in policies:
-                missing |= {request.candidate_id: request for request in self._replay(split, policy)[1]}
-            if not missing:
-                return
-            stage = f"regenerated/{split}-{number}"
-            generate(
-                list(missing.values()),
-                recipe=self.recipe,
-                run=self.run,
-                stage=stage,
-                on_progress=self.progress(f"pass 2 ({split})"),
-            )
-            self.run.remove(stage, "manifest.json")
-            self._label(stage, stage)
-            self.run.remove(stage, "manifest.json")
-            self._score(self.candidates(stage), stage)
-            self.run.finish(stage, {"fingerprint": self._fingerprint("energies"), "requests": len(missing)})
-            number += 1
-
-    def _drop_stale_passes(self) -> None:
-        """Later passes answer to an ensemble's picks; another ensemble asks for others."""
-        for split in (VALIDATION, TEST):
-            number = 1
-            while (manifest := self.run.manifest(f"regenerated/{split}-{number}")) is not None:
-                if manifest.get("fingerprint") != self._fingerprint("energies"):
-                    self.run.remove(f"regenerated/{split}-{number}", "manifest.json")
-                number += 1
+    def _draw_later_pass(self, split: str, requests: Sequence[GenerationRequest]) -> None:
+        """Draw, label, check and score what a replay did not find."""
+        stage = f"regenerated/{split}-{len(self._later_passes(split)) + 1}"
+        self.run.remove(stage, "manifest.json")
+        bar = self.progress(f"pass 2 ({split})")
+        generate(requests, recipe=self.recipe, run=self.run, stage=stage, on_progress=bar)
+        self._label(stage, stage)
+        self._score(self.candidates(stage), stage)
+        self.run.finish(stage, {"fingerprint": self._fingerprint("energies"), "requests": len(requests)})
 
     def make_policy(self) -> None:
         """Choose lambda and both thresholds on the validation split."""
@@ -420,28 +349,28 @@ class Pipeline:
         self._stage("calibration", self._make_policy)
 
     def _make_policy(self) -> dict[str, Any]:
-        base, settings = self.base_policy(), self.recipe.calibration
-        if not settings.enabled:
-            self.run.write_json(base.to_json(), "calibration", "policy.json")
+        default = self.default_policy()
+        if not self.recipe.calibration.enabled:
+            self.run.write_json(default.to_json(), "calibration", "policy.json")
             return {"enabled": False}
-        self._drop_stale_passes()
-        lambdas = sorted({base.lambda_, *settings.lambdas})
-        always = [replace(base, lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9) for lambda_ in lambdas]
-        self._complete_passes(VALIDATION, always)
-        pools = self.recorded(VALIDATION)
-        problems, splits = self.problems(), self.splits()
-        result: CalibrationResult = calibrate(
-            [problems[problem_id] for problem_id in splits[VALIDATION]],
-            task=get_task(self.recipe.task.name),
-            base=base,
+        # The grid may ask for a later pass of any problem under any lambda, so all of them are drawn.
+        lambdas = sorted({default.lambda_, *self.recipe.calibration.lambdas})
+        self._complete(
+            VALIDATION, [replace(default, lambda_=found, theta_sigma=0.0, theta_abstain=1e9) for found in lambdas]
+        )
+        pools, problems = self.recorded(VALIDATION), self.problems()
+        result = calibrate(
+            [problems[problem_id] for problem_id in self.splits()[VALIDATION]],
+            task=self.passes.task,
+            base=default,
             candidates=pools.candidates,
             reports=pools.reports,
             energies=pools.energies,
             labels=pools.labels,
-            requests_of=self._requests_of,
-            lambdas=lambdas,
-            num_thresholds=settings.num_thresholds,
-            max_abstain_frac=settings.max_abstain_frac,
+            requests_of=self.passes.later,
+            lambdas=self.recipe.calibration.lambdas,
+            num_thresholds=self.recipe.calibration.num_thresholds,
+            max_abstain_frac=self.recipe.calibration.max_abstain_frac,
         )
         self.run.write_json(result.to_json(), "calibration", "grid.json")
         self.run.write_json(result.policy.to_json(), "calibration", "policy.json")
@@ -449,6 +378,26 @@ class Pipeline:
 
     def policy(self) -> Policy:
         return Policy.from_json(self.run.read_json("calibration", "policy.json"))
+
+    def outcomes(self, split: str = TEST) -> list[Outcome]:
+        """The loop's outcome for every problem of a split, under the calibrated policy."""
+        return self._complete(split, [self.policy()])[0]
+
+    def _complete(self, split: str, policies: Sequence[Policy]) -> list[list[Outcome]]:
+        """Run the loop over what is recorded, draw in bulk what it lacked, and run it again until it lacks nothing."""
+        problems = self.problems()
+        asked = [problems[problem_id] for problem_id in self.splits()[split]]
+        while True:
+            pools = self.recorded(split)
+            source = ReplaySource(pools.candidates, requests_of=self.passes.later)
+            checker, scorer = RecordedChecker(pools.reports), RecordedScorer(pools.energies)
+            outcomes = [
+                replay(asked, task=self.passes.task, policy=policy, source=source, checker=checker, scorer=scorer)
+                for policy in policies
+            ]
+            if not source.missing:
+                return outcomes
+            self._draw_later_pass(split, source.missing)
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
@@ -459,11 +408,8 @@ class Pipeline:
         return Evaluation.from_json(self.run.read_json("evaluation", "metrics.json"))
 
     def _evaluate(self) -> dict[str, Any]:
-        policy = self.policy()
-        self._complete_passes(TEST, [policy])
-        outcomes, missing, pools = self._replay(TEST, policy)
-        if missing:
-            raise PoolError(f"{len(missing)} candidates of later passes are missing; run `raydebm evaluate` again")
+        policy, outcomes = self.policy(), self.outcomes()
+        pools = self.recorded(TEST)
         curves = {
             adapter.name: self.run.read_json("scorer", adapter.name, "training.json")
             for adapter in self.recipe.scorer.adapters
@@ -479,6 +425,7 @@ class Pipeline:
             seed=self.recipe.seed,
             title=self.recipe.name,
             task=self.recipe.task.name,
+            command=self.command,
         )
         write_report(result, self.run, "evaluation", training=curves)
         return result.facts()
@@ -487,36 +434,12 @@ class Pipeline:
         problems, pools = self.problems(), self.recorded(split)
         return assemble_pools(
             [problems[problem_id] for problem_id in self.splits()[split]],
-            candidates=[found for found in pools.candidates.values() if found.pass_index == 1],
+            candidates=pools.candidates.values(),
             reports=pools.reports,
             energies=pools.energies,
             labels=pools.labels,
             shuffle_seed=self.recipe.evaluation.shuffle_seed,
         )
-
-    def outcomes(self, split: str = TEST) -> list[Outcome]:
-        """The loop's outcome for every problem of a split, replayed under the calibrated policy."""
-        return self._replay(split, self.policy())[0]
-
-
-@dataclass(slots=True)
-class RecordedPools:
-    """Candidates with what is known of them, by candidate id."""
-
-    candidates: dict[str, Candidate] = field(default_factory=dict)
-    reports: dict[str, Any] = field(default_factory=dict)
-    labels: dict[str, Any] = field(default_factory=dict)
-    energies: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, candidates: Iterable[Candidate], reports: Iterable[Any], labels: Iterable[Any], energies: Any) -> None:
-        self.candidates |= {found.candidate_id: found for found in candidates}
-        self.reports |= {found.candidate_id: found for found in reports}
-        self.labels |= {found.candidate_id: found for found in labels}
-        self.energies |= {found.candidate_id: found for found in energies if found is not None}
-
-
-def _count(rows: Iterable[dict[str, Any]], split: str) -> int:
-    return sum(row["split"] == split for row in rows)
 
 
 def _without_placement(section: Any) -> Any:

@@ -3,6 +3,7 @@
 ``build_generator`` imports what a kind needs and nothing else: asking an endpoint loads no torch.
 """
 
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -12,6 +13,7 @@ from raydebm.generators.limits import Budget
 from raydebm.generators.openai_api import OpenAIApiGenerator, Secret, key_of
 from raydebm.generators.protocol import Generator, collect
 from raydebm.generators.vllm_server import endpoint_of
+from raydebm.records import Problem
 
 __all__ = ["Budget", "Generator", "Journal", "Secret", "build_generator", "check_keys", "collect"]
 
@@ -24,6 +26,7 @@ def build_generator(
     key: Secret | None = None,
     shared_slots: AbstractAsyncContextManager[Any] | None = None,
     threads: int | None = None,
+    problems: Iterable[Problem] = (),
 ) -> Generator:
     """The generator of a recipe's entry, ready to be asked.
 
@@ -33,6 +36,7 @@ def build_generator(
         key: the endpoint's API key; None reads it from the environment.
         shared_slots: a semaphore over all endpoints of this process.
         threads: torch threads of a local model; None leaves torch's own choice.
+        problems: lets a recorded pool be joined by the source's own problem ids.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.
@@ -47,7 +51,6 @@ def build_generator(
             endpoint_of(config) if isinstance(config, VllmGenerator) else config,
             key=key,
             budget=budget,
-            budget_is_journaled=journal is not None,
             shared_slots=shared_slots,
         )
     elif isinstance(config, TransformersGenerator):
@@ -57,11 +60,11 @@ def build_generator(
     else:
         from raydebm.generators.recorded import RecordedGenerator
 
-        return RecordedGenerator(config)  # already recorded: nothing to write down
+        return RecordedGenerator(config, problems=problems)  # already recorded: nothing to write down
     return generator if journal is None else JournaledGenerator(generator, journal)
 
 
-def check_keys(configs: list[GeneratorConfig] | tuple[GeneratorConfig, ...]) -> dict[str, Secret]:
+def check_keys(configs: Sequence[GeneratorConfig]) -> dict[str, Secret]:
     """The keys of all endpoints by generator name, so that a missing one is found before anything starts.
 
     Raises:

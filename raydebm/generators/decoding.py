@@ -43,33 +43,39 @@ class DecodedRow:
     finish_reason: Literal["stop", "length"] = "length"
 
 
-class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
+class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers' class hook is untyped
     """A full-attention cache layer that writes into spare room instead of copying everything at each step."""
 
-    _room: int = 64
+    _ROOM = 64
+    _stored_keys: Tensor
+    _stored_values: Tensor
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._key_store = self._value_store = self.keys = self.values = key_states[:, :, :0]
-            self._value_store = self.values = value_states[:, :, :0]
-        start = self.keys.shape[-2]
+            self._stored_keys, self._stored_values = key_states[:, :, :0], value_states[:, :, :0]
+            self._show(0)
+        start = self.get_seq_length()
         end = start + key_states.shape[-2]
-        if end > self._key_store.shape[-2]:
-            capacity = end + self._room
-            self._key_store = _enlarged(self.keys, capacity)
-            self._value_store = _enlarged(self.values, capacity)
-        self._key_store[:, :, start:end] = key_states
-        self._value_store[:, :, start:end] = value_states
-        self.keys, self.values = self._key_store[:, :, :end], self._value_store[:, :, :end]
-        return self.keys, self.values
+        if end > self._stored_keys.shape[-2]:
+            self._move(start, capacity=end + self._ROOM)
+        self._stored_keys[:, :, start:end] = key_states
+        self._stored_values[:, :, start:end] = value_states
+        return self._show(end)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        length = self.keys.shape[-2]
-        capacity = length + self._room
-        self._key_store = _enlarged(self.keys, capacity, rows=beam_idx)
-        self._value_store = _enlarged(self.values, capacity, rows=beam_idx)
-        self.keys, self.values = self._key_store[:, :, :length], self._value_store[:, :, :length]
+        length = self.get_seq_length()
+        self._move(length, capacity=length + self._ROOM, rows=beam_idx)
+        self._show(length)
+
+    def _move(self, length: int, *, capacity: int, rows: Tensor | None = None) -> None:
+        self._stored_keys = _enlarged(self._stored_keys[:, :, :length], capacity, rows=rows)
+        self._stored_values = _enlarged(self._stored_values[:, :, :length], capacity, rows=rows)
+
+    def _show(self, length: int) -> tuple[Tensor, Tensor]:
+        keys, values = self._stored_keys[:, :, :length], self._stored_values[:, :, :length]
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 def _enlarged(states: Tensor, capacity: int, *, rows: Tensor | None = None) -> Tensor:
@@ -79,10 +85,14 @@ def _enlarged(states: Tensor, capacity: int, *, rows: Tensor | None = None) -> T
     return store
 
 
+def _new_layer() -> DynamicLayer:
+    return _GrowingLayer()  # type: ignore[no-untyped-call]
+
+
 def growing_cache(config: Any) -> DynamicCache:
     """The model's own kind of cache, with its full-attention layers exchanged for growing ones."""
     cache = DynamicCache(config=config)
-    cache.layers = [_GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [_new_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
@@ -142,7 +152,7 @@ class _Batch:
         ids = [[self._pad_id] * (width - len(prompt)) + list(prompt) for prompt in distinct]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct]
         self._mask_BT = torch.tensor(mask, device=self._device)
-        self._cache = growing_cache(self._model.config)
+        self._cache: Any = growing_cache(self._model.config)
         positions = (self._mask_BT.cumsum(-1) - 1).clamp(min=0)
         logits_BV = self._forward(torch.tensor(ids, device=self._device), positions)
         owner_B = torch.tensor([distinct[row.prompt_ids] for row in active], device=self._device)
@@ -253,8 +263,8 @@ def _draw_from_nucleus(probabilities_BV: Tensor, top_p_B: Tensor, chance_B: Tens
     count = min(_NUCLEUS_PROBE, probabilities_BV.shape[1])
     top_BT, ids_BT = probabilities_BV.double().topk(count, dim=-1)
     tokens_B = _invert(top_BT, ids_BT, top_p_B, chance_B)
-    wide_rows = (top_BT.sum(-1) < top_p_B).nonzero()[:, 0] if count < probabilities_BV.shape[1] else []
-    if len(wide_rows):
+    wide_rows = (top_BT.sum(-1) < top_p_B).nonzero()[:, 0]
+    if count < probabilities_BV.shape[1] and len(wide_rows):
         all_BV, ids_BV = probabilities_BV[wide_rows].double().sort(dim=-1, descending=True)
         tokens_B[wide_rows] = _invert(all_BV, ids_BV, top_p_B[wide_rows], chance_B[wide_rows])
     return tokens_B

@@ -36,7 +36,7 @@ class Journal:
         self._folder = _local_folder(folder)
         self._answers: dict[str, Candidate] = {}
         self._offsets: dict[str, int] = {}
-        self._spent_usd = 0.0
+        self._read_usd = 0.0
         self._file: int | None = None
         self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
         try:
@@ -50,9 +50,9 @@ class Journal:
         return len(self._answers)
 
     @property
-    def spent_usd(self) -> float:
-        """What all journaled answers cost, as far as their cost is known."""
-        return self._spent_usd
+    def read_usd(self) -> float:
+        """The known cost of the answers that others wrote: earlier runs and other processes."""
+        return self._read_usd
 
     def get(self, candidate_id: str) -> Candidate | None:
         return self._answers.get(candidate_id)
@@ -72,7 +72,7 @@ class Journal:
         written = os.write(self._file, line)
         if written != len(line):  # a full disk takes part of a line: the reader drops it as torn
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
-        self._keep(candidate)
+        self._answers[candidate.candidate_id] = candidate
 
     def catch_up(self) -> None:
         """Read what other writers have added since the last look."""
@@ -87,11 +87,6 @@ class Journal:
             os.close(self._file)
             self._file = None
 
-    def _keep(self, candidate: Candidate) -> None:
-        if candidate.candidate_id not in self._answers:
-            self._answers[candidate.candidate_id] = candidate
-            self._spent_usd += candidate.cost_usd or 0.0
-
     def _read(self, name: str) -> None:
         with (self._folder / name).open("rb") as stream:
             stream.seek(self._offsets.get(name, 0))
@@ -104,7 +99,9 @@ class Journal:
             except (ValueError, KeyError, TypeError) as error:
                 _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
                 continue
-            self._keep(candidate)
+            if candidate.candidate_id not in self._answers:
+                self._answers[candidate.candidate_id] = candidate
+                self._read_usd += candidate.cost_usd or 0.0
 
 
 def _local_folder(folder: str | Path) -> Path:

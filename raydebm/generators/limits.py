@@ -69,16 +69,15 @@ class Budget:
     def __init__(self, max_usd: float | None, journal: Journal | None = None) -> None:
         self._max_usd = max_usd
         self._journal = journal
-        self._unjournaled_usd = 0.0
+        self._own_usd = 0.0
 
     @property
     def spent_usd(self) -> float:
-        return self._unjournaled_usd + (self._journal.spent_usd if self._journal is not None else 0.0)
+        return self._own_usd + (self._journal.read_usd if self._journal is not None else 0.0)
 
-    def add(self, cost_usd: float | None, *, journaled: bool) -> None:
-        """Count a cost that the journal does not hold: that of a failed request, or all costs without a journal."""
-        if self._journal is None or not journaled:
-            self._unjournaled_usd += cost_usd or 0.0
+    def add(self, cost_usd: float | None) -> None:
+        """Count what this process has just spent; None is a cost that nobody stated."""
+        self._own_usd += cost_usd or 0.0
 
     def refusal(self) -> str | None:
         """Why nothing more may be sent; None while the budget lasts."""

@@ -64,7 +64,6 @@ class OpenAIApiGenerator:
         *,
         key: Secret | None = None,
         budget: Budget | None = None,
-        budget_is_journaled: bool = False,
         shared_slots: AbstractAsyncContextManager[Any] | None = None,
         transport: Callable[[OpenAIGenerator, Secret], Transport] = aiohttp_transport,
         backoff: Backoff | None = None,
@@ -73,7 +72,6 @@ class OpenAIApiGenerator:
         Args:
             key: the endpoint's key; None reads it from the environment.
             budget: shared by all generators of a run.
-            budget_is_journaled: successful answers are journaled around this generator, and counted there.
             shared_slots: a semaphore over all endpoints of this process, entered after the endpoint's own.
 
         Raises:
@@ -83,7 +81,6 @@ class OpenAIApiGenerator:
         self._config = config
         self._key = key if key is not None else key_of(config)
         self._budget = budget or Budget(None)
-        self._budget_is_journaled = budget_is_journaled
         self._backoff = backoff or Backoff()
         self._transport = transport(config, self._key)
         self._slots = asyncio.Semaphore(config.max_in_flight)
@@ -116,7 +113,7 @@ class OpenAIApiGenerator:
         cost_usd = completion.cost_usd
         if cost_usd is None:
             cost_usd = cost_of(self._config, completion.prompt_tokens, completion.completion_tokens)
-        self._budget.add(cost_usd, journaled=self._budget_is_journaled)
+        self._budget.add(cost_usd)
         return answered(
             request,
             completion.text,
@@ -162,7 +159,7 @@ class OpenAIApiGenerator:
         if cost_usd is None:
             counts = (error.usage.get("prompt_tokens"), error.usage.get("completion_tokens"))
             cost_usd = cost_of(self._config, *counts) if all(isinstance(count, int) for count in counts) else None
-        self._budget.add(cost_usd, journaled=False)
+        self._budget.add(cost_usd)
         if error.fatal:
             self._fatal = (time.monotonic(), self._explain(error))
 

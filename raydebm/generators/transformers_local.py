@@ -179,7 +179,7 @@ def _load(config: TransformersGenerator) -> tuple[Any, Any]:
     source = _source(config.model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
         model = model.to(device).eval()
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise GenerationError(f"generator {config.name!r}: model {config.model!r} cannot be loaded: {error}") from error

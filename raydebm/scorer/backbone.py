@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+import torch.utils.dlpack
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
@@ -125,7 +126,7 @@ def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32"
     """
     encoder = _read_encoder(name, resolve_backbone(name))
     if dtype == "float32":
-        encoder = cast("PreTrainedModel", encoder.float())
+        encoder = _converted(encoder, torch.float32)
     return {key: _to_numpy(tensor) for key, tensor in encoder.state_dict().items()}
 
 
@@ -159,7 +160,7 @@ def load_backbone(
     encoder = _read_encoder(name, source) if weights is None else map_weights(config, weights, name=name)
     fingerprint = fingerprint_of(encoder)
     place = resolve_device(device)
-    encoder = cast("PreTrainedModel", encoder.to(device=place, dtype=resolve_dtype(dtype, place)))  # type: ignore[call-arg]
+    encoder = _converted(encoder, resolve_dtype(dtype, place), device=place)
     tokenizer = _read(name, AutoTokenizer.from_pretrained, source)
     return make_backbone(encoder, tokenizer, name=name, fingerprint=fingerprint)
 
@@ -173,12 +174,10 @@ def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, finger
     for token in ("cls_token_id", "sep_token_id", "pad_token_id"):
         if getattr(tokenizer, token, None) is None:
             raise CheckpointError(f"backbone {name!r}: its tokenizer has no {token}; an encoder's tokenizer is needed")
-    encoder.requires_grad_(False)
-    encoder.eval()
     return Backbone(
         name=name,
         family=family_of(encoder.config),
-        encoder=encoder,
+        encoder=_frozen(encoder),
         tokenizer=tokenizer,
         fingerprint=fingerprint_of(encoder) if fingerprint is None else fingerprint,
     )
@@ -193,8 +192,9 @@ def family_of(config: PreTrainedConfig) -> Family:
 
 def encoder_on_meta(config: PreTrainedConfig) -> PreTrainedModel:
     """The encoder's structure without weights (and without the pooler)."""
+    auto: Any = AutoModel
     with torch.device("meta"):
-        encoder = AutoModel.from_config(config)
+        encoder = auto.from_config(config)
     return _without_pooler(encoder)
 
 
@@ -210,8 +210,7 @@ def map_weights(config: PreTrainedConfig, weights: Weights, *, name: str) -> Pre
     except RuntimeError as error:
         raise CheckpointError(f"backbone {name!r}: the given weights do not fit its config: {error}") from error
     _rebuild_buffers(encoder)
-    encoder.requires_grad_(False)
-    return cast("PreTrainedModel", encoder.eval())
+    return _frozen(encoder)
 
 
 def structure_copy(encoder: nn.Module) -> Any:
@@ -265,6 +264,16 @@ def _read_encoder(name: str, source: Path | str) -> PreTrainedModel:
     return _without_pooler(encoder)
 
 
+def _converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.device | None = None) -> PreTrainedModel:
+    return nn.Module.to(encoder, device=device, dtype=dtype)
+
+
+def _frozen(encoder: PreTrainedModel) -> PreTrainedModel:
+    nn.Module.eval(encoder)
+    nn.Module.requires_grad_(encoder, False)
+    return encoder
+
+
 def _without_pooler(encoder: Any) -> PreTrainedModel:
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
@@ -278,7 +287,7 @@ def _to_numpy(tensor: Tensor) -> NDArray[Any]:
 
 def _to_tensor(array: NDArray[Any]) -> Tensor:
     # DLPack, because from_numpy warns about read-only arrays; nothing writes frozen weights (merging copies).
-    tensor = torch.from_dlpack(array)
+    tensor = torch.utils.dlpack.from_dlpack(array)
     return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
 
 
@@ -306,13 +315,13 @@ def _fresh_buffers(module: nn.Module, config: PreTrainedConfig) -> dict[str, Ten
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
     """No load report about unused heads (MLM, pooler) and no progress bar; missing weights are our own error."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    log: Any = transformers_logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
     try:
         yield
     finally:
-        transformers_logging.set_verbosity(verbosity)
+        log.set_verbosity(verbosity)
         if bars:
-            transformers_logging.enable_progress_bar()
+            log.enable_progress_bar()

@@ -21,7 +21,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from peft import LoraConfig
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -128,14 +127,14 @@ def write_adapter(
     folder: Path,
     *,
     record: AdapterRecord,
-    config: LoraConfig,
+    config: Mapping[str, Any],
     lora: Mapping[str, Tensor],
     head: Mapping[str, Tensor],
 ) -> None:
-    """Write one adapter folder; training.json last, so that its presence means complete."""
+    """Write one adapter folder, ``config`` being PEFT's; training.json last, so that its presence means complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RECORD_FILE).unlink(missing_ok=True)
-    plain = config.to_dict() | {"inference_mode": True, "target_modules": sorted(config.target_modules or ())}
+    plain = dict(config) | {"inference_mode": True}
     (folder / PEFT_CONFIG_FILE).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     save_tensors(folder / PEFT_WEIGHTS_FILE, lora)
     save_tensors(folder / HEAD_FILE, head)

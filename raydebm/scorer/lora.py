@@ -17,6 +17,7 @@ On ModernBERT ``Wo`` is the attention's and the feed-forward's, as PEFT matches 
 paper's own table for adapters a0, a1 and a4 and not a translation of module roles.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -83,28 +84,35 @@ def target_modules(adapter: AdapterConfig, *, family: Family) -> tuple[str, ...]
     return tuple(name for target in adapter.targets for name in _DEBERTA[target])
 
 
-def lora_config(adapter: AdapterConfig, *, family: Family, backbone: str) -> LoraConfig:
+def lora_config(adapter: AdapterConfig, *, family: Family) -> LoraConfig:
     return LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
         target_modules=list(target_modules(adapter, family=family)),
         bias="none",
-        base_model_name_or_path=backbone,
     )
+
+
+def plain_config(config: LoraConfig, *, backbone: str) -> dict[str, Any]:
+    """PEFT's config as JSON values, as in adapter_config.json; ``backbone`` is the recipe's name, not a local path."""
+    plain: Any = config
+    values: dict[str, Any] = plain.to_dict()
+    return values | {"target_modules": sorted(config.target_modules or ()), "base_model_name_or_path": backbone}
 
 
 def attach(encoder: nn.Module, config: LoraConfig) -> PeftModel:
     """Fresh adapter modules around the encoder's own parameters; the encoder given is left as it was."""
-    model = get_peft_model(structure_copy(encoder), config)
-    # PEFT writes the encoder's path here; the recipe's name is what other machines can resolve.
-    model.peft_config["default"].base_model_name_or_path = config.base_model_name_or_path
+    with warnings.catch_warnings():
+        # PEFT asks the encoder for an attribute that transformers has renamed.
+        warnings.simplefilter("ignore", FutureWarning)
+        model = get_peft_model(structure_copy(encoder), config)
     return cast("PeftModel", model)
 
 
 def adapter_size(adapter: AdapterConfig, config: PreTrainedConfig) -> AdapterSize:
     """Trainable parameters on a backbone, counted on the meta device."""
-    member = attach(encoder_on_meta(config), lora_config(adapter, family=family_of(config), backbone=""))
+    member = attach(encoder_on_meta(config), lora_config(adapter, family=family_of(config)))
     with torch.device("meta"):
         head = EnergyHead(int(config.hidden_size))
     return AdapterSize(

@@ -5,6 +5,7 @@ Shapes: B texts of a micro-batch, N texts of a step, T tokens, D hidden size.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
@@ -19,6 +20,8 @@ from raydebm.scorer.lora import attach, lora_config
 
 LORA, HEAD = "lora.", "head."
 """Prefixes of a member's trainable state."""
+ACTIVATIONS_PER_TOKEN = 20
+"""Kept per layer, in multiples of the hidden size."""
 
 
 class Member(nn.Module):
@@ -28,14 +31,12 @@ class Member(nn.Module):
         self, backbone: Backbone, adapter: AdapterConfig, *, head_dropout: float, autocast: torch.dtype | None
     ) -> None:
         super().__init__()
-        self.lora_config = lora_config(adapter, family=backbone.family, backbone=backbone.name)
+        self.lora_config = lora_config(adapter, family=backbone.family)
         self.encoder: PeftModel = attach(backbone.encoder, self.lora_config)
         self.head = EnergyHead(backbone.hidden_size, dropout=head_dropout).to(backbone.device)
         self._autocast = autocast
         self.device = backbone.device
-        # What a kept graph costs per token: about 20 activations of the hidden size per layer.
-        width = 2 if autocast is not None else 4
-        self.graph_bytes_per_token = 20 * width * backbone.hidden_size * int(backbone.encoder.config.num_hidden_layers)
+        self._encoder_config = backbone.encoder.config
 
     def train(self, mode: bool = True) -> "Member":
         """Dropout of the adapter and the head on or off."""
@@ -53,6 +54,15 @@ class Member(nn.Module):
         energies_B: Tensor = self.head(output.last_hidden_state[:, 0])
         return energies_B
 
+    def graph_bytes(self, batches: Sequence[MicroBatch]) -> float:
+        """Estimate of what the kept graphs of these micro-batches cost."""
+        config = self._encoder_config
+        per_token = ACTIVATIONS_PER_TOKEN * config.hidden_size
+        # Eager attention (DeBERTa) keeps its scores, a matrix of tokens by tokens per head.
+        per_position = 4 * config.num_attention_heads if config._attn_implementation == "eager" else 0
+        numbers = sum(batch.ids.numel() * (per_token + per_position * batch.ids.shape[1]) for batch in batches)
+        return float(numbers * config.num_hidden_layers * (4 if self._autocast is None else 2))
+
     def trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Names and parameters, in a fixed order."""
         return ((name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad)
@@ -67,7 +77,7 @@ class Member(nn.Module):
     def load_trainable_state(self, state: dict[str, Tensor]) -> None:
         """Raises CheckpointError when the state is of another adapter or head."""
         try:
-            outcome = set_peft_model_state_dict(self.encoder, part(state, LORA))
+            outcome: Any = set_peft_model_state_dict(self.encoder, part(state, LORA))
             self.head.load_state_dict(part(state, HEAD))
         except (RuntimeError, KeyError) as error:
             raise CheckpointError(f"the saved weights are not of this adapter: {error}") from error

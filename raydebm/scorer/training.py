@@ -37,8 +37,11 @@ from raydebm.scorer.checkpoint import (
     versions,
     write_adapter,
 )
+from raydebm.scorer.gradient import backward
+from raydebm.scorer.lora import plain_config
 from raydebm.scorer.loss import StepPairs, bradley_terry_loss, num_ordered, step_pairs
 from raydebm.scorer.member import HEAD, LORA, Member, gather, part
+from raydebm.scorer.schedule import Step, learning_rate_factor, plan_steps
 from raydebm.tasks.base import TaskDefaults
 
 STATE_FILE = "state.json"
@@ -68,8 +71,9 @@ class TrainingSettings:
     """Of the matrix products; ``auto`` is float32 on the CPU and bfloat16 on a GPU. Weights, head and loss: float32."""
     micro_batch_tokens: int = 8192
     """Padded tokens of one forward pass."""
-    graph_gib: float = 2.0
-    """A step whose activations are estimated above this is run twice, piece by piece, with the same gradient."""
+    graph_gib: float | None = None
+    """A step whose activations are estimated above this is run twice, piece by piece, with the same gradient.
+    None: 2 on the CPU, 30 % of a GPU's memory (two adapters share a GPU)."""
     max_validation_problems: int | None = None
     seed: int = 0
 
@@ -182,42 +186,6 @@ def train_adapter(
     return run.finish()
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Whole problems whose pairs make one optimiser step."""
-
-    groups: tuple[TrainingGroup, ...]
-
-    @property
-    def num_pairs(self) -> int:
-        return sum(len(group.pairs) for group in self.groups)
-
-
-def plan_steps(groups: Sequence[TrainingGroup], *, batch_size: int) -> list[_Step]:
-    """Consecutive problems until a step has ``batch_size`` pairs; the last step may have fewer."""
-    steps: list[_Step] = []
-    taken: list[TrainingGroup] = []
-    num_pairs = 0
-    for group in groups:
-        taken.append(group)
-        num_pairs += len(group.pairs)
-        if num_pairs >= batch_size:
-            steps.append(_Step(tuple(taken)))
-            taken, num_pairs = [], 0
-    if taken:
-        steps.append(_Step(tuple(taken)))
-    return steps
-
-
-def learning_rate_factor(step: int, *, num_steps: int, warmup_frac: float) -> float:
-    """Linear warm-up to 1 over the first share of steps, then a cosine to 0 (paper). ``step`` counts from 0."""
-    num_warmup = math.ceil(num_steps * warmup_frac)
-    if step < num_warmup:
-        return (step + 1) / num_warmup
-    progress = (step - num_warmup) / max(1, num_steps - num_warmup)
-    return 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
 class _AdapterRun:
     """The state of one adapter's training."""
 
@@ -261,7 +229,7 @@ class _AdapterRun:
         self._num_truncated_texts = sum(text.num_truncated > 0 for text in encoded)
         self._ids = {pair: text.ids for pair, text in zip(texts, encoded, strict=True)}
 
-    def _plan(self, epoch: int) -> list[_Step]:
+    def _plan(self, epoch: int) -> list[Step]:
         groups = sorted(self._train, key=lambda group: group.problem_id)
         random.Random(seed_for(self._settings.seed, "order", self._adapter.name, epoch)).shuffle(groups)
         return plan_steps(groups, batch_size=self._settings.batch_size)
@@ -316,7 +284,7 @@ class _AdapterRun:
             self._step += 1
         return total / len(self._train)
 
-    def _optimize(self, step: _Step, *, where: str) -> float:
+    def _optimize(self, step: Step, *, where: str) -> float:
         try:
             loss = self._backward(step)
         except ScoringError as error:
@@ -334,45 +302,21 @@ class _AdapterRun:
         reason = f"{what}; try a lower training.learning_rate, or scorer.dtype=float32"
         return TrainingError({self._adapter.name: reason}, ())
 
-    def _backward(self, step: _Step) -> float:
-        """Put the gradient of the step's loss into the parameters; return the loss.
+    def _backward(self, step: Step) -> float:
+        return backward(
+            self._member,
+            self._batches(step),
+            self._pairs(step),
+            scaler=self._scaler,
+            max_graph_bytes=graph_bytes(self._settings.graph_gib, self._member.device),
+        )
 
-        Each distinct text runs once, whatever the number of its pairs, in micro-batches of similar length. The loss
-        couples texts, so the graphs of all micro-batches are kept; where they would not fit, energies are computed
-        first without graphs, and each micro-batch then runs again with the derivative of the loss with respect to
-        its energies. Both give the gradient of the whole step, exactly.
-        """
-        batches = self._batches(step)
-        pairs = step_pairs(
+    def _pairs(self, step: Step) -> StepPairs:
+        return step_pairs(
             [(group.problem_id, len(group.texts), group.pairs) for group in step.groups], device=self._member.device
         )
-        num_tokens = sum(batch.ids.numel() for batch in batches)
-        if num_tokens * self._member.graph_bytes_per_token <= self._settings.graph_gib * 2**30:
-            energies_N = gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
-            loss = bradley_terry_loss(energies_N, pairs)
-            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            return float(loss.detach())
-        return self._backward_in_two_phases(batches, pairs)
 
-    def _backward_in_two_phases(self, batches: Sequence[MicroBatch], pairs: StepPairs) -> float:
-        states: list[list[Tensor]] = []
-        with torch.no_grad():
-            parts = []
-            for batch in batches:
-                states.append(_rng_state(self._member.device))
-                parts.append(self._member(batch.to(self._member.device)))
-        energies_N = gather(parts, batches).requires_grad_()
-        loss = bradley_terry_loss(energies_N, pairs)
-        (gradient_N,) = torch.autograd.grad(self._scaler.scale(loss), energies_N)
-        after = _rng_state(self._member.device)
-        for batch, state in zip(batches, states, strict=True):
-            _set_rng_state(state, self._member.device)  # the same dropout as in the first phase
-            energies_B = self._member(batch.to(self._member.device))
-            energies_B.backward(gradient_N[list(batch.positions)])
-        _set_rng_state(after, self._member.device)
-        return float(loss.detach())
-
-    def _batches(self, step: _Step) -> list[MicroBatch]:
+    def _batches(self, step: Step) -> list[MicroBatch]:
         ids = [self._ids[group.prompt, text] for group in step.groups for text in group.texts]
         return micro_batches(
             ids, max_tokens=self._settings.micro_batch_tokens, pad_id=int(self._backbone.tokenizer.pad_token_id)
@@ -387,10 +331,7 @@ class _AdapterRun:
         total_loss, total_ordered, total_pairs = 0.0, 0, 0
         for step in plan_steps(self._validation, batch_size=self._settings.batch_size):
             batches = self._batches(step)
-            pairs = step_pairs(
-                [(group.problem_id, len(group.texts), group.pairs) for group in step.groups],
-                device=self._member.device,
-            )
+            pairs = self._pairs(step)
             energies_N = gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
             try:
                 total_loss += float(bradley_terry_loss(energies_N, pairs)) * len(step.groups)
@@ -475,7 +416,7 @@ class _AdapterRun:
         write_adapter(
             self._out_dir,
             record=record,
-            config=self._member.lora_config,
+            config=plain_config(self._member.lora_config, backbone=self._backbone.name),
             lora=part(self._best, LORA),
             head=part(self._best, HEAD),
         )
@@ -497,12 +438,8 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     return None if found == torch.float32 else found
 
 
-def _rng_state(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
-def _set_rng_state(states: Sequence[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+def graph_bytes(graph_gib: float | None, device: torch.device) -> float:
+    """Memory for the graphs of one step; see ``TrainingSettings.graph_gib``."""
+    if graph_gib is not None:
+        return graph_gib * 2**30
+    return 0.3 * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 2.0 * 2**30

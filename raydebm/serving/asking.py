@@ -144,7 +144,9 @@ def last_user_message(messages: Sequence[ChatMessage]) -> tuple[str, int]:
         raise ServiceError(message, 400, "missing_text", "messages")
     text = _text_of(asked)
     if not text.strip():
-        raise ServiceError("the last user message is empty; its content is the problem", 400, "missing_text", "messages")
+        raise ServiceError(
+            "the last user message is empty; its content is the problem", 400, "missing_text", "messages"
+        )
     return text, len(messages) - 1
 
 

@@ -162,6 +162,8 @@ def _json_file(path: str) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"policy file {path!r} does not exist; give a file, `recipe`, or leave `policy` out") from error
+        raise ConfigError(
+            f"policy file {path!r} does not exist; give a file, `recipe`, or leave `policy` out"
+        ) from error
     except ValueError as error:
         raise ConfigError(f"policy file {path!r} is not JSON: {error}") from error

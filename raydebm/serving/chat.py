@@ -71,7 +71,10 @@ def _task_of(bundle: Bundle, model: str, task_name: str | None) -> str:
 def models_body(bundle: Bundle) -> dict[str, Any]:
     """``GET /v1/models``."""
     ids = [MODEL_PREFIX + name for name in (*bundle.tasks, AUTO)]
-    return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "raydebm"} for name in ids]}
+    return {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "raydebm"} for name in ids],
+    }
 
 
 def final_text(answer: TriageResponse, on_abstain: str) -> tuple[str | None, str | None]:

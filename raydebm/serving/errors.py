@@ -14,6 +14,7 @@ from raydebm.errors import (
     CheckpointError,
     ConfigError,
     GenerationError,
+    MissingKeyError,
     PoolError,
     RaydebmError,
     ResourceError,
@@ -26,6 +27,7 @@ from raydebm.errors import (
 RETRY_AFTER_S = 2
 _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
     (UnknownNameError, 404, "unknown_name"),
+    (MissingKeyError, 503, "missing_key"),
     (ConfigError, 400, "bad_request"),
     (TaskDataError, 422, "not_a_problem"),
     (GenerationError, 503, "generation_failed"),
@@ -73,6 +75,6 @@ def validation_error(error: RequestValidationError) -> ServiceError:
 
 
 def http_error(error: HTTPException) -> ServiceError:
-    """Unknown paths and methods."""
-    code = {404: "unknown_path", 405: "wrong_method"}.get(error.status_code, "http_error")
+    """Unknown paths and methods, and bodies that are too large."""
+    code = {404: "unknown_path", 405: "wrong_method", 413: "body_too_large"}.get(error.status_code, "http_error")
     return ServiceError(str(error.detail), error.status_code, code)

@@ -8,6 +8,7 @@ import re
 import uuid
 
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm.errors import RaydebmError, ServiceError
@@ -19,11 +20,17 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
-    """Wraps the application. Sets ``request.state.request_id``; the answer carries it in ``X-Request-ID``."""
+    """Wraps the application. Sets ``request.state.request_id``.
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    Args:
+        max_body_bytes: larger bodies are answered 413.
+        echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, echo_request_id: bool = True) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._echo_request_id = echo_request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -37,8 +44,8 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"x-request-id"]
-                message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
+                if self._echo_request_id:
+                    message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
@@ -66,19 +73,20 @@ def _request_id(scope: Scope) -> str:
 
 
 def _limited(scope: Scope, receive: Receive, limit: int) -> Receive:
-    """Refuse a body above the limit while it is read, whatever its Content-Length says."""
+    """Refuse a body above the limit while it is read, whatever its Content-Length says.
+
+    An HTTPException, because FastAPI turns every other error of reading a body into a 400 of its own.
+    """
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    too_large = ServiceError(f"the body is larger than {limit} bytes", 413, "body_too_large")
-    seen = 0
+    seen = int(declared) if declared.isdigit() and int(declared) > limit else 0
 
     async def limited() -> Message:
         nonlocal seen
-        if declared.isdigit() and int(declared) > limit:
-            raise too_large
-        message = await receive()
-        seen += len(message.get("body", b""))
+        if seen <= limit:
+            message = await receive()
+            seen += len(message.get("body", b""))
         if seen > limit:
-            raise too_large
+            raise HTTPException(413, f"the body is larger than {limit} bytes")
         return message
 
     return limited

@@ -25,8 +25,8 @@ from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events
 
 
-def create_app(service: TriageService) -> FastAPI:
-    """The ASGI application over one service."""
+def create_app(service: TriageService, *, echo_request_id: bool = True) -> FastAPI:
+    """The ASGI application over one service; for ``echo_request_id`` see ``Guard``."""
     app = FastAPI(
         title="raydebm",
         version=__version__,
@@ -34,7 +34,7 @@ def create_app(service: TriageService) -> FastAPI:
         docs_url="/docs",
         redoc_url=None,
     )
-    app.add_middleware(Guard, max_body_bytes=service.bundle.max_body_bytes)
+    app.add_middleware(Guard, max_body_bytes=service.bundle.max_body_bytes, echo_request_id=echo_request_id)
     _add_error_handlers(app)
     _add_triage_routes(app, service)
     _add_chat_routes(app, service)

@@ -66,7 +66,12 @@ _JSON_ANSWER = re.compile(
     r'(?<!\\)"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([-+]?[\d.][\d.,eE+-]*|null|true|false|[\[{]))',
     re.IGNORECASE | re.DOTALL,
 )
-_PHRASE = re.compile(r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*([^\n]*)", re.IGNORECASE | re.M)
+# Models write LaTeX into JSON without the second backslash, and JSON then reads the start of \frac as a form feed.
+_BARE_LATEX = re.compile(r"(?<!\\)\\(?=[bfrt][a-z]{2})")
+_TWO_BACKSLASHES = r"\\\\"
+_PHRASE = re.compile(
+    r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))", re.IGNORECASE | re.MULTILINE
+)
 _BOX = re.compile(r"\\boxed\s?\{")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")
@@ -131,8 +136,8 @@ def _json_answer(text: str) -> str | None:
     if quoted is None:
         return bare or ""
     try:
-        return str(json.loads(f'"{quoted}"', strict=False))
-    except json.JSONDecodeError:  # LaTeX such as \frac, written without the escape that JSON asks for
+        return str(json.loads(f'"{_BARE_LATEX.sub(_TWO_BACKSLASHES, quoted)}"', strict=False))
+    except json.JSONDecodeError:
         return str(quoted)
 
 

@@ -1,11 +1,10 @@
 """Choosing lambda, theta_sigma and theta_abstain on a validation split (paper, "Inference").
 
-What is maximised: the pass@1 of the loop, that is the share correct among *answered* problems (abstentions left out),
-which is the same as its lift over single-pass selection with the default lambda, the one yardstick of the whole grid.
+What is maximised: the pass@1 of the loop, that is the share correct among *answered* problems (abstentions left out).
+That is the same as its lift over single-pass selection with the base policy's lambda, one yardstick for the whole grid.
 Settings that abstain on more than ``max_abstain_frac`` of the problems are not considered. Ties go to the lower
-abstention share, then to fewer regenerations, then to the lambda nearest the default one, then to the thresholds
-nearest the default ones. When no setting keeps within the limit, the one with the lowest abstention share is taken and
-``within_limit`` is False.
+abstention share, then to fewer regenerations, then to the lambda and the thresholds nearest those of the base policy.
+When no setting keeps within the limit, the one with the lowest abstention share is taken and ``within_limit`` is False.
 
 The thresholds only gate, so each problem is walked through all its passes once per lambda (a ``Trace``) and the grid is
 then evaluated on arrays; a test holds that against running the loop itself for every setting.
@@ -20,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.config import CalibrationConfig
 from raydebm.errors import PoolError
-from raydebm.records import Label, Problem, ScoredCandidate, Verdict
+from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
 from raydebm.tasks.base import Task
-from raydebm.triage.loop import PASS_FAILURES, CandidateSource, Checker, EnergyScorer, Parts, draw, next_messages
+from raydebm.triage.loop import PASS_FAILURES, Parts, draw, next_messages
 from raydebm.triage.policy import Policy, rule
+from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
 
 Floats = NDArray[np.float64]
 
@@ -76,14 +75,14 @@ class GridRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationResult:
     policy: Policy
-    """The default policy with the chosen lambda and thresholds."""
+    """The base policy with the chosen lambda and thresholds."""
     chosen: GridRow
     within_limit: bool
     """False when every setting abstains on more problems than allowed."""
     rows: tuple[GridRow, ...]
     best_by_lambda: tuple[GridRow, ...]
     single_pass: dict[float, float]
-    """pass@1 without regeneration and abstention, by lambda (the grid's and the default one); NaN without any label."""
+    """pass@1 without regeneration and abstention, by lambda; NaN without any label."""
     num_problems: int
     num_incomplete: int
     """Problems for which some later pass could not be drawn; they end with the passes they have."""
@@ -107,6 +106,21 @@ class CalibrationResult:
             f"  signal: {self.policy.signal}\n"
         )
 
+    def facts(self) -> dict[str, Any]:
+        """The few numbers to show and to keep in a manifest."""
+        return {
+            "lambda": self.policy.lambda_,
+            "theta_sigma": self.policy.theta_sigma,
+            "theta_abstain": self.policy.theta_abstain,
+            "pass_at_1": self.chosen.pass_at_1,
+            "lift": self.chosen.lift,
+            "abstain_frac": self.chosen.abstain_frac,
+            "regenerate_frac": self.chosen.regenerate_frac,
+            "within_limit": self.within_limit,
+            "num_problems": self.num_problems,
+            "num_incomplete": self.num_incomplete,
+        }
+
     def to_json(self) -> dict[str, Any]:
         return {
             "policy": self.policy.to_json(),
@@ -127,70 +141,72 @@ def calibrate(
     problems: Sequence[Problem],
     *,
     task: Task,
-    source: CandidateSource,
-    checker: Checker,
-    scorer: EnergyScorer,
+    base: Policy,
+    candidates: Mapping[str, Candidate],
+    reports: Mapping[str, ConstraintReport],
+    energies: Mapping[str, Energies | None],
     labels: Mapping[str, Label],
-    default: Policy,
-    config: CalibrationConfig,
+    requests_of: RequestsOf | None = None,
+    lambdas: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0),
+    num_thresholds: int = 12,
+    max_abstain_frac: float = 0.10,
 ) -> CalibrationResult:
-    """Search the grid. Not for use inside a running event loop.
+    """Search the grid over recorded candidates. Not for use inside a running event loop.
 
     Args:
         problems: the validation split.
         task: their task.
-        source: recorded candidates (``ReplaySource``); what it lacks is in its ``missing`` afterwards.
-        checker: recorded or live checks.
-        scorer: recorded or live energies.
+        base: gives the signal, the number of passes, and where ties go.
+        candidates: of all passes, by id. A later pass that is not recorded counts as failed.
+        reports: constraint reports by candidate id.
+        energies: by candidate id; absent or None where scoring failed.
         labels: by candidate id; a candidate without one is unlabeled.
-        default: gives signal, number of passes, and where ties go.
-        config: the lambdas, the number of thresholds and the abstention limit.
+        requests_of: as for ``ReplaySource``.
+        lambdas: the grid's lambdas.
+        num_thresholds: quantiles tried for each threshold, beside the paper's value.
+        max_abstain_frac: of all problems.
 
     Raises:
-        PoolError: no problem, or no label at all, so nothing can be measured.
+        PoolError: no problem, or no label at all, so nothing can be measured; or a candidate was never checked.
     """
     if not problems:
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
-    lambdas = sorted({*config.lambdas, default.lambda_})
-    parts = Parts(task=task, source=source, checker=checker, scorer=scorer)
-    traces = asyncio.run(_trace_all(problems, parts=parts, labels=labels, default=default, lambdas=lambdas))
-    tables = {lambda_: _Table.of(found, num_steps=default.max_passes) for lambda_, found in traces.items()}
+    source = ReplaySource(candidates, requests_of=requests_of)
+    parts = Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer(energies))
+    grid_lambdas = sorted(set(lambdas))
+    traces = asyncio.run(
+        _trace_all(problems, parts=parts, labels=labels, base=base, lambdas=sorted({*lambdas, base.lambda_}))
+    )
+    tables = {lambda_: _Table.of(found, num_steps=base.max_passes) for lambda_, found in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     if all(math.isnan(value) for value in single_pass.values()):
         raise PoolError(
             f"calibration found no labelled selection among {len(problems)} problems; run the label stage first, "
             "or check why its rows are unlabeled"
         )
-    grid = threshold_grid(tables.values(), num_thresholds=config.num_thresholds)
-    rows = [
-        row
-        for lambda_ in sorted(set(config.lambdas))
-        for row in _rows(tables[lambda_], lambda_=lambda_, grid=grid, baseline=single_pass[default.lambda_])
-    ]
-    chosen = choose(rows, default=default, max_abstain_frac=config.max_abstain_frac)
+    grid = threshold_grid(tables.values(), num_thresholds=num_thresholds)
+    rows = {
+        lambda_: _rows(tables[lambda_], lambda_=lambda_, grid=grid, baseline=single_pass[base.lambda_])
+        for lambda_ in grid_lambdas
+    }
+    best_by_lambda = [choose(found, base=base, max_abstain_frac=max_abstain_frac) for found in rows.values()]
+    chosen = choose(best_by_lambda, base=base, max_abstain_frac=max_abstain_frac)
     return CalibrationResult(
         policy=replace(
-            default, lambda_=chosen.lambda_, theta_sigma=chosen.theta_sigma, theta_abstain=chosen.theta_abstain
+            base, lambda_=chosen.lambda_, theta_sigma=chosen.theta_sigma, theta_abstain=chosen.theta_abstain
         ),
         chosen=chosen,
-        within_limit=chosen.abstain_frac <= config.max_abstain_frac,
-        rows=tuple(rows),
-        best_by_lambda=tuple(
-            choose(
-                [row for row in rows if row.lambda_ == lambda_],
-                default=default,
-                max_abstain_frac=config.max_abstain_frac,
-            )
-            for lambda_ in sorted(set(config.lambdas))
-        ),
+        within_limit=chosen.abstain_frac <= max_abstain_frac,
+        rows=tuple(row for found in rows.values() for row in found),
+        best_by_lambda=tuple(best_by_lambda),
         single_pass=single_pass,
         num_problems=len(problems),
-        num_incomplete=_num_incomplete(traces.values(), num_steps=default.max_passes),
-        max_abstain_frac=config.max_abstain_frac,
+        num_incomplete=_num_incomplete(traces.values(), num_steps=base.max_passes),
+        max_abstain_frac=max_abstain_frac,
     )
 
 
-def choose(rows: Sequence[GridRow], *, default: Policy, max_abstain_frac: float) -> GridRow:
+def choose(rows: Sequence[GridRow], *, base: Policy, max_abstain_frac: float) -> GridRow:
     """The best row by the rules at the top of this module."""
     within = [row for row in rows if row.abstain_frac <= max_abstain_frac]
     if not within:
@@ -202,9 +218,9 @@ def choose(rows: Sequence[GridRow], *, default: Policy, max_abstain_frac: float)
             math.inf if row.pass_at_1 is None else -row.pass_at_1,
             row.abstain_frac,
             row.regenerate_frac,
-            abs(row.lambda_ - default.lambda_),
-            abs(row.theta_sigma - default.theta_sigma),
-            abs(row.theta_abstain - default.theta_abstain),
+            abs(row.lambda_ - base.lambda_),
+            abs(row.theta_sigma - base.theta_sigma),
+            abs(row.theta_abstain - base.theta_abstain),
             row.lambda_,
         )
 
@@ -236,12 +252,12 @@ async def _trace_all(
     *,
     parts: Parts,
     labels: Mapping[str, Label],
-    default: Policy,
+    base: Policy,
     lambdas: Sequence[float],
 ) -> dict[float, list[Trace]]:
     return {
         lambda_: [
-            await trace(problem, parts=parts, labels=labels, policy=replace(default, lambda_=lambda_))
+            await trace(problem, parts=parts, labels=labels, policy=replace(base, lambda_=lambda_))
             for problem in problems
         ]
         for lambda_ in lambdas

@@ -6,7 +6,6 @@ everything in ``ReplaySource.missing`` at once, checks and scores it, and replay
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import (
@@ -23,8 +22,6 @@ from raydebm.tasks.base import Task
 from raydebm.triage.loop import CandidateSource, Checker, EnergyScorer, solve
 from raydebm.triage.policy import Policy
 
-_T = TypeVar("_T")
-
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
 """(problem, pass index, chat) -> the requests of that pass; the same ones that a live source would send."""
 
@@ -36,14 +33,14 @@ class ReplaySource:
     looked up by the id of the request that would draw them.
     """
 
-    def __init__(self, candidates: Iterable[Candidate], *, requests_of: RequestsOf | None = None) -> None:
+    def __init__(self, candidates: Mapping[str, Candidate], *, requests_of: RequestsOf | None = None) -> None:
         """
         Args:
-            candidates: all recorded candidates, of all passes.
+            candidates: all recorded candidates, of all passes, by their ids.
             requests_of: None when there is no generator for later passes: these then count as failed.
         """
-        self._by_id = {candidate.candidate_id: candidate for candidate in candidates}
-        self._first = pools_of(candidate for candidate in self._by_id.values() if candidate.pass_index == 1)
+        self._by_id = candidates
+        self._first = pools_of(candidate for candidate in candidates.values() if candidate.pass_index == 1)
         self._requests_of = requests_of
         self._missing: dict[str, GenerationRequest] = {}
 
@@ -80,10 +77,10 @@ class ReplaySource:
 
 
 class RecordedChecker:
-    """Constraint reports from a record."""
+    """Constraint reports from a record, by candidate id."""
 
-    def __init__(self, reports: Iterable[ConstraintReport]) -> None:
-        self._by_id = {report.candidate_id: report for report in reports}
+    def __init__(self, reports: Mapping[str, ConstraintReport]) -> None:
+        self._by_id = reports
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         """Look reports up.
@@ -91,32 +88,23 @@ class RecordedChecker:
         Raises:
             PoolError: a candidate was never checked.
         """
-        return [_recorded(self._by_id, candidate, "constraint report", "label") for candidate in candidates]
+        absent = [candidate.candidate_id for candidate in candidates if candidate.candidate_id not in self._by_id]
+        if absent:
+            raise PoolError(
+                f"{len(absent)} candidates of problem {problem.problem_id!r} have no constraint report, the first is "
+                f"{absent[0]!r}; run the label stage over all candidates first"
+            )
+        return [self._by_id[candidate.candidate_id] for candidate in candidates]
 
 
 class RecordedScorer:
-    """Energies from a record: ``candidate_id -> Energies``, or None where scoring failed."""
+    """Energies from a record, by candidate id. A candidate that is None or absent there could not be scored."""
 
     def __init__(self, energies: Mapping[str, Energies | None]) -> None:
-        self._by_id = dict(energies)
+        self._by_id = energies
 
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        """Look energies up.
-
-        Raises:
-            PoolError: a candidate was never given to the scorer.
-        """
-        return [_recorded(self._by_id, candidate, "energy", "score") for candidate in candidates]
-
-
-def _recorded(table: Mapping[str, _T], candidate: Candidate, what: str, stage: str) -> _T:
-    try:
-        return table[candidate.candidate_id]
-    except KeyError:
-        raise PoolError(
-            f"candidate {candidate.candidate_id!r} of problem {candidate.problem_id!r} has no {what}; "
-            f"run the {stage} stage over all candidates first"
-        ) from None
+        return [self._by_id.get(candidate.candidate_id) for candidate in candidates]
 
 
 def replay(

@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import sys
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,9 +27,8 @@ def task():
 
 
 def write(path, rows):
-    opened = gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w")
-    with opened as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return str(path)
 
 
@@ -166,7 +167,9 @@ def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_crud
     see that a model corrected itself in a second answer."""
     pool = Relabelled(shared_data / "gsm8k", "pool_zeroeval.jsonl.gz")
     assert pool.agreement() >= 0.994
-    single = [row for row, _ in pool.differing if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")]
+    single = [
+        row for row, _ in pool.differing if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")
+    ]
     assert 1 - len(single) / len(pool.rows) >= 0.9995
     assert Counter(verdict for _, verdict in pool.differing)[Verdict.INCORRECT] <= 9
 
@@ -177,3 +180,16 @@ def test_every_published_reference_is_read_as_recorded(shared_data):
         rows = [row for _, row in read_json_lines(str(shared_data / "gsm8k" / f"problems_{split}.jsonl.gz"))]
         assert len(golds) == count
         assert all(Fraction(golds[row["problem_id"]].value["answer"]) == int(row["gold"]) for row in rows)
+
+
+@pytest.mark.parametrize(("source", "dataset"), [(None, "openai/gsm8k"), ("hub:mirror/gsm8k", "mirror/gsm8k")])
+def test_the_hub_data_set_is_read_like_a_file(task, monkeypatch, source, dataset):
+    asked = []
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, kwargs))
+        return ROWS
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert [gold.value["answer"] for _, gold in task.load("train", source=source)] == ["18", "1080"]
+    assert asked == [((dataset, "main"), {"split": "train"})]

@@ -5,10 +5,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from raydebm.config import CalibrationConfig
 from raydebm.errors import PoolError
 from raydebm.records import (
     Candidate,
@@ -58,7 +57,7 @@ class World:
         self.rng = random.Random(seed)
         self.num_members = num_members
         self.problems = [Problem(task="toy", problem_id=f"p{i}", prompt=f"q{i}") for i in range(num_problems)]
-        self.candidates, self.reports, self.energies, self.labels = [], [], {}, {}
+        self.candidates, self.reports, self.energies, self.labels = {}, {}, {}, {}
         for problem in self.problems:
             for index in range(num_candidates):
                 self.add(f"{problem.problem_id}c{index}", problem.problem_id, 1)
@@ -71,20 +70,16 @@ class World:
         violations = ()
         if answer and penalty:
             violations = (Violation(constraint="c", penalty=penalty, weight=1.0, message=f"over by {penalty}"),)
-        self.candidates.append(
-            Candidate(
-                candidate_id=candidate_id,
-                task="toy",
-                problem_id=problem_id,
-                generator="g",
-                text=f"{answer}",
-                pass_index=pass_index,
-            )
+        self.candidates[candidate_id] = Candidate(
+            candidate_id=candidate_id,
+            task="toy",
+            problem_id=problem_id,
+            generator="g",
+            text=f"{answer}",
+            pass_index=pass_index,
         )
-        self.reports.append(
-            ConstraintReport(
-                candidate_id=candidate_id, answer=answer, vote_key=answer, penalty=penalty, violations=violations
-            )
+        self.reports[candidate_id] = ConstraintReport(
+            candidate_id=candidate_id, answer=answer, vote_key=answer, penalty=penalty, violations=violations
         )
         spread = rng.choice([0.1, 0.6, 1.0, 2.0])
         members = tuple(rng.gauss(0, spread) for _ in range(self.num_members))
@@ -101,13 +96,25 @@ class World:
             "scorer": RecordedScorer(self.energies),
         }
 
-    def calibrate(self, config, default=DEFAULT):
-        return calibrate(self.problems, **self.parts(), labels=self.labels, default=default, config=config)
+    def calibrate(self, base=DEFAULT, **grid):
+        return calibrate(
+            self.problems,
+            task=PlainTask(),
+            base=base,
+            candidates=self.candidates,
+            reports=self.reports,
+            energies=self.energies,
+            labels=self.labels,
+            requests_of=self.requests_of,
+            **grid,
+        )
 
-    def complete(self, config):
-        """Draw every second pass that some lambda needs."""
+    def complete(self, lambdas):
+        """Draw every second pass that some lambda asks for."""
         parts = self.parts()
-        calibrate(self.problems, **parts, labels=self.labels, default=DEFAULT, config=config)
+        for lambda_ in lambdas:
+            always = replace(DEFAULT, lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9)
+            replay(self.problems, policy=always, **parts)
         for request in parts["source"].missing:
             self.add(request.candidate_id, request.problem_id, 2)
         return self
@@ -133,29 +140,26 @@ def measured(world, policy):
 @given(seed=st.integers(0, 2**20))
 @settings(max_examples=12, deadline=None)
 def test_every_row_says_what_the_loop_does_with_its_setting(seed, signal, max_passes):
-    config = CalibrationConfig(lambdas=(0.0, 1.0), num_thresholds=2, max_abstain_frac=1.0)
-    world = World(seed, num_problems=6, num_candidates=3).complete(config)
-    default = replace(DEFAULT, signal=signal, max_passes=max_passes)
-    if not any(label.verdict is not Verdict.UNLABELED for label in world.labels.values()):
-        return
+    lambdas = (0.0, 1.0)
+    world = World(seed, num_problems=6, num_candidates=3).complete(lambdas)
+    base = replace(DEFAULT, signal=signal, max_passes=max_passes)
 
     try:
-        result = world.calibrate(config, default)
-    except PoolError:  # no selection happens to be labelled
-        return
+        result = world.calibrate(base, lambdas=lambdas, num_thresholds=2, max_abstain_frac=1.0)
+    except PoolError:  # by chance no selection is labelled
+        assume(False)
 
     for row in result.rows:
-        policy = replace(default, lambda_=row.lambda_, theta_sigma=row.theta_sigma, theta_abstain=row.theta_abstain)
+        policy = replace(base, lambda_=row.lambda_, theta_sigma=row.theta_sigma, theta_abstain=row.theta_abstain)
         stated = (row.pass_at_1, row.num_answered, row.num_unlabeled, row.abstain_frac, row.regenerate_frac)
         assert stated == pytest.approx(measured(world, policy)), policy
 
 
-def test_missing_second_passes_are_collected_for_every_lambda_and_then_complete():
-    config = CalibrationConfig(lambdas=(0.0, 4.0), num_thresholds=2)
+def test_problems_whose_second_pass_is_not_recorded_are_counted():
     world = World(3, num_problems=20, num_candidates=4)
 
-    before = world.calibrate(config)
-    after = world.complete(config).calibrate(config)
+    before = world.calibrate(lambdas=(0.0, 4.0))
+    after = world.complete((0.0, 1.0, 4.0)).calibrate(lambdas=(0.0, 4.0))
 
     assert before.num_incomplete == 20
     assert after.num_incomplete == 0
@@ -190,13 +194,13 @@ def row(pass_at_1=0.5, *, abstain=0.0, regenerate=0.0, lambda_=1.0, theta_sigma=
 )
 def test_choice(better, worse):
     for rows in ([better, worse], [worse, better]):
-        assert choose(rows, default=DEFAULT, max_abstain_frac=0.10) is better
+        assert choose(rows, base=DEFAULT, max_abstain_frac=0.10) is better
 
 
 def test_when_nothing_keeps_the_limit_the_lowest_abstention_wins():
     rows = [row(0.9, abstain=0.5), row(0.2, abstain=0.3)]
 
-    assert choose(rows, default=DEFAULT, max_abstain_frac=0.10) is rows[1]
+    assert choose(rows, base=DEFAULT, max_abstain_frac=0.10) is rows[1]
 
 
 def single(task_rows):
@@ -205,8 +209,8 @@ def single(task_rows):
     for index, (sigma, correct) in enumerate(task_rows):
         name = f"p{index:02d}"
         world.problems.append(Problem(task="toy", problem_id=name, prompt=name))
-        world.candidates.append(Candidate(candidate_id=name, task="toy", problem_id=name, generator="g", text="a"))
-        world.reports.append(ConstraintReport(candidate_id=name, answer="a", vote_key="a", penalty=0.0))
+        world.candidates[name] = Candidate(candidate_id=name, task="toy", problem_id=name, generator="g", text="a")
+        world.reports[name] = ConstraintReport(candidate_id=name, answer="a", vote_key="a", penalty=0.0)
         world.energies[name] = Energies(candidate_id=name, members=(-sigma, sigma))
         verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
         world.labels[name] = Label(candidate_id=name, problem_id=name, verdict=verdict)
@@ -217,7 +221,7 @@ def test_abstaining_on_the_one_uncertain_mistake_is_found():
     """9 of 10 right, the mistake has the largest sigma: abstaining on it gives 9 of 9."""
     world = single([(0.1 + index / 100, True) for index in range(9)] + [(1.2, False)])
 
-    result = world.calibrate(CalibrationConfig(lambdas=(1.0,)), replace(DEFAULT, max_passes=1))
+    result = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(1.0,))
 
     assert result.chosen.pass_at_1 == 1.0
     assert result.lift == pytest.approx(0.1)
@@ -229,7 +233,7 @@ def test_abstaining_on_the_one_uncertain_mistake_is_found():
 def test_the_limit_forbids_abstaining_on_more():
     world = single([(0.1 + index / 100, True) for index in range(8)] + [(1.2, False), (1.3, False)])
 
-    result = world.calibrate(CalibrationConfig(lambdas=(1.0,), max_abstain_frac=0.05), replace(DEFAULT, max_passes=1))
+    result = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(1.0,), max_abstain_frac=0.05)
 
     assert result.abstain_frac == 0.0
     assert result.lift == 0.0
@@ -238,14 +242,14 @@ def test_the_limit_forbids_abstaining_on_more():
 def test_thresholds_to_paste_are_the_thresholds_tried():
     world = single([(1 / 3 + index / 7, index % 2) for index in range(12)])
 
-    result = world.calibrate(CalibrationConfig(lambdas=(1.0,)), replace(DEFAULT, max_passes=1))
+    result = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(1.0,))
 
     assert f"theta_sigma: {result.chosen.theta_sigma:g}" in result.to_paste()
     assert float(f"{result.policy.theta_abstain:g}") == result.policy.theta_abstain
 
 
 def test_result_is_json():
-    result = World(1, num_problems=12, num_candidates=4).calibrate(CalibrationConfig(num_thresholds=3))
+    result = World(1, num_problems=12, num_candidates=4).calibrate(num_thresholds=3)
 
     assert json.loads(json.dumps(result.to_json(), allow_nan=False))["num_problems"] == 12
 
@@ -253,14 +257,14 @@ def test_result_is_json():
 def test_an_ensemble_of_one_has_no_sigma_and_still_calibrates():
     world = World(2, num_problems=30, num_candidates=4, num_members=1, has_second_pass=False)
 
-    result = world.calibrate(CalibrationConfig())
+    result = world.calibrate()
 
     assert result.policy.theta_sigma < result.policy.theta_abstain
 
 
 def test_no_problem_is_an_error():
     with pytest.raises(PoolError, match="calibration needs problems"):
-        World(0, num_problems=0, num_candidates=0).calibrate(CalibrationConfig())
+        World(0, num_problems=0, num_candidates=0).calibrate()
 
 
 def test_no_label_is_an_error():
@@ -268,15 +272,14 @@ def test_no_label_is_an_error():
     world.labels.clear()
 
     with pytest.raises(PoolError, match="no labelled selection among 3 problems"):
-        world.calibrate(CalibrationConfig())
+        world.calibrate()
 
 
 def test_two_hundred_problems_on_the_full_grid_are_fast():
-    config = CalibrationConfig()
-    world = World(5, num_problems=200, num_candidates=32, num_members=5).complete(config)
+    world = World(5, num_problems=200, num_candidates=32, num_members=5).complete((0.0, 0.5, 1.0, 2.0, 4.0))
 
     started = time.perf_counter()
-    result = world.calibrate(config)
+    result = world.calibrate()
 
     assert len({(row.theta_sigma, row.theta_abstain) for row in result.rows}) > 80
     assert time.perf_counter() - started < 20

@@ -28,8 +28,8 @@ def requests_of(problem, pass_index, messages):
 @pytest.fixture
 def replayed(task, problem):
     def run(candidates, *, requests_of=requests_of, policy=POLICY):
-        source = ReplaySource(candidates, requests_of=requests_of)
-        checker = RecordedChecker(check_candidate(task, problem, candidate) for candidate in candidates)
+        source = ReplaySource({c.candidate_id: c for c in candidates}, requests_of=requests_of)
+        checker = RecordedChecker({c.candidate_id: check_candidate(task, problem, c) for c in candidates})
         scorer = RecordedScorer(
             {c.candidate_id: Energies(candidate_id=c.candidate_id, members=(0.0,)) for c in candidates}
         )
@@ -88,18 +88,28 @@ def test_a_problem_without_candidates_is_an_error(replayed):
         replayed([])
 
 
-@pytest.mark.parametrize("part", ["checker", "scorer"])
-def test_a_candidate_that_was_never_checked_or_scored_is_an_error(task, problem, make_candidate, part):
-    candidate = make_candidate("a", "41")
-    reports = [] if part == "checker" else [check_candidate(task, problem, candidate)]
-    energies = {} if part == "scorer" else {"a": None}
-
-    with pytest.raises(PoolError, match="candidate 'a' of problem 'p' has no"):
+def test_a_candidate_that_was_never_checked_is_an_error(task, problem, make_candidate):
+    with pytest.raises(PoolError, match="1 candidates of problem 'p' have no constraint report, the first is 'a'"):
         replay(
             [problem],
             task=task,
             policy=POLICY,
-            source=ReplaySource([candidate]),
-            checker=RecordedChecker(reports),
-            scorer=RecordedScorer(energies),
+            source=ReplaySource({"a": make_candidate("a", "41")}),
+            checker=RecordedChecker({}),
+            scorer=RecordedScorer({}),
         )
+
+
+def test_a_candidate_without_recorded_energies_could_not_be_scored(task, problem, make_candidate):
+    candidate = make_candidate("a", "41")
+
+    (outcome,) = replay(
+        [problem],
+        task=task,
+        policy=Policy(max_passes=1),
+        source=ReplaySource({"a": candidate}),
+        checker=RecordedChecker({"a": check_candidate(task, problem, candidate)}),
+        scorer=RecordedScorer({}),
+    )
+
+    assert outcome.reason == "no candidate can be selected: of 1, 1 could not be scored"

@@ -1,0 +1,101 @@
+"""What the scorer benchmarks share: interleaved timing, random texts of realistic lengths, the plain PEFT model."""
+
+import platform
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+import torch
+from peft import PeftModel, get_peft_model
+from transformers import ModernBertConfig, ModernBertModel
+from transformers.utils import logging as transformers_logging
+
+from raydebm.config import AdapterConfig
+from raydebm.scorer.backbone import Backbone, load_backbone, make_backbone, structure_copy
+from raydebm.scorer.lora import lora_config
+
+
+class _SpecialIds:
+    """Stands in for the tokenizer: random ids need only the special ones."""
+
+    cls_token_id, sep_token_id, pad_token_id = 50281, 50282, 50283
+
+
+def backbone_of(name: str) -> Backbone:
+    """A backbone by name; ``modernbert-base`` is that architecture with random weights."""
+    if name != "modernbert-base":
+        return load_backbone(name, device="cpu", dtype="float32")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = ModernBertModel(ModernBertConfig())
+    return make_backbone(encoder, _SpecialIds(), name=name, fingerprint="random")
+
+
+def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int, ...]]:
+    """One problem's candidates as token ids: lengths as in GSM8K with the problem, 100 to 400."""
+    rng = random.Random(seed)
+    vocabulary = int(backbone.encoder.config.vocab_size)
+    cls, sep = backbone.tokenizer.cls_token_id, backbone.tokenizer.sep_token_id
+    problem = [rng.randrange(1000, vocabulary - 1000) for _ in range(rng.randint(60, 120))]
+    texts = []
+    for _ in range(num_texts):
+        length = max(100, min(400, len(problem) + round(rng.lognormvariate(4.75, 0.45))))
+        candidate = [rng.randrange(1000, vocabulary - 1000) for _ in range(length - len(problem))]
+        texts.append((cls, *problem, sep, *candidate, sep))
+    return texts
+
+
+def peft_model(backbone: Backbone, adapters: Sequence[AdapterConfig], *, seed: int = 1) -> PeftModel:
+    """All adapters in one PEFT model; B matrices are random, so that the updates matter."""
+    configs = [lora_config(adapter, family=backbone.family) for adapter in adapters]
+    transformers_logging.set_verbosity_error()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        model = get_peft_model(structure_copy(backbone.encoder), configs[0], adapter_name=adapters[0].name)
+        for adapter, config in zip(adapters[1:], configs[1:], strict=True):
+            model.add_adapter(adapter.name, config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.02)
+    return model.eval()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    name: str
+    seconds: float
+    """Median CPU time of the process."""
+    speedup: float
+    """Median over rounds of (first variant's time / this one's) in the same round."""
+
+
+def interleave(variants: dict[str, Callable[[], object]], *, rounds: int) -> list[Timing]:
+    """Run every variant once per round, after one round of warm-up: load from outside hits all of them alike."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for round_index in range(rounds + 1):
+        for name, variant in variants.items():
+            started = time.process_time()
+            variant()
+            if round_index > 0:
+                times[name].append(time.process_time() - started)
+    reference = next(iter(times.values()))
+    return [
+        Timing(
+            name=name,
+            seconds=statistics.median(found),
+            speedup=statistics.median(a / b for a, b in zip(reference, found, strict=True)),
+        )
+        for name, found in times.items()
+    ]
+
+
+def versions_line() -> str:
+    names = ("torch", "transformers", "peft")
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"python {platform.python_version()}, {found}, {platform.processor() or platform.machine()}"

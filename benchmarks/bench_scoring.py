@@ -1,0 +1,115 @@
+"""Scoring one pool: raydebm's engine against the plain PEFT loop over adapters, in the same run.
+
+python benchmarks/bench_scoring.py --backbone package:minilm --texts 32 --rounds 5
+"""
+
+import argparse
+import copy
+
+import torch
+from bench_common import backbone_of, interleave, peft_model, pool_ids, versions_line
+from peft import PeftModel, get_peft_model_state_dict
+from torch import Tensor
+
+from raydebm.config import PAPER_ADAPTERS
+from raydebm.scorer.backbone import Backbone
+from raydebm.scorer.batching import micro_batches, pad
+from raydebm.scorer.checkpoint import AdapterRecord, StoredAdapter
+from raydebm.scorer.ensemble import MergedEngine
+from raydebm.scorer.head import EnergyHead
+
+
+def heads_of(backbone: Backbone) -> list[EnergyHead]:
+    generator = torch.Generator().manual_seed(3)
+    heads = []
+    for _ in PAPER_ADAPTERS:
+        head = EnergyHead(backbone.hidden_size)
+        with torch.no_grad():
+            head.out.weight.copy_(torch.randn(head.out.weight.shape, generator=generator) * 0.05)
+        heads.append(head.eval())
+    return heads
+
+
+class PeftLoop:
+    """What one writes first: for each adapter ``set_adapter`` and a forward pass."""
+
+    def __init__(self, model: PeftModel, heads: list[EnergyHead], ids: list[tuple[int, ...]], *, batches: str) -> None:
+        self._model, self._heads, self._num_texts = model, heads, len(ids)
+        if batches == "padded":
+            self._batches = [pad(ids, positions=range(len(ids)), pad_id=0)]
+        else:
+            self._batches = micro_batches(ids, max_tokens=8192, pad_id=0)
+
+    @torch.inference_mode()
+    def __call__(self) -> Tensor:
+        energies = torch.empty(len(self._heads), self._num_texts)
+        for row, (adapter, head) in enumerate(zip(PAPER_ADAPTERS, self._heads, strict=True)):
+            self._model.set_adapter(adapter.name)
+            for batch in self._batches:
+                output = self._model(input_ids=batch.ids, attention_mask=batch.mask)
+                energies[row, list(batch.positions)] = head(output.last_hidden_state[:, 0])
+        return energies
+
+
+def stored_adapters(model: PeftModel, heads: list[EnergyHead]) -> list[StoredAdapter]:
+    return [
+        StoredAdapter(
+            record=AdapterRecord.model_construct(adapter=adapter),
+            peft_config={"r": adapter.rank, "lora_alpha": adapter.alpha},
+            lora=get_peft_model_state_dict(model, adapter_name=adapter.name, save_embedding_layers=False),
+            head=head.state_dict(),
+        )
+        for adapter, head in zip(PAPER_ADAPTERS, heads, strict=True)
+    ]
+
+
+def in_bfloat16(backbone: Backbone) -> Backbone:
+    encoder = copy.deepcopy(backbone.encoder).to(torch.bfloat16)
+    return Backbone(
+        name=backbone.name, family=backbone.family, encoder=encoder, tokenizer=backbone.tokenizer, fingerprint=""
+    )
+
+
+def rank_correlation(first: Tensor, second: Tensor) -> float:
+    """Spearman's rho of the ensemble means."""
+    ranks = torch.stack([energies.mean(0).argsort().argsort().double() for energies in (first, second)])
+    return float(torch.corrcoef(ranks)[0, 1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbone", default="package:minilm", help="a backbone's name, or modernbert-base (random)")
+    parser.add_argument("--texts", type=int, default=32, help="candidates of the pool")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+
+    backbone = backbone_of(arguments.backbone)
+    ids = pool_ids(backbone, num_texts=arguments.texts, seed=arguments.seed)
+    heads = heads_of(backbone)
+    model = peft_model(backbone, PAPER_ADAPTERS)
+    stored = stored_adapters(model, heads)
+    single = MergedEngine(backbone, stored, micro_batch_tokens=8192)
+    half = MergedEngine(in_bfloat16(backbone), stored, micro_batch_tokens=8192)
+    variants = {
+        "PEFT set_adapter loop, one padded batch": PeftLoop(model, heads, ids, batches="padded"),
+        "PEFT set_adapter loop, sorted micro-batches": PeftLoop(model, heads, ids, batches="sorted"),
+        "raydebm, float32": lambda: single.energies(ids),
+        "raydebm, bfloat16": lambda: half.energies(ids),
+    }
+    reference = variants["PEFT set_adapter loop, one padded batch"]()
+    num_tokens = sum(map(len, ids))
+    print(f"{arguments.backbone}: {len(ids)} texts, {num_tokens} tokens, K={len(PAPER_ADAPTERS)}, 1 thread, CPU time")
+    print(f"median of {arguments.rounds} interleaved rounds; {versions_line()}")
+    for timing in interleave(variants, rounds=arguments.rounds):
+        energies = variants[timing.name]()
+        difference = float((energies - reference).abs().max())
+        print(
+            f"{timing.name:45s} {timing.seconds:7.2f} s  x{timing.speedup:5.2f}  "
+            f"max difference {difference:.1e}  rho {rank_correlation(reference, energies):.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Labels and gold-free reports of all candidates, on Ray Data.
+
+In:   problems, golds, candidates.
+Out:  ``<run>/<stage>/labels.parquet`` (``store.LABELS``) and ``reports.parquet`` (``store.REPORTS``), one row of each
+      for each candidate, in the order of the candidates. A checker that crashes or hangs gives an unlabeled row.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+
+from raydebm.config import Recipe
+from raydebm.distributed.checking import DeadlineChecker
+from raydebm.distributed.placement import Share, places
+from raydebm.distributed.session import cluster_nodes
+from raydebm.errors import PoolError
+from raydebm.records import Candidate, Gold, Problem, Verdict
+from raydebm.store import CANDIDATES, LABELS, REPORTS, Row, RunDir, candidate_of, candidate_row
+from raydebm.tasks import get_task
+
+DEADLINE_S = 60.0
+"""For one candidate, all its tests together."""
+BATCH_SIZE = 256
+ROWS_PER_WORKER = 4096
+"""Below that a second worker costs more to start than it saves."""
+WORKER = Share(cpus=0.5, gpus=0.0)
+POSITION, REPORT = "position", "report_"
+
+_INPUT = CANDIDATES.append(pa.field(POSITION, pa.int64()))
+_OUTPUT = pa.schema([(POSITION, pa.int64()), *LABELS, *(field.with_name(REPORT + field.name) for field in REPORTS)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSummary:
+    """Counts of verdicts, and of what could not be checked."""
+
+    num_candidates: int
+    verdicts: Mapping[str, int]
+    num_parsed: int
+    num_failed: int
+    """Candidates without a label: failed completions, missing gold, checkers that crashed or hung."""
+    reasons: Mapping[str, int]
+    """The commonest reasons of unlabeled rows."""
+
+    def facts(self) -> dict[str, Any]:
+        """JSON values for a manifest."""
+        return {
+            "candidates": self.num_candidates,
+            **{str(verdict): self.verdicts.get(verdict, 0) for verdict in Verdict},
+            "parsed": self.num_parsed,
+            "reasons": dict(self.reasons),
+        }
+
+
+def label(
+    problems: Mapping[str, Problem],
+    golds: Mapping[str, Gold],
+    candidates: Sequence[Candidate],
+    *,
+    recipe: Recipe,
+    run: RunDir,
+    stage: str = "labels",
+    deadline_s: float = DEADLINE_S,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> LabelSummary:
+    """Check every candidate against gold and against the gold-free constraints. Ray is initialised.
+
+    Args:
+        problems: by problem id; likewise ``golds``. A candidate without gold is unlabeled.
+        deadline_s: of one candidate; one that takes longer is unlabeled and unselectable, with the reason.
+        on_progress: (candidates done, candidates).
+
+    Raises:
+        PoolError: a candidate's problem is not among the problems.
+        ResourceError: no node has half a CPU.
+    """
+    get_task(recipe.task.name)
+    require_problems(problems, candidates)
+    rows: list[Row] = []
+    for batch in _checked(problems, golds, candidates, task=recipe.task.name, deadline_s=deadline_s):
+        rows += batch.to_pylist()
+        if on_progress is not None:
+            on_progress(len(rows), len(candidates))
+    rows.sort(key=lambda row: row[POSITION])
+    run.write_table(
+        ({name: row[REPORT + name] for name in REPORTS.names} for row in rows), REPORTS, stage, "reports.parquet"
+    )
+    run.write_table(({name: row[name] for name in LABELS.names} for row in rows), LABELS, stage, "labels.parquet")
+    return _summary(rows)
+
+
+def require_problems(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> None:
+    """Raises PoolError when a candidate's problem is not among the problems."""
+    missing = {candidate.problem_id for candidate in candidates} - set(problems)
+    if missing:
+        raise PoolError(
+            f"candidates name {len(missing)} problem(s) that are not among the {len(problems)} given, such as "
+            f"{min(missing)!r}; make problems and candidates in one run directory"
+        )
+
+
+def _summary(rows: Sequence[Row]) -> LabelSummary:
+    verdicts = Counter(row["verdict"] for row in rows)
+    reasons = Counter(row["reason"] for row in rows if row["verdict"] == Verdict.UNLABELED)
+    return LabelSummary(
+        num_candidates=len(rows),
+        verdicts=dict(verdicts),
+        num_parsed=sum(row[REPORT + "answer"] is not None for row in rows),
+        num_failed=verdicts[Verdict.UNLABELED],
+        reasons=dict(reasons.most_common(3)),
+    )
+
+
+def _checked(
+    problems: Mapping[str, Problem],
+    golds: Mapping[str, Gold],
+    candidates: Sequence[Candidate],
+    *,
+    task: str,
+    deadline_s: float,
+) -> Iterator[pa.Table]:
+    if not candidates:
+        return
+    num_workers = min(math.ceil(len(candidates) / ROWS_PER_WORKER), places(WORKER, cluster_nodes()))
+    reference = ray.put((dict(problems), dict(golds)))
+    checked = table_of(candidates).map_batches(
+        CheckBatch,
+        fn_constructor_kwargs={"task": task, "deadline_s": deadline_s, "reference": [reference]},
+        batch_size=BATCH_SIZE,
+        batch_format="pyarrow",
+        zero_copy_batch=True,
+        num_cpus=WORKER.cpus,
+        compute=ray.data.ActorPoolStrategy(size=num_workers),
+    )
+    yield from checked.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def table_of(candidates: Iterable[Candidate]) -> ray.data.Dataset:
+    """Candidates as a Ray Data set: the columns of ``store.CANDIDATES``, and ``position`` to sort results by."""
+    rows = [candidate_row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
+    tables = [
+        pa.Table.from_pylist(rows[first : first + BATCH_SIZE], schema=_INPUT)
+        for first in range(0, len(rows), BATCH_SIZE)
+    ]
+    return ray.data.from_arrow(tables)
+
+
+class CheckBatch:
+    """Columns needed: ``store.CANDIDATES``, ``position``.
+
+    Columns given: ``position``, those of ``store.LABELS``, and those of ``store.REPORTS`` with ``report_`` before them.
+    """
+
+    def __init__(self, *, task: str, deadline_s: float, reference: list[Any]) -> None:
+        self._problems, self._golds = ray.get(reference[0])
+        self._checker = DeadlineChecker(task, deadline_s=deadline_s)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([self._check(row) for row in batch.to_pylist()], schema=_OUTPUT)
+
+    def _check(self, row: Row) -> Row:
+        candidate = candidate_of(row)
+        problem = self._problems[candidate.problem_id]
+        label_part, report_part = self._checker.check(problem, self._golds.get(candidate.problem_id), candidate)
+        return {POSITION: row[POSITION]} | label_part | {REPORT + name: report_part[name] for name in REPORTS.names}

@@ -1,0 +1,60 @@
+"""How many workers of a kind the cluster holds at once: arithmetic on resources, no Ray calls.
+
+Ray Train retries an impossible request for ever, so what cannot be placed is refused before anything starts, and no
+more trainers are started than fit side by side.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from raydebm.config import RayConfig
+from raydebm.errors import ResourceError
+
+DEFAULT_GPU_SHARE = 0.5
+"""Two adapters a GPU: five adapters on three GPUs become 2+2+1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one worker takes."""
+
+    cpus: float
+    gpus: float
+
+    @property
+    def resources(self) -> dict[str, float]:
+        return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus > 0 else {})
+
+
+def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> Share:
+    """A worker's share: as configured, or half a GPU when the cluster has any."""
+    gpus = config.gpus_per_adapter
+    if gpus is None:
+        gpus = DEFAULT_GPU_SHARE if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
+    return Share(cpus=config.cpus_per_adapter, gpus=gpus)
+
+
+def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
+    """How many workers fit on the nodes at once; a worker lives on one node, and on one GPU.
+
+    Raises:
+        ResourceError: none fits; the message says what was asked for and what the largest node has.
+    """
+    found = sum(_on_node(share, node) for node in nodes)
+    if found == 0:
+        cpus = max((node.get("CPU", 0.0) for node in nodes), default=0.0)
+        gpus = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
+        raise ResourceError(
+            f"one worker asks for {share.cpus:g} CPU and {share.gpus:g} GPU, but no node of the cluster has both: "
+            f"{len(nodes)} node(s) with at most {cpus:g} CPU and {gpus:g} GPU. Lower ray.cpus_per_adapter or "
+            "ray.gpus_per_adapter (0 trains on CPUs), or start a larger cluster"
+        )
+    return found
+
+
+def _on_node(share: Share, node: Mapping[str, float]) -> int:
+    by_cpu = math.floor(node.get("CPU", 0.0) / share.cpus)
+    if share.gpus == 0:
+        return by_cpu
+    return min(by_cpu, math.floor(node.get("GPU", 0.0)) * math.floor(1 / share.gpus))

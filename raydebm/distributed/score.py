@@ -1,0 +1,235 @@
+"""Energies of all candidates, on Ray Data: actors that load the ensemble once and map the backbone's shared weights.
+
+In:   problems, candidates, a checkpoint.
+Out:  ``<run>/<stage>/energies.parquet`` (``store.ENERGIES``), one row for each candidate, in their order. A candidate
+      without text, or one whose energy is not a number, is a row with ``error``.
+
+Equal texts of one problem are scored once. Texts go to the actors sorted by length, longest first, so that batches need
+little padding and no long batch comes last.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+import ray
+import ray.data
+
+from raydebm.config import RayConfig, Recipe
+from raydebm.distributed.folders import absolute, local_copy
+from raydebm.distributed.label import require_problems
+from raydebm.distributed.placement import Share, places, share_of
+from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
+from raydebm.errors import ScoringError
+from raydebm.records import Candidate, Energies, Problem
+from raydebm.store import ENERGIES, Row, RunDir, energies_row
+
+BATCH_SIZE = 128
+TEXTS_PER_WORKER = 256
+"""Below that a second worker costs more to start than it saves."""
+INDEX = "index"
+
+_INPUT = pa.schema([(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string())])
+_OUTPUT = pa.schema([(INDEX, pa.int64()), *(ENERGIES.field(name) for name in ENERGIES.names[1:])])
+
+
+class Scores(Protocol):
+    """What one text gets; ``scorer.ensemble.TextEnergies``."""
+
+    @property
+    def members(self) -> tuple[float, ...]: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_truncated(self) -> int: ...
+
+
+class Scorer(Protocol):
+    """``scorer.ensemble.EnsembleScorer``."""
+
+    def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[Scores]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSummary:
+    """How many candidates have energies."""
+
+    num_candidates: int
+    num_failed: int
+    num_truncated: int
+    """Candidates whose problem was cut to fit the context."""
+    num_texts: int
+    """Distinct texts that were run."""
+    errors: tuple[str, ...]
+    """The first three."""
+
+    def facts(self) -> dict[str, Any]:
+        """JSON values for a manifest."""
+        return {
+            "candidates": self.num_candidates,
+            "failed": self.num_failed,
+            "truncated": self.num_truncated,
+            "texts": self.num_texts,
+            "errors": list(self.errors),
+        }
+
+
+def score(
+    problems: Mapping[str, Problem],
+    candidates: Sequence[Candidate],
+    *,
+    checkpoint: str,
+    recipe: Recipe,
+    run: RunDir,
+    stage: str = "energies",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ScoreSummary:
+    """Score every candidate with the ensemble. Ray is initialised.
+
+    Args:
+        problems: by problem id.
+        checkpoint: the ensemble's folder or URL; every node can read it.
+        on_progress: (distinct texts done, distinct texts).
+
+    Raises:
+        PoolError: a candidate's problem is not among the problems.
+        CheckpointError: the checkpoint is missing, torn or mixed.
+        ResourceError: no node can hold a scorer.
+    """
+    require_problems(problems, candidates)
+    texts = _distinct_texts(problems, candidates)
+    found: dict[int, Row] = {}
+    for batch in _scored(list(texts), checkpoint=absolute(RunDir(checkpoint)).root, recipe=recipe):
+        found.update({row[INDEX]: row for row in batch.to_pylist()})
+        if on_progress is not None:
+            on_progress(len(found), len(texts))
+    rows = [_candidate_row(problems, candidate, texts, found) for candidate in candidates]
+    run.write_table(rows, ENERGIES, stage, "energies.parquet")
+    errors = [row["error"] for row in rows if row["error"] is not None]
+    return ScoreSummary(
+        num_candidates=len(rows),
+        num_failed=len(errors),
+        num_truncated=sum(bool(row["num_truncated"]) for row in rows),
+        num_texts=len(texts),
+        errors=tuple(dict.fromkeys(errors))[:3],
+    )
+
+
+def _distinct_texts(problems: Mapping[str, Problem], candidates: Sequence[Candidate]) -> dict[tuple[str, str], int]:
+    """(problem, candidate) texts and their index, longest first."""
+    pairs = {
+        (problems[candidate.problem_id].prompt, candidate.text)
+        for candidate in candidates
+        if candidate.text is not None
+    }
+    ordered = sorted(pairs, key=lambda pair: (-len(pair[0]) - len(pair[1]), pair))
+    return {pair: index for index, pair in enumerate(ordered)}
+
+
+def _candidate_row(
+    problems: Mapping[str, Problem],
+    candidate: Candidate,
+    texts: Mapping[tuple[str, str], int],
+    found: Mapping[int, Row],
+) -> Row:
+    if candidate.text is None:
+        return failed_row(f"no text to score: {candidate.error}") | {"candidate_id": candidate.candidate_id}
+    index = texts[problems[candidate.problem_id].prompt, candidate.text]
+    return {name: found[index][name] for name in ENERGIES.names[1:]} | {"candidate_id": candidate.candidate_id}
+
+
+def failed_row(error: str) -> Row:
+    """A row of ``store.ENERGIES`` without its id."""
+    return {"members": None, "num_tokens": 0, "num_truncated": 0, "error": error}
+
+
+def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe) -> Iterator[pa.Table]:
+    if not texts:
+        return
+    nodes = cluster_nodes()
+    share = share_of(recipe.ray, nodes)
+    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), _num_places(recipe.ray, share, nodes))
+    weights, checked = cast("Any", _read_weights).remote(checkpoint)
+    get_or_raise(checked)
+    rows = [{INDEX: index, "prompt": prompt, "text": text} for index, (prompt, text) in enumerate(texts)]
+    tables = [
+        pa.Table.from_pylist(rows[first : first + BATCH_SIZE], schema=_INPUT)
+        for first in range(0, len(rows), BATCH_SIZE)
+    ]
+    scored = ray.data.from_arrow(tables).map_batches(
+        ScoreBatch,
+        fn_constructor_kwargs={"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]},
+        batch_size=BATCH_SIZE,
+        batch_format="pyarrow",
+        zero_copy_batch=True,
+        num_cpus=share.cpus,
+        num_gpus=share.gpus or None,
+        compute=ray.data.ActorPoolStrategy(size=num_workers),
+    )
+    yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def _num_places(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
+    """Scorers at once. On a machine of our own the logical CPUs are more than the cores, and scoring fills cores."""
+    found = places(share, nodes)
+    if share.gpus == 0 and is_own_cluster():
+        return max(1, min(found, (os.cpu_count() or 1) // config.threads_per_worker))
+    return found
+
+
+@ray.remote(num_cpus=0.1, num_returns=2)
+def _read_weights(checkpoint: str) -> tuple[dict[str, Any], bool]:
+    """The backbone's weights, for the object store; the second value is there for errors to be seen early."""
+    from raydebm.scorer.backbone import frozen_weights
+    from raydebm.scorer.checkpoint import read_ensemble
+
+    with local_copy(checkpoint) as folder:
+        record, _ = read_ensemble(folder)
+    return frozen_weights(record.backbone), True
+
+
+class ScoreBatch:
+    """Columns needed: ``index``, ``prompt``, ``text``. Columns given: ``index``, ``store.ENERGIES`` without the id."""
+
+    def __init__(self, *, checkpoint: str, recipe: Recipe, share: Share, weights: list[Any]) -> None:
+        from raydebm.scorer.ensemble import EnsembleScorer
+
+        config = recipe.scorer
+        with local_copy(checkpoint) as folder:
+            self._scorer: Scorer = EnsembleScorer.load(
+                folder,
+                device="cpu" if share.gpus == 0 and config.device == "auto" else config.device,
+                dtype=config.dtype,
+                threads=recipe.ray.threads_per_worker,
+                weights=ray.get(weights[0]),
+                micro_batch_tokens=config.micro_batch_tokens,
+            )
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        rows = batch.to_pylist()
+        scored = score_texts(self._scorer, [(row["prompt"], row["text"]) for row in rows])
+        return pa.Table.from_pylist(
+            [{INDEX: row[INDEX]} | found for row, found in zip(rows, scored, strict=True)], schema=_OUTPUT
+        )
+
+
+def score_texts(scorer: Scorer, texts: Sequence[tuple[str, str]]) -> list[Row]:
+    """Rows of ``store.ENERGIES`` without ids. Where a batch fails, its halves are tried, down to the text at fault."""
+    if not texts:
+        return []
+    try:
+        found = scorer.score(texts)
+    except ScoringError as error:
+        if len(texts) == 1:
+            return [failed_row(str(error))]
+        middle = len(texts) // 2
+        return score_texts(scorer, texts[:middle]) + score_texts(scorer, texts[middle:])
+    return [
+        energies_row(
+            Energies(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
+        )
+        for one in found
+    ]

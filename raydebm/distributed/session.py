@@ -1,0 +1,229 @@
+"""Ray for one run: attach to the cluster that is there, or start a lean one on this machine.
+
+Own cluster: at least 8 logical CPUs whatever the machine has (two hang Ray Data), no dashboard, quiet logs, ended with
+the session. Given cluster (``ray.address`` or ``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
+``ray.init`` takes two minutes and then ends the process when nobody answers. Ray that this process already initialised
+is used and left running.
+
+Authentication is stated, never guessed: an own cluster gets a token of its own unless ``RAY_AUTH_MODE`` is set; towards
+a given cluster the caller's ``RAY_AUTH_MODE`` holds.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from raydebm.config import RayConfig
+from raydebm.errors import RaydebmError, ResourceError
+
+LOG = logging.getLogger(__name__)
+
+MIN_LOGICAL_CPUS = 8
+CONNECT_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 12.0
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # train.report waits for the controller's next look: 2 s by default, which is longer than a small epoch.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    # Workers keep the driver's folder, so that relative paths in a recipe mean the same thing everywhere.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_DATA_LOG_LEVEL": "WARNING",
+    # Rows that one asynchronous generation actor works on at a time; its own semaphore is the real limit.
+    "RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY": "1024",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""Read by drivers and workers at import; what the caller has set is kept."""
+
+OWN_CLUSTER_ENVIRONMENT = {
+    # These watch for machines that are taken away and export metrics: nothing to see on a cluster that ends with us,
+    # and each costs a process or a poll for every adapter.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+}
+
+_own_clusters = 0
+
+
+@contextmanager
+def ray_session(config: RayConfig) -> Iterator[None]:
+    """Ray is initialised inside the block.
+
+    Raises:
+        ResourceError: the cluster at the given address does not answer, or Ray cannot start here.
+    """
+    _set_defaults(ENVIRONMENT)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    if address is not None and address != "local":
+        with _attached(address):
+            yield
+    else:
+        with _own_cluster(config):
+            yield
+
+
+def is_own_cluster() -> bool:
+    """Whether this process started the cluster it uses, so that nothing of it outlives the process."""
+    return _own_clusters > 0
+
+
+def _set_defaults(variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def _own_cluster(config: RayConfig) -> Iterator[None]:
+    global _own_clusters  # Ray is one per process too
+    import ray
+
+    _set_defaults(OWN_CLUSTER_ENVIRONMENT)
+    if "RAY_AUTH_MODE" not in os.environ:
+        # Ray then switches to token mode by itself. A token in the environment reaches the cluster's processes and
+        # nobody else, and Ray writes none to the home folder.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        ray.init(
+            address="local",
+            num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
+            num_gpus=config.num_gpus,
+            include_dashboard=False,
+            object_store_memory=config.object_store_mb * 2**20,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ResourceError(
+            f"Ray did not start on this machine: {error}. Free memory or disk space, lower ray.object_store_mb "
+            f"(now {config.object_store_mb}), or set ray.address to a running cluster"
+        ) from error
+    _own_clusters += 1
+    try:
+        _quieten()
+        yield
+    finally:
+        _own_clusters -= 1
+        ray.shutdown()
+
+
+@contextmanager
+def _attached(address: str) -> Iterator[None]:
+    import ray
+
+    # Under `ray job submit` the cluster itself started this process, so it is there.
+    if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
+        check_reachable(address)
+    try:
+        ray.init(
+            address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"env_vars": _environment()}
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _unreachable(address, str(error)) from error
+    try:
+        _quieten()
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _environment() -> dict[str, str]:
+    """What workers of a given cluster must be told; on an own cluster they inherit it."""
+    return {name: os.environ[name] for name in ENVIRONMENT}
+
+
+def _quieten() -> None:
+    from ray.data import DataContext
+
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    for name in ("ray.data", "ray.train", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def check_reachable(address: str) -> None:
+    """Return when a Ray cluster answers at ``address`` (``host:port``, ``ray://host:port`` or ``auto``).
+
+    Raises:
+        ResourceError: nobody listens there, or what listens does not answer as Ray within 15 s.
+    """
+    place = _host_and_port(address)
+    if place is not None:
+        try:
+            socket.create_connection(place, timeout=CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            raise _unreachable(address, str(error)) from error
+    if address.startswith("ray://"):
+        return  # Ray Client has time limits of its own
+    _ask(address)
+
+
+def _ask(address: str) -> None:
+    # In a process of its own, because Ray's client cannot be interrupted and ends the process that waits too long.
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    if address != "auto":
+        command += ["--address", address]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _unreachable(address, f"no answer within {ANSWER_TIMEOUT_S:.0f} s") from error
+    if answer.returncode != 0:
+        lines = (answer.stderr or answer.stdout).strip().splitlines() or ["the health check failed"]
+        raise _unreachable(address, lines[-1].strip())
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    """None for ``auto``.
+
+    Raises:
+        ResourceError: the address has no port.
+    """
+    if address == "auto":
+        return None
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if not separator or not port.isdigit():
+        raise _unreachable(address, "it is not of the form host:port")
+    return host.strip("[]"), int(port)
+
+
+def _unreachable(address: str, reason: str) -> ResourceError:
+    return ResourceError(
+        f"no Ray cluster answers at {address!r}: {reason}. Start one (`ray start --head`), correct ray.address or "
+        "RAY_ADDRESS (unset both for a cluster of our own), and export the cluster's RAY_AUTH_MODE here"
+    )
+
+
+def cluster_nodes() -> list[dict[str, float]]:
+    """The resources of each node that is alive, such as ``{"CPU": 8.0, "GPU": 1.0}``."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [dict(node["Resources"]) for node in nodes if node["Alive"]]
+
+
+def get_or_raise(reference: Any) -> Any:
+    """The value of a Ray reference; an error of raydebm's own in the task comes out as itself, without Ray's wrapping.
+
+    Raises:
+        RaydebmError: what the task raised.
+    """
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, RaydebmError):
+            raise error.cause from error
+        raise

@@ -1,0 +1,482 @@
+"""Ray Train: one trainer per adapter, all sharing one copy of the frozen backbone's weights.
+
+In:   training groups, a recipe.
+Out:  ``<run>/<stage>/``: one folder per adapter, ``ensemble.json`` and the model card (see ``scorer.checkpoint``).
+
+Why a trainer per adapter and not one with five ranks: there, a rank that dies restarts all five, and one that stops
+early leaves the others waiting in ``report``. Here each adapter stops, fails and resumes alone. The weights lie in
+Ray's object store once per node, and CPU workers map them instead of copying; on a GPU each worker holds a copy of its
+own on the device.
+"""
+
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+import ray.train
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from raydebm import __version__
+from raydebm.config import AdapterConfig, Recipe
+from raydebm.distributed.folders import absolute, local_copy, publish
+from raydebm.distributed.placement import Share, places, share_of
+from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
+from raydebm.errors import CheckpointError, PoolError, RaydebmError, TrainingError
+from raydebm.identity import content_id
+from raydebm.pairs import TrainingGroup, bag
+from raydebm.store import RunDir
+from raydebm.tasks import get_task
+
+LOG = logging.getLogger(__name__)
+
+DONE_FILE = "finished.json"
+"""In an adapter's folder, written last: what it was trained from, and how that went."""
+ENSEMBLE_FILE = "ensemble.json"
+PROGRESS = "progress"
+"""Folder of resumable epochs; removed when the ensemble is complete."""
+POLL_S = 0.5
+START_LIMIT = 5
+"""How often Ray Train may fail to start a worker before it gives up; its own default is for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSummary:
+    """How one adapter's training went."""
+
+    name: str
+    reused: bool
+    """It was complete from an earlier run of the same data and settings."""
+    num_epochs: int
+    best_epoch: int
+    train_loss: float
+    validation_loss: float | None
+    validation_accuracy: float | None
+    seconds: float
+    """Sum over its epochs."""
+    restarts: int
+    """Workers before the last one, lost or stopped."""
+    gpu: str | None
+    """Of its last worker; None on a CPU."""
+    mapped_mib: float | None
+    """Private memory that the worker gained by taking the backbone (USS); None where the system does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleSummary:
+    """A trained ensemble."""
+
+    checkpoint: str
+    adapters: tuple[AdapterSummary, ...]
+    backbone_mib: float | None
+    """Size of the shared weights; None when all adapters were reused."""
+    seconds: float
+    startup_seconds: float | None
+    """From the call to the first finished epoch, without that epoch's own time; None when all were reused."""
+
+    def facts(self) -> dict[str, Any]:
+        """JSON values for a manifest."""
+        return {
+            "adapters": {adapter.name: asdict(adapter) for adapter in self.adapters},
+            "backbone_mib": self.backbone_mib,
+            "seconds": round(self.seconds, 1),
+            "startup_seconds": self.startup_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One adapter's training, as its worker gets it."""
+
+    adapter: AdapterConfig
+    recipe: Recipe
+    run: RunDir
+    stage: str
+    plan: str
+    """Fingerprint of data and settings; the backbone's weights have their own."""
+    data: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        """Of the Ray Train run. Holds the plan, so that other data or settings never resume from these epochs."""
+        return f"{self.adapter.name}-{self.plan[:12]}"
+
+    def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:
+        self.run.write_json(dict(facts), self.stage, PROGRESS, f"{self.name}.epochs", f"{epoch:04d}.json")
+
+    def epoch(self, epoch: int) -> dict[str, Any] | None:
+        parts = (self.stage, PROGRESS, f"{self.name}.epochs", f"{epoch:04d}.json")
+        if not self.run.exists(*parts):
+            return None
+        facts: dict[str, Any] = self.run.read_json(*parts)
+        return facts
+
+    def finished(self) -> dict[str, Any] | None:
+        if not self.run.exists(self.stage, self.adapter.name, DONE_FILE):
+            return None
+        facts: dict[str, Any] = self.run.read_json(self.stage, self.adapter.name, DONE_FILE)
+        return facts
+
+
+def train_ensemble(
+    *,
+    recipe: Recipe,
+    run: RunDir,
+    train: Sequence[TrainingGroup],
+    validation: Sequence[TrainingGroup],
+    stage: str = "scorer",
+    on_progress: Callable[[int, int], None] | None = None,
+    on_epoch: Callable[[str, Mapping[str, Any]], None] | None = None,
+) -> EnsembleSummary:
+    """Train the recipe's adapters and write ``<run>/<stage>/``. Ray is initialised.
+
+    Adapters that are complete for the same data and settings are kept; unfinished ones go on after their last epoch.
+
+    Args:
+        on_progress: (epochs done, epochs at most) over all adapters; an early stop counts as done.
+        on_epoch: (adapter, the epoch's metrics), as they come in.
+
+    Raises:
+        PoolError: there is nothing to train on.
+        CheckpointError: the backbone cannot be read; likewise ConfigError, for a name that is wrong.
+        ResourceError: no node of the cluster can hold one worker.
+        TrainingError: some adapters failed for good; the others are complete on disk, and a rerun trains the rest.
+    """
+    started = time.monotonic()
+    if not train:
+        raise PoolError("nothing to train on: no problem has a correct and an incorrect candidate")
+    nodes = cluster_nodes()
+    share = share_of(recipe.ray, nodes)
+    num_parallel = places(share, nodes)
+    jobs = _jobs(recipe, absolute(run), stage, train=train, validation=validation, share=share)
+    weights, backbone = cast("Any", _read_backbone).remote(recipe.scorer.backbone)
+    reused = [job for job in jobs if _is_complete(job, backbone)]
+    waiting = [job for job in jobs if job not in reused]
+    watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress, on_epoch=on_epoch)
+    if waiting:
+        run.remove(stage, ENSEMBLE_FILE)
+        inputs = [weights, ray.put((list(train), list(validation)))]
+        failed = _fit_all(waiting, inputs, backbone, share=share, num_parallel=num_parallel, watch=watch)
+        if failed:
+            kept = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
+            raise TrainingError(failed, kept)
+    get_or_raise(_assemble.remote(jobs))
+    run.remove(stage, PROGRESS)
+    return EnsembleSummary(
+        checkpoint=run.uri(stage),
+        adapters=tuple(_summary(job, reused=job in reused) for job in jobs),
+        backbone_mib=ray.get(_size_mib.remote(weights)) if waiting else None,
+        seconds=time.monotonic() - started,
+        startup_seconds=watch.startup_seconds(started),
+    )
+
+
+def _jobs(
+    recipe: Recipe,
+    run: RunDir,
+    stage: str,
+    *,
+    train: Sequence[TrainingGroup],
+    validation: Sequence[TrainingGroup],
+    share: Share,
+) -> list[_Job]:
+    data = content_id(
+        [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
+    )
+    settings = recipe.scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"})
+    common = (
+        __version__,
+        data,
+        settings,
+        recipe.training.model_dump(mode="json"),
+        recipe.pairs.bag_frac,
+        recipe.seed,
+        asdict(get_task(recipe.task.name).defaults),
+    )
+    return [
+        _Job(
+            adapter=adapter,
+            recipe=recipe,
+            run=run,
+            stage=stage,
+            plan=content_id(*common, adapter.model_dump(mode="json")),
+            data=data,
+            device="cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device,
+        )
+        for adapter in recipe.scorer.adapters
+    ]
+
+
+def _is_complete(job: _Job, backbone: Any) -> bool:
+    """Whether the adapter on disk came from the same data, settings and weights; says so in the log when not."""
+    found = job.finished()
+    if found is None:
+        return False
+    if found["plan"] != job.plan:
+        LOG.warning("adapter %s was trained from other data or settings: training it again", job.adapter.name)
+        return False
+    if found["backbone_fingerprint"] != get_or_raise(backbone):
+        LOG.warning("adapter %s was trained on other backbone weights: training it again", job.adapter.name)
+        return False
+    return True
+
+
+class _LeanTrainer(DataParallelTrainer):
+    """Ray's trainer without a process group, and without the helper processes that have nothing to do here.
+
+    Each helper is a Python process of its own, for each adapter: with five adapters on two cores, starting them took
+    longer than starting everything else. The data set manager has no data sets to manage; the cleaner frees the
+    resources of a driver that died, which on a cluster of our own die with it. Should Ray rename this hook, the
+    helpers are back and nothing else changes.
+    """
+
+    def _create_default_callbacks(self) -> list[Any]:
+        needless = {"DatasetsCallback"} | ({"PlacementGroupCleanerCallback"} if is_own_cluster() else set())
+        return [found for found in super()._create_default_callbacks() if type(found).__name__ not in needless]
+
+
+def _fit_all(
+    jobs: Sequence[_Job], inputs: list[Any], backbone: Any, *, share: Share, num_parallel: int, watch: "_Watch"
+) -> dict[str, str]:
+    """Train side by side as many as fit; returns why adapters failed, by name."""
+    pool = ThreadPoolExecutor(num_parallel, thread_name_prefix="adapter")
+    try:
+        pending: dict[Future[str | None], str] = {
+            pool.submit(_fit, job, inputs, share): job.adapter.name for job in jobs
+        }
+        failed: dict[str, str] = {}
+        while pending:
+            done, _ = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                name, reason = pending.pop(future), future.result()
+                if reason is not None:
+                    failed[name] = reason
+                    LOG.error("adapter %s failed for good: %s", name, reason)
+            watch.look()
+            if ray.wait([backbone], timeout=0)[0]:
+                get_or_raise(backbone)  # a backbone that cannot be read is not five adapters' own failure
+        return failed
+    finally:
+        # Not `with`: after Ctrl-C the threads only end when Ray does.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _fit(job: _Job, inputs: list[Any], share: Share) -> str | None:
+    """Train one adapter; returns why it failed for good, or None."""
+    trainer = _LeanTrainer(
+        train_loop,
+        # In a list, so that nothing on the way resolves the references.
+        train_loop_config={"job": job, "inputs": inputs},
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=1, use_gpu=share.gpus > 0, resources_per_worker=share.resources
+        ),
+        run_config=ray.train.RunConfig(
+            name=job.name,
+            storage_path=job.run.uri(job.stage, PROGRESS),
+            failure_config=ray.train.FailureConfig(  # type: ignore[call-arg]  # typed as of Ray Train v1
+                max_failures=job.recipe.ray.max_failures, controller_failure_limit=START_LIMIT
+            ),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    try:
+        refused: str | None = trainer.fit().return_value  # type: ignore[attr-defined]
+    except ray.train.WorkerGroupError as error:
+        return _last_line(next(iter(error.worker_failures.values()), error))
+    except (ray.train.ControllerError, ray.exceptions.RayError) as error:
+        return _last_line(error)
+    return refused
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"
+
+
+class _Watch:
+    """Reads the epochs that workers write to the run directory; the one thing all nodes see."""
+
+    def __init__(
+        self,
+        jobs: Sequence[_Job],
+        reused: Sequence[_Job],
+        *,
+        max_epochs: int,
+        on_progress: Callable[[int, int], None] | None,
+        on_epoch: Callable[[str, Mapping[str, Any]], None] | None,
+    ) -> None:
+        self._max_epochs, self._on_progress, self._on_epoch = max_epochs, on_progress, on_epoch
+        self._jobs = {job.adapter.name: job for job in jobs if job not in reused}
+        self._done = {job.adapter.name: max_epochs if job in reused else 0 for job in jobs}
+        self._read = dict.fromkeys(self._jobs, 0)
+        self._first_epoch_began: float | None = None
+
+    def look(self) -> None:
+        """Report what is new since the last look."""
+        before = dict(self._done)
+        for name, job in self._jobs.items():
+            while (facts := job.epoch(self._read[name] + 1)) is not None:
+                self._take(name, facts)
+        if self._on_progress is not None and self._done != before:
+            self._on_progress(sum(self._done.values()), len(self._done) * self._max_epochs)
+
+    def _take(self, name: str, facts: Mapping[str, Any]) -> None:
+        self._read[name] += 1
+        self._done[name] = self._max_epochs if facts["is_last"] else self._read[name]
+        if self._first_epoch_began is None:
+            self._first_epoch_began = time.monotonic() - facts["metrics"]["seconds"]
+        if self._on_epoch is not None:
+            self._on_epoch(name, facts["metrics"])
+
+    def startup_seconds(self, started: float) -> float | None:
+        return None if self._first_epoch_began is None else round(max(0.0, self._first_epoch_began - started), 1)
+
+
+def _summary(job: _Job, *, reused: bool) -> AdapterSummary:
+    found = job.finished() or {}
+    return AdapterSummary(name=job.adapter.name, reused=reused, **found["summary"])
+
+
+# ---- inside the cluster --------------------------------------------------------------------------------------------
+
+
+@ray.remote(num_cpus=0.1, num_returns=2)
+def _read_backbone(name: str) -> tuple[dict[str, Any], str]:
+    """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch."""
+    from raydebm.scorer.backbone import frozen_weights, load_backbone
+
+    weights = frozen_weights(name)
+    return weights, load_backbone(name, weights=weights, device="cpu", dtype="float32").fingerprint
+
+
+@ray.remote(num_cpus=0.1)
+def _size_mib(weights: Mapping[str, Any]) -> float:
+    return round(float(sum(array.nbytes for array in weights.values())) / 2**20, 1)
+
+
+@ray.remote(num_cpus=0.1)
+def _assemble(jobs: Sequence[_Job]) -> None:
+    """Put the adapters' folders together to an ensemble (see ``scorer.checkpoint``)."""
+    from raydebm.scorer.checkpoint import CARD_FILE, write_ensemble
+
+    first = jobs[0]
+    recipe = first.recipe
+    meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.seed, "raydebm": __version__}
+    with local_copy(first.run.uri(first.stage)) as folder:
+        write_ensemble(folder, {job.adapter.name: folder / job.adapter.name for job in jobs}, meta)
+        if "://" in first.run.root:
+            for file in (CARD_FILE, ENSEMBLE_FILE):
+                first.run.write_bytes((folder / file).read_bytes(), first.stage, file)
+
+
+def train_loop(config: Mapping[str, Any]) -> str | None:
+    """What one adapter's worker does. Returns why training was refused, or None.
+
+    An error of our own would come again on a new worker, so it is returned and not raised: restarts are for workers
+    that die.
+    """
+    try:
+        _train(config["job"], config["inputs"])
+    except TrainingError as error:
+        return "; ".join(error.failed.values())
+    except RaydebmError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _train(job: _Job, inputs: Sequence[Any]) -> None:
+    import torch
+
+    from raydebm.scorer.backbone import load_backbone
+
+    pids = [*(job.epoch(0) or {"pids": []})["pids"], os.getpid()]
+    job.record_epoch(0, {"pids": pids})
+    torch.set_num_threads(job.recipe.ray.threads_per_worker)
+    weights, (train, validation) = ray.get(list(inputs))
+    before = private_mib()
+    backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
+    after = private_mib()
+    with tempfile.TemporaryDirectory(prefix=f"raydebm-{job.adapter.name}-") as folder:
+        record = _run_epochs(job, backbone, train, validation, out_dir=Path(folder))
+        best = record.best
+        facts = {
+            "plan": job.plan,
+            "backbone_fingerprint": backbone.fingerprint,
+            "summary": {
+                "num_epochs": len(record.epochs),
+                "best_epoch": record.best_epoch,
+                "train_loss": best.train_loss,
+                "validation_loss": best.validation_loss,
+                "validation_accuracy": best.validation_accuracy,
+                "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
+                "restarts": len(pids) - 1,
+                "gpu": _gpu(),
+                "mapped_mib": None if before is None or after is None else round(after - before, 1),
+            },
+        }
+        (Path(folder) / DONE_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        publish(Path(folder), job.run, job.stage, job.adapter.name, last=DONE_FILE)
+
+
+def _run_epochs(
+    job: _Job, backbone: Any, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup], *, out_dir: Path
+) -> Any:
+    """Train in this adapter's bag, going on after the last reported epoch where there is one."""
+    from raydebm.scorer.training import TrainingSettings, train_adapter
+
+    recipe, name = job.recipe, job.adapter.name
+    ids = [group.problem_id for group in train]
+    bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.seed, adapter=name))
+
+    def report(epoch: Any) -> None:
+        metrics = epoch.metrics.model_dump()
+        job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(epoch.checkpoint)))
+
+    def run(resume_from: Path | None) -> Any:
+        return train_adapter(
+            job.adapter,
+            backbone=backbone,
+            train=[group for group in train if group.problem_id in bagged],
+            validation=validation,
+            settings=TrainingSettings.from_recipe(recipe, get_task(recipe.task.name).defaults),
+            out_dir=out_dir,
+            report=report,
+            resume_from=resume_from,
+            data=job.data,
+        ).record
+
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return run(None)
+    with checkpoint.as_directory() as folder:
+        try:
+            return run(Path(folder))
+        except CheckpointError as error:
+            LOG.warning("adapter %s: cannot go on from its last epoch, starting again: %s", name, error)
+    return run(None)
+
+
+def _gpu() -> str | None:
+    ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return ids[0] if ids else None
+
+
+def private_mib() -> float | None:
+    """Memory of this process that it shares with no other (USS), in MiB; None where the system does not tell.
+
+    Not RSS: that counts the shared backbone in every worker.
+    """
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty"))) / 1024

@@ -1,0 +1,34 @@
+"""The small models that ship with the package, so that everything runs without a network, a key or a GPU.
+
+One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
+strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``build`` makes them again.
+"""
+
+from pathlib import Path
+
+from raydebm.errors import CheckpointError, UnknownNameError
+
+ENCODER = "encoder-mini"
+GENERATORS = ("kk-ada", "kk-bo", "kk-cy", "kk-dee")
+"""From the strongest to the weakest."""
+NAMES = (ENCODER, *GENERATORS)
+
+_FOLDER = Path(__file__).parent / "models"
+
+
+def embedded_path(name: str) -> Path:
+    """The local folder of an embedded model, for ``from_pretrained``.
+
+    Raises:
+        UnknownNameError: no such model.
+        CheckpointError: the installation lacks the model's files.
+    """
+    if name not in NAMES:
+        raise UnknownNameError("embedded model", name, NAMES)
+    folder = _FOLDER / name
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(
+            f"the files of embedded model {name!r} are missing at {folder}; install the package again, "
+            "or build them with python -m raydebm.embedded.build"
+        )
+    return folder

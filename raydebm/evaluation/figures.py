@@ -1,0 +1,260 @@
+"""Figures of a report: matplotlib figures without global state, and their SVG text.
+
+Colours are Okabe and Ito's, told apart with any colour vision; nothing is said by colour alone (marks, line styles and
+labels differ too). Every function takes rows that are not empty.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raydebm.evaluation.intervals import Estimate
+from raydebm.evaluation.metrics import Retained
+from raydebm.evaluation.results import ALL_PASSES, OURS, DifficultyRow, PassAtN, PickPoint, SelectorRow
+
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, INK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#8C8C8C",
+    "#222222",
+)
+GROUP_COLOURS = {
+    "baseline": GREY,
+    "generator": SKY,
+    "adapter": ORANGE,
+    "ablation": PURPLE,
+    "ours": BLUE,
+    "bound": INK,
+}
+LINES = (
+    (BLUE, "o", "-"),
+    (ORANGE, "s", "--"),
+    (GREEN, "^", "-."),
+    (RED, "D", ":"),
+    (PURPLE, "v", "-"),
+    (INK, "P", "--"),
+)
+SELECTOR_LINES = {
+    "random": (GREY, "s", "--"),
+    "greedy": (ORANGE, "D", "--"),
+    "majority vote": (GREEN, "^", "-."),
+    OURS: (BLUE, "o", "-"),
+    ALL_PASSES: (PURPLE, "v", ":"),
+    "oracle": (INK, "P", "--"),
+}
+MAX_VECTOR_POINTS = 3000
+"""Above this a scatter is drawn as an image inside the SVG, which keeps the page small."""
+
+Drawn = tuple[float, float, float]
+
+
+def svg_of(figure: Figure) -> str:
+    """The figure as an ``<svg>`` element, the same text for the same data."""
+    sink = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "raydebm", "svg.fonttype": "path"}):
+        figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
+    text = sink.getvalue()
+    return text[text.index("<svg") :]
+
+
+def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
+    """Bars of pass@1 and of the share of the random-to-oracle gap that is closed, with intervals."""
+    figure = Figure(figsize=(9.0, 1.1 + 0.3 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for place, row in enumerate(rows):
+        colour = GROUP_COLOURS.get(row.group, GREY)
+        _bar(left, place, row.pass_at_1, colour)
+        _bar(right, place, row.gap_closed, colour)
+    names = [f"{row.name} (n={row.pass_at_1.n})" for row in rows]
+    left.set_yticks(range(len(rows)), names)
+    for tick, row in zip(left.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if row.group == "ours" else "normal")
+    left.set_ylim(len(rows) - 0.4, -0.6)
+    left.set_xlim(0, 100)
+    left.set_xlabel("pass@1, %")
+    right.set_xlabel("gap closed, %")
+    right.axvline(0, color=INK, linewidth=0.8)
+    right.set_xlim(*_gap_limits(rows))
+    for axes in (left, right):
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _gap_limits(rows: Sequence[SelectorRow]) -> tuple[float, float]:
+    """Room for every bar, without letting one wide interval flatten the rest."""
+    values = [100 * row.gap_closed.value for row in rows if row.gap_closed.value is not None]
+    lowest, highest = min([0.0, *values]), max([100.0, *values])
+    return max(lowest - 15, -200.0), min(highest + 10, 200.0)
+
+
+def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
+    drawn = _percent(estimate)
+    if drawn is None:
+        axes.text(1, place, "no value", va="center", fontsize=8, color=INK)
+        return
+    value, low, high = drawn
+    axes.barh(place, value, height=0.68, color=colour, alpha=0.85)
+    axes.errorbar(
+        value, place, xerr=[[value - low], [high - value]], color=INK, elinewidth=1.1, capsize=2.5, fmt="none"
+    )
+
+
+def _percent(estimate: Estimate) -> Drawn | None:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return None
+    # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
+    low, high = min(estimate.low, estimate.value), max(estimate.high, estimate.value)
+    return 100 * estimate.value, 100 * low, 100 * high
+
+
+def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
+    """Share of problems with a correct candidate among the first n, by energy and by chance."""
+    figure, axes = _axes("candidates looked at (n)", "share with a correct one, %")
+    _band(axes, [(row.n, row.by_energy) for row in rows], "lowest energy first", LINES[0])
+    _band(axes, [(row.n, row.by_chance) for row in rows], "in random order", LINES[1])
+    if rows[-1].n > 16:
+        axes.set_xscale("log", base=2)
+    ticks = [row.n for row in rows if row.n <= 4 or row.n % 4 == 0 or row is rows[-1]]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_abstain: float) -> Figure:
+    """Each problem's selection on the mu-sigma plane, with both thresholds."""
+    figure, axes = _axes("mu of the selected candidate (lower is better)", "sigma of the selected candidate")
+    looks: tuple[tuple[bool | None, str, dict[str, Any]], ...] = (
+        (True, "correct", {"c": BLUE, "marker": "o", "s": 16, "alpha": 0.5, "linewidths": 0}),
+        (None, "unlabeled", {"c": INK, "marker": "+", "s": 26, "linewidths": 1.0}),
+        (False, "incorrect", {"c": RED, "marker": "x", "s": 26, "linewidths": 1.4}),
+    )
+    for correct, name, look in looks:
+        points = [pick for pick in picks if pick.correct is correct]
+        if points:
+            axes.scatter(
+                [point.mu for point in points],
+                [point.sigma for point in points],
+                **look,
+                label=f"{name} (n={len(points)})",
+                rasterized=len(picks) > MAX_VECTOR_POINTS,
+            )
+    top = max(pick.sigma for pick in picks)
+    ceiling = max(1.15 * top, 1e-6)
+    for theta, name, style in ((theta_sigma, "theta_sigma", "--"), (theta_abstain, "theta_abstain", ":")):
+        inside = theta <= ceiling
+        label = f"{name} = {theta:.3g}" + ("" if inside else " (above the plot)")
+        if inside:
+            axes.axhline(theta, color=INK, linestyle=style, linewidth=1.2, label=label)
+        else:
+            axes.plot([], [], color=INK, linestyle=style, linewidth=1.2, label=label)
+    axes.set_ylim(0, ceiling)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    return figure
+
+
+def selective_figure(rows: Sequence[Retained]) -> Figure:
+    """Accuracy on what is left when the selections with the highest sigma are not answered."""
+    figure, axes = _axes("left unanswered, % (highest sigma first)", "correct among answered, %")
+    _band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], None, LINES[0])
+    return figure
+
+
+def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
+    """pass@1 per group of problems for the main selectors, with intervals."""
+    figure, axes = _axes("", "pass@1, %", width=max(6.4, 1.2 * len(rows) + 2))
+    names = list(dict.fromkeys(name for row in rows for name in row.pass_at_1))
+    for index, name in enumerate(names):
+        colour, mark, style = SELECTOR_LINES.get(name, LINES[index % len(LINES)])
+        offset = (index - (len(names) - 1) / 2) * 0.09
+        points = [
+            (place + offset, drawn)
+            for place, row in enumerate(rows)
+            if name in row.pass_at_1 and (drawn := _percent(row.pass_at_1[name])) is not None
+        ]
+        axes.errorbar(
+            [place for place, _ in points],
+            [value for _, (value, _, _) in points],
+            yerr=[
+                [value - low for _, (value, low, _) in points],
+                [high - value for _, (value, _, high) in points],
+            ],
+            color=colour,
+            marker=mark,
+            linestyle=style,
+            linewidth=1.0,
+            markersize=5,
+            capsize=2,
+            label=name,
+        )
+    axes.set_xticks(range(len(rows)), [f"{row.difficulty}\nn={row.num_problems}" for row in rows])
+    axes.set_ylim(-3, 103)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    return figure
+
+
+def training_figure(training: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Loss and validation accuracy per epoch of every adapter, from the contents of their training.json."""
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    losses, accuracies = figure.subplots(1, 2)
+    for index, (name, record) in enumerate(training.items()):
+        colour, mark, _ = LINES[index % len(LINES)]
+        epochs = record["epochs"]
+        _curve(losses, epochs, "validation_loss", label=name, color=colour, marker=mark, linestyle="-")
+        _curve(losses, epochs, "train_loss", color=colour, linestyle=":")
+        _curve(accuracies, epochs, "validation_accuracy", scale=100, color=colour, marker=mark, linestyle="-")
+    longest = max(len(record["epochs"]) for record in training.values())
+    losses.axhline(math.log(2), color=GREY, linewidth=0.9, linestyle="--", label="chance, ln 2")
+    losses.plot([], [], color=INK, linestyle="-", label="validation")
+    losses.plot([], [], color=INK, linestyle=":", label="training")
+    losses.set_ylabel("loss, nats")
+    accuracies.set_ylabel("validation pairs ranked right, %")
+    for axes in (losses, accuracies):
+        _tidy(axes)
+        axes.set_xlabel("epoch")
+        axes.set_xlim(0.8, longest + 0.2)
+        axes.set_xticks(range(1, longest + 1, max(1, longest // 10)))
+    figure.legend(
+        *losses.get_legend_handles_labels(), loc="outside lower center", ncols=min(8, len(training) + 3), frameon=False
+    )
+    return figure
+
+
+def _curve(axes: Axes, epochs: Sequence[Mapping[str, Any]], field: str, *, scale: float = 1, **style: Any) -> None:
+    points = [(epoch["epoch"], scale * epoch[field]) for epoch in epochs if epoch.get(field) is not None]
+    if points:
+        axes.plot([x for x, _ in points], [y for _, y in points], markersize=4, linewidth=1.2, **style)
+
+
+def _axes(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, 4.0), layout="constrained")
+    axes = figure.subplots()
+    _tidy(axes)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    return figure, axes
+
+
+def _tidy(axes: Axes) -> None:
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _band(axes: Axes, points: Sequence[tuple[float, Estimate]], label: str | None, look: tuple[str, str, str]) -> None:
+    colour, mark, style = look
+    drawn = [(x, percent) for x, estimate in points if (percent := _percent(estimate)) is not None]
+    places = [x for x, _ in drawn]
+    axes.fill_between(places, [p[1] for _, p in drawn], [p[2] for _, p in drawn], color=colour, alpha=0.18, linewidth=0)
+    axes.plot(places, [p[0] for _, p in drawn], color=colour, marker=mark, linestyle=style, markersize=4, label=label)

@@ -1,0 +1,124 @@
+"""What the multi-pass loop did over a set of problems: answers, abstentions, and what later passes changed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
+from raydebm.records import Decision, Label, Outcome, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSummary:
+    """What the multi-pass loop did."""
+
+    num_problems: int
+    coverage: Estimate
+    """Share of problems answered."""
+    answered: Estimate
+    """Share correct among answered, labelled problems."""
+    regenerated: Estimate
+    """Share of problems for which a later pass was asked for."""
+    num_abstained: int
+    num_failed_passes: int
+    """Problems whose last pass drew nothing at all, so the decision rests on earlier ones."""
+    num_adopted: int
+    """Problems whose selection comes from a later pass."""
+    num_fixed: int
+    """Selections that a later pass turned from incorrect to correct."""
+    num_broken: int
+    """Selections that a later pass turned from correct to incorrect."""
+    num_abstained_correct: int
+    """Abstentions whose selection was correct: what caution cost."""
+    num_abstained_incorrect: int
+    """Abstentions whose selection was incorrect or which had none: what caution saved."""
+    num_unlabeled: int
+    """Answered problems whose answer has no label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OutcomeValues:
+    """The loop's result per problem, in the order of the pools."""
+
+    accepted: Bools
+    regenerated: Bools
+    pass_failed: Bools
+    """The last pass drew nothing."""
+    adopted: Bools
+    """The selection comes from a later pass."""
+    first: Floats
+    """Correctness of the first pass's selection: 1, 0, or NaN for unlabeled."""
+    final: Floats
+    """Correctness of the last selection, also where the loop abstains."""
+    violation: Floats
+    """Violation score of the last selection; NaN where there is none."""
+
+
+def outcome_values(
+    pools: Sequence[EvaluatedPool], outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]
+) -> OutcomeValues:
+    """Look the outcomes' labels up.
+
+    Where nothing could be selected the value is 0, or NaN when the pool has no label at all.
+
+    Raises:
+        PoolError: a pool's problem has no outcome.
+    """
+    by_problem = {outcome.problem.problem_id: outcome for outcome in outcomes}
+    absent = [pool.problem.problem_id for pool in pools if pool.problem.problem_id not in by_problem]
+    if absent:
+        raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
+    found = [by_problem[pool.problem.problem_id] for pool in pools]
+    nothing = [math.nan if np.isnan(pool.correct[pool.in_pool]).all() else 0.0 for pool in pools]
+    last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in found]
+    violations = [None if chosen is None else labels.get(chosen) for chosen in last]
+    return OutcomeValues(
+        accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in found]),
+        regenerated=np.array([len(outcome.passes) > 1 for outcome in found]),
+        pass_failed=np.array([outcome.passes[-1].num_failed == outcome.passes[-1].num_requested for outcome in found]),
+        adopted=np.array(
+            [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in found], dtype=bool
+        ),
+        first=np.array(
+            [_correct(outcome.passes[0].selected, labels, none) for outcome, none in zip(found, nothing, strict=True)]
+        ),
+        final=np.array([_correct(chosen, labels, none) for chosen, none in zip(last, nothing, strict=True)]),
+        violation=np.array(
+            [
+                math.nan if label is None or label.violation_score is None else label.violation_score
+                for label in violations
+            ]
+        ),
+    )
+
+
+def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
+    """Counts and shares with intervals."""
+    accepted, first, final = results.accepted, results.first, results.final
+    return LoopSummary(
+        num_problems=len(accepted),
+        coverage=bootstrap.mean(accepted.astype(float)),
+        answered=bootstrap.mean(np.where(accepted, final, math.nan)),
+        regenerated=bootstrap.mean(results.regenerated.astype(float)),
+        num_abstained=int((~accepted).sum()),
+        num_failed_passes=int(results.pass_failed.sum()),
+        num_adopted=int(results.adopted.sum()),
+        num_fixed=int(((first == 0) & (final == 1)).sum()),
+        num_broken=int(((first == 1) & (final == 0)).sum()),
+        num_abstained_correct=int((~accepted & (final == 1)).sum()),
+        num_abstained_incorrect=int((~accepted & (final == 0)).sum()),
+        num_unlabeled=int((accepted & np.isnan(final)).sum()),
+    )
+
+
+def _correct(candidate_id: str | None, labels: Mapping[str, Label], nothing: float) -> float:
+    if candidate_id is None:
+        return nothing
+    label = labels.get(candidate_id)
+    if label is None or label.verdict is Verdict.UNLABELED:
+        return math.nan
+    return float(label.verdict is Verdict.CORRECT)

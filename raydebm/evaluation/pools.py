@@ -1,0 +1,156 @@
+"""Pools as evaluation sees them: every candidate of a problem, its label, report and energies, as arrays."""
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydebm.errors import PoolError
+from raydebm.identity import seed_for
+from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
+from raydebm.triage.constraints import unchecked
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluatedPool:
+    """One problem's candidates: first the N of the pool in shuffled order, then the G greedy ones (a baseline).
+
+    Arrays have N + G rows in that order.
+    """
+
+    problem: Problem
+    candidates: tuple[ScoredCandidate, ...]
+    """The N candidates that selectors choose from."""
+    greedy: tuple[ScoredCandidate, ...]
+    correct: Floats
+    """1, 0, or NaN for unlabeled."""
+    violation: Floats
+    """Violation score in [0, 1], lower is better; NaN where the task or the candidate has none."""
+    members: Floats
+    """Energies, shape (N + G, K); a row of NaN where nothing was scored. K = 0 without a scorer."""
+    penalty: Floats
+    """E_constraint; +inf where the candidate did not parse."""
+
+    @property
+    def in_pool(self) -> Bools:
+        return np.arange(len(self.correct)) < len(self.candidates)
+
+    @property
+    def everything(self) -> tuple[ScoredCandidate, ...]:
+        return self.candidates + self.greedy
+
+    @property
+    def mu(self) -> Floats:
+        """Ensemble mean; NaN where nothing was scored."""
+        if self.members.shape[1] == 0:
+            return np.full(len(self.members), math.nan)
+        mean: Floats = self.members.mean(axis=1)
+        return mean
+
+    @property
+    def num_unlabeled(self) -> int:
+        """Candidates of the pool without a label."""
+        return int(np.isnan(self.correct[: len(self.candidates)]).sum())
+
+
+def assemble_pools(
+    problems: Iterable[Problem],
+    *,
+    candidates: Iterable[Candidate],
+    labels: Mapping[str, Label],
+    reports: Mapping[str, ConstraintReport],
+    energies: Mapping[str, Energies | None],
+    shuffle_seed: int = 42,
+) -> list[EvaluatedPool]:
+    """Join a run's tables into one pool per problem, in the order of the problems.
+
+    Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
+    not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
+    as unlabeled, candidates without a report or energies as unselectable by whatever needs these. Labels, reports and
+    energies are given by candidate id.
+
+    Raises:
+        PoolError: no problem has any candidate.
+    """
+    scored_by_problem = _scored(candidates, reports=reports, energies=energies)
+    pools = []
+    for problem in problems:
+        scored = scored_by_problem.get(problem.problem_id)
+        if not scored:
+            continue
+        sampled = sorted(
+            (item for item in scored if not item.candidate.is_greedy), key=lambda item: item.candidate.candidate_id
+        )
+        random.Random(seed_for(shuffle_seed, problem.problem_id)).shuffle(sampled)
+        greedy = [item for item in scored if item.candidate.is_greedy]
+        pools.append(pool_of(problem, sampled, greedy=greedy, labels=labels))
+    if not pools:
+        raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
+    return pools
+
+
+def pool_of(
+    problem: Problem,
+    candidates: Sequence[ScoredCandidate],
+    *,
+    greedy: Sequence[ScoredCandidate] = (),
+    labels: Mapping[str, Label],
+) -> EvaluatedPool:
+    """One pool, in the order given."""
+    everything = (*candidates, *greedy)
+    found = [labels.get(item.candidate.candidate_id) for item in everything]
+    num_members = max((len(item.energies.members) for item in everything if item.energies is not None), default=0)
+    members = np.full((len(everything), num_members), math.nan)
+    for row, item in enumerate(everything):
+        if item.energies is not None:
+            if len(item.energies.members) != num_members:
+                raise PoolError(
+                    f"problem {problem.problem_id!r}: candidate {item.candidate.candidate_id!r} has "
+                    f"{len(item.energies.members)} energies where others have {num_members}; "
+                    "the energies come from different checkpoints, score all candidates again"
+                )
+            members[row] = item.energies.members
+    return EvaluatedPool(
+        problem=problem,
+        candidates=tuple(candidates),
+        greedy=tuple(greedy),
+        correct=np.array([_correct(label) for label in found], dtype=np.float64),
+        violation=np.array([_violation(label) for label in found], dtype=np.float64),
+        members=members,
+        penalty=np.array([item.report.penalty for item in everything], dtype=np.float64),
+    )
+
+
+def _scored(
+    candidates: Iterable[Candidate],
+    *,
+    reports: Mapping[str, ConstraintReport],
+    energies: Mapping[str, Energies | None],
+) -> dict[str, list[ScoredCandidate]]:
+    by_problem: dict[str, list[ScoredCandidate]] = {}
+    for candidate in candidates:
+        if candidate.pass_index == 1:
+            report = reports.get(candidate.candidate_id)
+            scored = ScoredCandidate(
+                candidate=candidate,
+                report=report or unchecked(candidate.candidate_id, "no constraint report was recorded"),
+                energies=energies.get(candidate.candidate_id),
+            )
+            by_problem.setdefault(candidate.problem_id, []).append(scored)
+    return by_problem
+
+
+def _correct(label: Label | None) -> float:
+    if label is None or label.verdict is Verdict.UNLABELED:
+        return math.nan
+    return float(label.verdict is Verdict.CORRECT)
+
+
+def _violation(label: Label | None) -> float:
+    return math.nan if label is None or label.violation_score is None else label.violation_score

@@ -1,0 +1,175 @@
+"""The report: the same numbers as tables for Markdown and the terminal, as JSON, and as one HTML page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from matplotlib.figure import Figure
+
+from raydebm.evaluation import figures
+from raydebm.evaluation.results import Evaluation, evaluate
+from raydebm.evaluation.tables import Table, number, percent, selector_table, tables, with_interval
+from raydebm.store import RunDir
+
+__all__ = ["Evaluation", "Table", "evaluate", "render_html", "render_markdown", "selector_table", "write_report"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plate:
+    """A figure of the page with its caption."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def summary(evaluation: Evaluation) -> str:
+    """What was found, in a few sentences that follow from the numbers alone."""
+    counts = evaluation.counts
+    text = [
+        f"{counts.problems} problems of task {evaluation.task}, {counts.candidates} candidates by "
+        f"{len(evaluation.generators)} generators ({', '.join(evaluation.generators)}). "
+        f"{counts.failed} failed to generate, {counts.unparsed} did not parse, {counts.unscored} could not be scored, "
+        f"{counts.unlabeled} have no label."
+    ]
+    ours, chance, bound = (evaluation.row(name) for name in ("ours", "random", "oracle"))
+    if ours and chance and bound and ours.pass_at_1.value is not None:
+        text.append(
+            f"Choosing by energy is correct on {with_interval(ours.pass_at_1)} % of the problems, random choice on "
+            f"{percent(chance.pass_at_1)} %, the oracle on {percent(bound.pass_at_1)} %: energy closes "
+            f"{with_interval(ours.gap_closed)} % of that gap (95 % intervals in brackets)."
+        )
+    if evaluation.sigma_auroc.value is not None:
+        auroc = evaluation.sigma_auroc
+        text.append(
+            f"AUROC of -sigma for a correct selection: {number(auroc)} (n={auroc.n}); above 0.5 a low sigma signals a "
+            "correct selection."
+        )
+    return " ".join(text)
+
+
+def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> list[Plate]:
+    """Figures for everything that has data."""
+    policy = evaluation.policy
+    found = [
+        _plate(
+            figures.selector_figure(evaluation.rows),
+            "Selectors",
+            "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
+            "bootstrap over problems. Longer is better; bold names are ours, black is the oracle.",
+        )
+    ]
+    if evaluation.pass_at_n:
+        caption = (
+            "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
+            "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
+        )
+        found.append(_plate(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
+    if evaluation.picks:
+        caption = (
+            "One mark per problem: the selected candidate. The loop accepts at once below the dashed line and abstains "
+            "above the dotted one. If sigma is informative, crosses gather at the top."
+        )
+        figure = figures.triage_figure(
+            evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
+        )
+        found.append(_plate(figure, "Triage surface", caption))
+    if evaluation.selective and evaluation.selective[0].pass_at_1.value is not None:
+        caption = (
+            "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
+            "sigma knows where the selection is wrong; a flat or falling one: it does not."
+        )
+        found.append(_plate(figures.selective_figure(evaluation.selective), "Selective accuracy", caption))
+    if evaluation.difficulties:
+        caption = "pass@1 of the main selectors per group of problems; lines: 95 % intervals."
+        found.append(_plate(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption))
+    curves = {name: record for name, record in (training or {}).items() if record.get("epochs")}
+    if curves:
+        caption = (
+            "Bradley-Terry loss and validation accuracy per epoch and adapter; 0.693 nats is chance. Validation rising "
+            "while training falls is overfitting, which early stopping ends."
+        )
+        found.append(_plate(figures.training_figure(curves), "Training", caption))
+    return found
+
+
+def _plate(figure: Figure, title: str, caption: str) -> Plate:
+    return Plate(title=title, caption=caption, svg=figures.svg_of(figure))
+
+
+def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """How to make these numbers again."""
+    return [
+        ("command", evaluation.command),
+        ("seeds", f"run {evaluation.seed}, candidate order {evaluation.shuffle_seed}"),
+        ("intervals", f"95 %, percentile bootstrap over problems, {evaluation.num_bootstrap} resamples"),
+        ("sigma", "population standard deviation over adapters (ddof=0)"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in evaluation.versions.items())),
+    ]
+
+
+def render_markdown(evaluation: Evaluation) -> str:
+    parts = [f"# {evaluation.title}", summary(evaluation)]
+    for table in tables(evaluation):
+        parts += [f"## {table.title}", table.caption, _markdown_table(table)]
+    parts.append("## How each selector chooses")
+    parts.append("\n".join(f"- **{row.name}**: {row.description}" for row in evaluation.rows))
+    parts.append("## How these numbers were made")
+    parts.append("\n".join(f"- {name}: `{value}`" for name, value in provenance(evaluation)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|" + "|".join(["---", *["---:"] * (len(table.headers) - 1)]) + "|"
+    rows = [
+        line([f"**{cell}**" if cell else cell for cell in row] if index in table.emphasised else row)
+        for index, row in enumerate(table.rows)
+    ]
+    return "\n".join([line(table.headers), rule, *rows])
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("raydebm.evaluation", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """One self-contained page: no script, nothing loaded from elsewhere.
+
+    Args:
+        evaluation: the numbers.
+        training: contents of training.json by adapter, for the training curves; None leaves them out.
+    """
+    return _template().render(
+        evaluation=evaluation,
+        summary=summary(evaluation),
+        tables=tables(evaluation),
+        plates=plates(evaluation, training=training),
+        provenance=provenance(evaluation),
+    )
+
+
+def write_report(
+    evaluation: Evaluation,
+    run: RunDir,
+    stage: str = "evaluation",
+    *,
+    training: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[str, ...]:
+    """Write metrics.json, report.md and report.html below ``<run>/<stage>/``; returns their addresses."""
+    run.write_json(evaluation.to_json(), stage, "metrics.json")
+    run.write_bytes(render_markdown(evaluation).encode(), stage, "report.md")
+    run.write_bytes(render_html(evaluation, training=training).encode(), stage, "report.html")
+    return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))

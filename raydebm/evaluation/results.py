@@ -1,0 +1,427 @@
+"""Evaluating a run: from pools and outcomes to numbers with intervals. ``report`` makes pages of them."""
+
+import math
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from raydebm.config import EvaluationConfig
+from raydebm.errors import PoolError
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.metrics import (
+    Retained,
+    energy_gap,
+    kendall_tau_b,
+    pair_accuracy,
+    pass_at_n_by_chance,
+    pass_at_n_by_energy,
+    picks,
+    selective_accuracy,
+    sigma_auroc,
+    total_energy,
+)
+from raydebm.evaluation.outcomes import LoopSummary, OutcomeValues, outcome_values, summarise_loop
+from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.selectors import Selector, best_generator_of, standard_selectors, value_of
+from raydebm.evaluation.theory import EnsembleTheory, ensemble_theory
+from raydebm.records import Label, Outcome
+from raydebm.triage.policy import Policy
+
+OURS = "ours"
+ALL_PASSES = "ours, all passes"
+ANSWERED = "ours, answered only"
+BY_DIFFICULTY = ("random", "greedy", "majority vote", OURS, ALL_PASSES, "oracle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorRow:
+    """What one selector is worth."""
+
+    name: str
+    group: str
+    description: str
+    pass_at_1: Estimate
+    """Expected share correct, over problems whose choice is labelled."""
+    gap_closed: Estimate
+    """(selector - random) / (oracle - random) on the same problems; 0 is random, 1 the oracle."""
+    ours_minus: Estimate
+    """Ours minus this selector, paired by problem."""
+    mean_violation: Estimate
+    """In [0, 1], lower is better; no value where the task has no violation score."""
+    num_unlabeled: int
+    """Problems left out because the choice has no label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyRow:
+    """How well one energy orders the candidates of a problem; means over problems that have both classes."""
+
+    name: str
+    pair_accuracy: Estimate
+    kendall_tau_b: Estimate
+    energy_gap: Estimate
+    """Mean energy of incorrect minus that of correct candidates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassAtN:
+    n: int
+    """Candidates drawn."""
+    by_energy: Estimate
+    by_chance: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickPoint:
+    """One problem's selection on the mu-sigma plane."""
+
+    mu: float
+    sigma: float
+    correct: bool | None
+    """None: unlabeled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifficultyRow:
+    difficulty: str
+    num_problems: int
+    pass_at_1: dict[str, Estimate]
+    """By selector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    problems: int
+    candidates: int
+    """Of the pools, greedy ones left out."""
+    greedy: int
+    failed: int
+    """Without text."""
+    unparsed: int
+    """With text but without an answer."""
+    unscored: int
+    """With text but without energies."""
+    unlabeled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Everything a report says, as data."""
+
+    title: str
+    task: str
+    seed: int
+    shuffle_seed: int
+    num_bootstrap: int
+    policy: dict[str, Any]
+    generators: tuple[str, ...]
+    adapters: tuple[str, ...]
+    counts: Counts
+    rows: tuple[SelectorRow, ...]
+    energies: tuple[EnergyRow, ...]
+    pass_at_n: tuple[PassAtN, ...]
+    sigma_auroc: Estimate
+    """Of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
+    selective: tuple[Retained, ...]
+    theory: EnsembleTheory | None
+    difficulties: tuple[DifficultyRow, ...]
+    loop: LoopSummary | None
+    picks: tuple[PickPoint, ...]
+    command: str
+    versions: dict[str, str]
+
+    def row(self, name: str) -> SelectorRow | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def facts(self) -> dict[str, Any]:
+        """The few numbers to show and to keep in a manifest."""
+        shown = ("random", "majority vote", "greedy", OURS, ALL_PASSES, ANSWERED, "oracle")
+        found = {name: row.pass_at_1.value for name in shown if (row := self.row(name)) is not None}
+        return {
+            "num_problems": self.counts.problems,
+            "num_candidates": self.counts.candidates,
+            "num_unlabeled": self.counts.unlabeled,
+            "pass_at_1": found,
+            "coverage": None if self.loop is None else self.loop.coverage.value,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Evaluation":
+        """Inverse of ``to_json``.
+
+        Raises:
+            PoolError: the value is not an evaluation of this version.
+        """
+        try:
+            return _ADAPTER.validate_python(value)
+        except ValueError as error:
+            raise PoolError(f"not an evaluation of this version, run the evaluation stage again: {error}") from error
+
+
+_ADAPTER = TypeAdapter(Evaluation)
+
+
+def evaluate(
+    pools: Sequence[EvaluatedPool],
+    *,
+    policy: Policy,
+    config: EvaluationConfig,
+    task: str,
+    title: str = "",
+    seed: int = 0,
+    adapters: Sequence[str] = (),
+    validation: Sequence[EvaluatedPool] = (),
+    outcomes: Sequence[Outcome] | None = None,
+    labels: Mapping[str, Label] | None = None,
+    command: str | None = None,
+) -> Evaluation:
+    """Compare every selector on the same pools.
+
+    Args:
+        pools: the test split (see ``pools.assemble_pools``).
+        policy: lambda of the combined energy, and the thresholds the outcomes were made with.
+        config: number of bootstrap resamples and the shuffle seed to state.
+        task: name to state.
+        title: name of the run to state.
+        seed: run seed; the resamples follow from it.
+        adapters: names in the order of the energies.
+        validation: pools on which "the best generator" is chosen; without them the best one in hindsight is shown.
+        outcomes: the loop's outcome per problem, for the rows about later passes and abstention.
+        labels: by candidate id, for candidates of later passes.
+        command: how to repeat this; the command line of this process by default.
+
+    Raises:
+        PoolError: there is no pool, or no candidate has a label.
+    """
+    if not pools or all(np.isnan(pool.correct).all() for pool in pools):
+        raise PoolError(
+            f"evaluation needs labelled candidates: of {len(pools)} pools none has a label; run the label stage first"
+        )
+    num_members = max(pool.members.shape[1] for pool in pools)
+    names = _adapter_names(adapters, num_members)
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
+    selectors = standard_selectors(
+        pools, lambda_=policy.lambda_, adapters=names, best_generator=best_generator_of(validation)
+    )
+    entries = [_entry(selector, pools) for selector in selectors]
+    loop = None
+    if outcomes is not None and num_members:
+        results = outcome_values(pools, outcomes, labels=labels or {})
+        loop = summarise_loop(results, bootstrap)
+        entries[-1:-1] = _loop_entries(results, policy)  # before the oracle
+    selected = picks(pools, policy.lambda_)
+    return Evaluation(
+        title=title or task,
+        task=task,
+        seed=seed,
+        shuffle_seed=config.shuffle_seed,
+        num_bootstrap=config.num_bootstrap,
+        policy=policy.to_json(),
+        generators=tuple(sorted({item.candidate.generator for pool in pools for item in pool.candidates})),
+        adapters=tuple(names),
+        counts=_counts(pools),
+        rows=tuple(_selector_rows(entries, bootstrap)),
+        energies=tuple(_energy_rows(pools, names, policy.lambda_, bootstrap)),
+        pass_at_n=tuple(_pass_at_n(pools, policy.lambda_, bootstrap)) if num_members else (),
+        sigma_auroc=sigma_auroc(selected, bootstrap),
+        selective=selective_accuracy(selected, bootstrap) if num_members else (),
+        theory=ensemble_theory(pools, bootstrap),
+        difficulties=tuple(_difficulties(pools, entries, bootstrap)),
+        loop=loop,
+        picks=tuple(
+            PickPoint(mu=pick.mu, sigma=pick.sigma, correct=None if math.isnan(pick.correct) else pick.correct == 1)
+            for pick in selected
+            if not math.isnan(pick.mu)
+        ),
+        command=shlex.join(sys.argv) if command is None else command,
+        versions=versions(),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of what the numbers depend on, as installed; read without importing any of it."""
+    found = {"python": platform.python_version()}
+    for name in ("raydebm", "torch", "transformers", "peft", "ray", "numpy", "scipy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _adapter_names(adapters: Sequence[str], num_members: int) -> list[str]:
+    # Fewer energies than names: some adapters were not trained, and we cannot know here which; better no name than
+    # the wrong one.
+    if len(adapters) == num_members:
+        return list(adapters)
+    return [f"member {index + 1}" for index in range(num_members)]
+
+
+def _counts(pools: Sequence[EvaluatedPool]) -> Counts:
+    everything = [item for pool in pools for item in pool.candidates]
+    written = [item for item in everything if item.candidate.text is not None]
+    return Counts(
+        problems=len(pools),
+        candidates=len(everything),
+        greedy=sum(len(pool.greedy) for pool in pools),
+        failed=len(everything) - len(written),
+        unparsed=sum(not item.report.parsed for item in written),
+        unscored=sum(item.energies is None for item in written),
+        unlabeled=sum(pool.num_unlabeled for pool in pools),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Entry:
+    """A selector or the loop, with its value on each problem."""
+
+    name: str
+    group: str
+    description: str
+    correct: Floats
+    violation: Floats
+    unlabeled: Bools
+    """Problems that are left out because the choice has no label."""
+
+
+def _entry(selector: Selector, pools: Sequence[EvaluatedPool]) -> _Entry:
+    values = [value_of(selector, pool) for pool in pools]
+    correct = np.array([value.correct for value in values])
+    return _Entry(
+        name=selector.name,
+        group=selector.group,
+        description=selector.description,
+        correct=correct,
+        violation=np.array([value.violation for value in values]),
+        unlabeled=np.isnan(correct),
+    )
+
+
+def _loop_entries(results: OutcomeValues, policy: Policy) -> list[_Entry]:
+    entries = [
+        _Entry(
+            name=ANSWERED,
+            group="ours",
+            description="the loop's answers; problems it abstains on are left out, so n is smaller",
+            correct=np.where(results.accepted, results.final, math.nan),
+            violation=np.where(results.accepted, results.violation, math.nan),
+            unlabeled=results.accepted & np.isnan(results.final),
+        )
+    ]
+    if policy.max_passes > 1:
+        every_pass = _Entry(
+            name=ALL_PASSES,
+            group="ours",
+            description=f"the loop's selection after up to {policy.max_passes} passes, also where it abstains",
+            correct=results.final,
+            violation=results.violation,
+            unlabeled=np.isnan(results.final),
+        )
+        entries.insert(0, every_pass)
+    return entries
+
+
+def _selector_rows(entries: Sequence[_Entry], bootstrap: Bootstrap) -> list[SelectorRow]:
+    by_name = {entry.name: entry.correct for entry in entries}
+    chance, bound = by_name["random"], by_name["oracle"]
+    ours = by_name.get(OURS, np.full(len(chance), math.nan))
+    rows = []
+    for entry in entries:
+        unknown = np.isnan(entry.correct + chance + bound)
+        rows.append(
+            SelectorRow(
+                name=entry.name,
+                group=entry.group,
+                description=entry.description,
+                pass_at_1=bootstrap.mean(entry.correct),
+                gap_closed=bootstrap.ratio(
+                    np.where(unknown, math.nan, entry.correct - chance), np.where(unknown, math.nan, bound - chance)
+                ),
+                ours_minus=bootstrap.mean(ours - entry.correct),
+                mean_violation=bootstrap.mean(entry.violation),
+                num_unlabeled=int(entry.unlabeled.sum()),
+            )
+        )
+    return rows
+
+
+def _energy_rows(
+    pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float, bootstrap: Bootstrap
+) -> list[EnergyRow]:
+    if not names:
+        return []
+    columns: dict[str, list[Floats]] = {
+        f"adapter {name}": [
+            pool.members[:, index] if pool.members.size else np.full(len(pool.correct), math.nan) for pool in pools
+        ]
+        for index, name in enumerate(names)
+    }
+    columns["mu"] = [pool.mu for pool in pools]
+    columns["E"] = [total_energy(pool, lambda_) for pool in pools]
+    rows = []
+    for name, energies in columns.items():
+        joined = list(zip(pools, energies, strict=True))
+        finite = [(pool, np.where(np.isfinite(energy), energy, math.nan)) for pool, energy in joined]
+        rows.append(
+            EnergyRow(
+                name=name,
+                pair_accuracy=bootstrap.mean(np.array([pair_accuracy(*item) for item in joined])),
+                kendall_tau_b=bootstrap.mean(np.array([kendall_tau_b(*item) for item in joined])),
+                energy_gap=bootstrap.mean(np.array([energy_gap(*item) for item in finite])),
+            )
+        )
+    return rows
+
+
+def _pass_at_n(pools: Sequence[EvaluatedPool], lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
+    largest = max(len(pool.candidates) for pool in pools)
+    by_energy = np.stack([pass_at_n_by_energy(pool, lambda_, max_n=largest) for pool in pools])
+    by_chance = np.stack([pass_at_n_by_chance(pool, max_n=largest) for pool in pools])
+    return [
+        PassAtN(n=n, by_energy=bootstrap.mean(by_energy[:, n - 1]), by_chance=bootstrap.mean(by_chance[:, n - 1]))
+        for n in _sizes(largest)
+    ]
+
+
+def _sizes(largest: int) -> list[int]:
+    """Every size up to 8, then powers of two, then the largest."""
+    return sorted(
+        {*range(1, min(8, largest) + 1), *(2**power for power in range(4, 16) if 2**power < largest), largest}
+    )
+
+
+def _difficulties(
+    pools: Sequence[EvaluatedPool], entries: Sequence[_Entry], bootstrap: Bootstrap
+) -> list[DifficultyRow]:
+    shown = [entry for entry in entries if entry.name in BY_DIFFICULTY]
+    groups = np.array([pool.problem.difficulty for pool in pools])
+    found = sorted({str(group) for group in groups}, key=_natural)
+    if len(found) < 2:
+        return []
+    return [
+        DifficultyRow(
+            difficulty=group or "(none)",
+            num_problems=int((groups == group).sum()),
+            pass_at_1={
+                entry.name: bootstrap.mean(np.where(groups == group, entry.correct, math.nan)) for entry in shown
+            },
+        )
+        for group in found
+    ]
+
+
+def _natural(text: str) -> tuple[float, str]:
+    """Sorts "10 people" after "9 people"."""
+    digits = "".join(character for character in text.split(" ")[0] if character.isdigit())
+    return (float(digits) if digits else math.inf, text)

@@ -1,0 +1,322 @@
+"""Selectors: every way of choosing one candidate of a pool, behind one interface.
+
+A selector gives each candidate the probability of being chosen. Where a rule leaves a choice open (random, ties), it
+spreads the probability, so the reported figure is the expected value and not one lucky draw. All zeros: the rule
+could not choose.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
+from raydebm.triage.policy import select
+
+Group = Literal["baseline", "generator", "adapter", "ablation", "ours", "bound"]
+Weights = Callable[[EvaluatedPool], Floats]
+"""Pool -> probability of each of its N + G candidates; sums to 1, or to 0 when the rule cannot choose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    name: str
+    group: Group
+    description: str
+    """How it chooses, with its tie-breaking."""
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a selector's choice is worth on one problem (expected values)."""
+
+    correct: float
+    """In [0, 1]; NaN when the choice is unlabeled."""
+    violation: float
+    """In [0, 1], lower is better; NaN when unlabeled or not a continuous task."""
+
+
+def value_of(selector: Selector, pool: EvaluatedPool) -> Value:
+    """The expected label of the choice.
+
+    Unlabeled candidates are left out, never counted as incorrect: probability is taken over the labelled ones. A rule
+    that could not choose has answered nothing, which is worth 0, unless the pool has no label at all.
+    """
+    weights = selector.weights(pool)
+    if weights.sum() == 0:
+        labelled = not np.isnan(pool.correct[pool.in_pool]).all()
+        return Value(0.0 if labelled else math.nan, math.nan)
+    return Value(_mean(weights, pool.correct), _mean(weights, pool.violation))
+
+
+def _mean(weights: Floats, values: Floats) -> float:
+    known = ~np.isnan(values)
+    mass = weights[known].sum()
+    return float((weights[known] * values[known]).sum() / mass) if mass > 0 else math.nan
+
+
+def standard_selectors(
+    pools: Sequence[EvaluatedPool],
+    *,
+    lambda_: float,
+    adapters: Sequence[str] = (),
+    best_generator: str | None = None,
+) -> list[Selector]:
+    """The selectors of a report, in its order; those that need energies only where some were recorded.
+
+    Args:
+        pools: what will be evaluated; says which generators and how many adapters there are.
+        lambda_: weight of E_constraint in the combined energy.
+        adapters: names in the order of the energies; ``a0``, ``a1``, ... by default.
+        best_generator: chosen on validation data. None: the best on these very pools, which the name then admits.
+    """
+    generators = sorted({item.candidate.generator for pool in pools for item in pool.everything})
+    num_members = max((pool.members.shape[1] for pool in pools), default=0)
+    names = list(adapters) or [f"a{index}" for index in range(num_members)]
+    found = _baselines(any(pool.greedy for pool in pools))
+    if len(generators) > 1:
+        found += _generator_selectors(pools, generators, best_generator)
+    if num_members:
+        found += [
+            Selector(
+                name=f"adapter {name}",
+                group="adapter",
+                description=f"lowest energy of adapter {name} alone; ties shared",
+                weights=partial(_lowest_member, index=index),
+            )
+            for index, name in enumerate(names[:num_members])
+        ]
+    found += _ablations(num_members > 0)
+    if num_members:
+        found += _combined(lambda_)
+    found.append(
+        Selector(
+            name="oracle",
+            group="bound",
+            description="a correct candidate whenever the pool has one (lowest violation score where the task has one)",
+            weights=_oracle,
+        )
+    )
+    return found
+
+
+def _baselines(has_greedy: bool) -> list[Selector]:
+    found = [
+        Selector(name="random", group="baseline", description="any candidate with equal chance", weights=_random),
+        Selector(name="first", group="baseline", description="the first after shuffling", weights=_first),
+        Selector(name="shortest", group="baseline", description="the shortest text; ties shared", weights=_shortest),
+        Selector(
+            name="majority vote",
+            group="baseline",
+            description="the answer most candidates give; ties between answers shared; unparsed ones do not vote",
+            weights=_majority,
+        ),
+    ]
+    if has_greedy:
+        found.insert(
+            1,
+            Selector(
+                name="greedy",
+                group="baseline",
+                description="the sample at temperature 0 of a generator drawn with equal chance",
+                weights=_greedy,
+            ),
+        )
+    return found
+
+
+def _generator_selectors(
+    pools: Sequence[EvaluatedPool], generators: Sequence[str], best_generator: str | None
+) -> list[Selector]:
+    found = [
+        Selector(
+            name=f"generator {name}",
+            group="generator",
+            description=f"a random candidate of generator {name}",
+            weights=partial(_of_generator, name=name),
+        )
+        for name in generators
+    ]
+    found += [
+        Selector(
+            name=f"greedy {name}",
+            group="generator",
+            description=f"the sample of generator {name} at temperature 0",
+            weights=partial(_greedy_of, name=name),
+        )
+        for name in generators
+        if any(item.candidate.generator == name for pool in pools for item in pool.greedy)
+    ]
+    chosen = best_generator or best_generator_of(pools)
+    if chosen is not None:
+        how = "on validation problems" if best_generator else "on these very problems, so it is a bound"
+        found.append(
+            Selector(
+                name="best generator" if best_generator else "best generator (chosen in hindsight)",
+                group="generator",
+                description=f"always a random candidate of generator {chosen}, chosen {how}",
+                weights=partial(_of_generator, name=chosen),
+            )
+        )
+    return found
+
+
+def best_generator_of(pools: Sequence[EvaluatedPool]) -> str | None:
+    """The generator whose candidates are correct most often, by the mean over problems; ties by name."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    for pool in pools:
+        for name in {item.candidate.generator for item in pool.candidates}:
+            share = _mean(_of_generator(pool, name=name), pool.correct)
+            if not math.isnan(share):
+                shares[name].append(share)
+    return min(shares, key=lambda name: (-sum(shares[name]) / len(shares[name]), name), default=None)
+
+
+def _ablations(has_energies: bool) -> list[Selector]:
+    found = [
+        Selector(
+            name="constraint only",
+            group="ablation",
+            description="lowest E_constraint; ties shared; needs a candidate that parses",
+            weights=_lowest_penalty,
+        )
+    ]
+    if has_energies:
+        mu_only = Selector(
+            name="mu only",
+            group="ablation",
+            description="lowest ensemble mean, whether or not it parses (parsing belongs to E_constraint); ties shared",
+            weights=_lowest_mu,
+        )
+        found.insert(0, mu_only)
+    return found
+
+
+def _combined(lambda_: float) -> list[Selector]:
+    return [
+        Selector(
+            name="energy-weighted vote",
+            group="ablation",
+            description=f"each answer's sum of exp(-E), lambda={lambda_:g}; ties shared; unparsed ones do not vote",
+            weights=partial(_weighted_vote, lambda_=lambda_),
+        ),
+        Selector(
+            name="ours",
+            group="ours",
+            description=f"lowest E = mu + {lambda_:g} E_constraint; ties by lower mu, then by id",
+            weights=partial(_ours, lambda_=lambda_),
+        ),
+    ]
+
+
+def _uniform(mask: Bools) -> Floats:
+    count = mask.sum()
+    return mask / count if count else np.zeros(len(mask))
+
+
+def _lowest(values: Floats, mask: Bools) -> Floats:
+    """Equal chance over the minima of ``values`` within ``mask``; NaN and +inf are never chosen."""
+    usable = mask & np.isfinite(values)
+    if not usable.any():
+        return np.zeros(len(values))
+    return _uniform(usable & (values == values[usable].min()))
+
+
+def _random(pool: EvaluatedPool) -> Floats:
+    return _uniform(pool.in_pool)
+
+
+def _first(pool: EvaluatedPool) -> Floats:
+    written = np.array([item.candidate.text is not None for item in pool.candidates])
+    weights = np.zeros(len(pool.correct))
+    if written.any():
+        weights[int(written.argmax())] = 1.0
+    return weights
+
+
+def _shortest(pool: EvaluatedPool) -> Floats:
+    lengths = [math.nan if item.candidate.text is None else float(len(item.candidate.text)) for item in pool.everything]
+    return _lowest(np.array(lengths), pool.in_pool)
+
+
+def _majority(pool: EvaluatedPool) -> Floats:
+    return _vote(pool, np.ones(len(pool.correct)))
+
+
+def _weighted_vote(pool: EvaluatedPool, *, lambda_: float) -> Floats:
+    energy = np.where(np.isfinite(pool.penalty), pool.mu + lambda_ * np.nan_to_num(pool.penalty, posinf=0.0), math.inf)
+    energy = np.where(np.isnan(energy), math.inf, energy)
+    usable = np.isfinite(energy) & pool.in_pool
+    if not usable.any():
+        return np.zeros(len(energy))
+    # Relative to the lowest, so that exp cannot overflow; the ratio of votes is the same.
+    return _vote(pool, np.where(usable, np.exp(np.minimum(energy[usable].min() - energy, 0.0)), 0.0))
+
+
+def _vote(pool: EvaluatedPool, votes: Floats) -> Floats:
+    """Equal chance over the answers with the most votes, then over the candidates that gave such an answer."""
+    totals: dict[str, float] = defaultdict(float)
+    keys = [item.report.vote_key for item in pool.candidates]
+    for key, vote in zip(keys, votes[: len(keys)], strict=True):
+        if key is not None:
+            totals[key] += vote
+    weights = np.zeros(len(pool.correct))
+    if not totals or max(totals.values()) <= 0:
+        return weights
+    top = max(totals.values())
+    # Sums of floats in another order differ in the last digits; that must not break a tie.
+    winners = {key for key, total in totals.items() if math.isclose(total, top, rel_tol=1e-12)}
+    for winner in winners:
+        rows = [row for row, key in enumerate(keys) if key == winner]
+        weights[rows] = 1.0 / (len(winners) * len(rows))
+    return weights
+
+
+def _greedy(pool: EvaluatedPool) -> Floats:
+    return _uniform(~pool.in_pool)
+
+
+def _greedy_of(pool: EvaluatedPool, *, name: str) -> Floats:
+    return _uniform(~pool.in_pool & _generated_by(pool, name))
+
+
+def _of_generator(pool: EvaluatedPool, *, name: str) -> Floats:
+    return _uniform(pool.in_pool & _generated_by(pool, name))
+
+
+def _generated_by(pool: EvaluatedPool, name: str) -> Bools:
+    return np.array([item.candidate.generator == name for item in pool.everything])
+
+
+def _lowest_member(pool: EvaluatedPool, *, index: int) -> Floats:
+    return np.zeros(len(pool.correct)) if not pool.members.size else _lowest(pool.members[:, index], pool.in_pool)
+
+
+def _lowest_mu(pool: EvaluatedPool) -> Floats:
+    return _lowest(pool.mu, pool.in_pool)
+
+
+def _lowest_penalty(pool: EvaluatedPool) -> Floats:
+    return _lowest(pool.penalty, pool.in_pool)
+
+
+def _ours(pool: EvaluatedPool, *, lambda_: float) -> Floats:
+    weights = np.zeros(len(pool.correct))
+    best = select(pool.candidates, lambda_)
+    if best is not None:
+        weights[[item is best for item in pool.everything].index(True)] = 1.0
+    return weights
+
+
+def _oracle(pool: EvaluatedPool) -> Floats:
+    labelled = pool.in_pool & ~np.isnan(pool.correct)
+    correct = labelled & (pool.correct == 1)
+    among = correct if correct.any() else labelled
+    if np.isnan(pool.violation[labelled]).all():
+        return _uniform(among)
+    return _lowest(pool.violation, among)

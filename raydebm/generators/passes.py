@@ -1,0 +1,86 @@
+"""The requests of a recipe's passes: the same for jobs, for a replay and for the service.
+
+They must be made in one place, because a candidate's identity follows from its request: what a job has drawn, the
+service finds again.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raydebm.config import GeneratorConfig, Recipe
+from raydebm.generators.requests import requests_for
+from raydebm.records import GenerationRequest, Message, Problem, Sampling
+from raydebm.tasks.base import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRequests:
+    """Makes requests for one task under one recipe. The optional fields are a client's changes to it."""
+
+    recipe: Recipe
+    task: Task
+    generators: Collection[str] | None = None
+    """Names of the generators to ask; None: all of the recipe's."""
+    num_samples: int | None = None
+    """Per generator in the first pass; None: the recipe's."""
+    num_regenerate: int | None = None
+    seed: int | None = None
+    sampling_changes: dict[str, Any] = field(default_factory=dict)
+    """Fields of Sampling. A client may ask for shorter candidates, never for longer (dearer) ones."""
+
+    @property
+    def asked(self) -> list[GeneratorConfig]:
+        chosen = self.generators
+        return [config for config in self.recipe.generators if chosen is None or config.name in chosen]
+
+    @property
+    def regenerator(self) -> GeneratorConfig:
+        """Who writes later passes: the recipe's choice when it is asked at all, else the first that is."""
+        wanted = self.recipe.triage.regenerate_with
+        return next((config for config in self.asked if config.name == wanted), self.asked[0])
+
+    def first(self, problem: Problem, *, greedy: bool = False) -> list[GenerationRequest]:
+        """The first pass; with ``greedy`` also one request at T=0 per generator that can answer it, the baseline."""
+        messages, default = self.task.messages(problem), self.recipe.generation.num_samples
+        found: list[GenerationRequest] = []
+        for config in self.asked:
+            own = default if config.num_samples is None else config.num_samples
+            num_samples = own if self.num_samples is None else self.num_samples
+            found += self._make(problem, messages, config, num_samples=num_samples)
+            if greedy and config.kind != "recorded":
+                found += self._make(problem, messages, config, num_samples=1, greedy=True)
+        return found
+
+    def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
+        """A pass that answers feedback."""
+        own = self.recipe.triage.num_regenerate
+        num_samples = own if self.num_regenerate is None else self.num_regenerate
+        return self._make(problem, messages, self.regenerator, num_samples=num_samples, pass_index=pass_index)
+
+    def _make(
+        self,
+        problem: Problem,
+        messages: Sequence[Message],
+        config: GeneratorConfig,
+        *,
+        num_samples: int,
+        pass_index: int = 1,
+        greedy: bool = False,
+    ) -> list[GenerationRequest]:
+        return requests_for(
+            problem,
+            messages,
+            generator=config.name,
+            sampling=self._sampling(config, greedy=greedy),
+            num_samples=num_samples,
+            run_seed=self.recipe.seed if self.seed is None else self.seed,
+            pass_index=pass_index,
+        )
+
+    def _sampling(self, config: GeneratorConfig, *, greedy: bool) -> Sampling:
+        generation = self.recipe.generation
+        most = config.max_tokens or generation.max_tokens or self.task.defaults.max_tokens
+        changes = dict(self.sampling_changes)
+        changes["max_tokens"] = min(most, changes.get("max_tokens") or most)
+        return replace(generation.sampling(max_tokens=most, greedy=greedy), **changes)

@@ -1,0 +1,104 @@
+"""Counting what came back from generators, and deciding whether it is enough.
+
+Does not know: Ray, files.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from raydebm.errors import PoolError
+
+_SHOWN_ERRORS = 3
+_ERROR_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationSummary:
+    """What one generation stage did."""
+
+    num_requests: int
+    num_ok: int
+    num_failed: int
+    num_reused: int
+    """Of ``num_ok``: answers that the journal already held."""
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+    """What is known to have been spent on the answers, those of earlier runs included."""
+    num_unpriced: int
+    """Answers whose cost nobody stated."""
+    seconds: float
+    errors: tuple[tuple[str, int], ...]
+    """The commonest error texts with their counts, most frequent first."""
+    failed_by_generator: tuple[tuple[str, int], ...]
+
+    def facts(self) -> dict[str, Any]:
+        """The summary as JSON values, for manifests."""
+        return asdict(self) | {
+            "errors": [list(item) for item in self.errors],
+            "failed_by_generator": dict(self.failed_by_generator),
+        }
+
+
+class Tally:
+    """Counts candidate rows as they stream by."""
+
+    def __init__(self) -> None:
+        self.num_ok = self.num_failed = self.num_reused = 0
+        self._prompt_tokens = self._completion_tokens = self._num_unpriced = 0
+        self._usd = 0.0
+        self._errors: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_ok + self.num_failed
+
+    def add(self, rows: Iterable[Mapping[str, Any]], *, reused: bool = False) -> None:
+        """Count rows of the candidates table."""
+        for row in rows:
+            if row["text"] is None:
+                self.num_failed += 1
+                self._errors[str(row["error"])[:_ERROR_CHARS]] += 1
+                self._failed[row["generator"]] += 1
+                continue
+            self.num_ok += 1
+            self.num_reused += reused
+            self._prompt_tokens += row["prompt_tokens"] or 0
+            self._completion_tokens += row["completion_tokens"] or 0
+            self._num_unpriced += row["cost_usd"] is None
+            self._usd += row["cost_usd"] or 0.0
+
+    def summary(self, *, seconds: float) -> GenerationSummary:
+        return GenerationSummary(
+            num_requests=self.num_rows,
+            num_ok=self.num_ok,
+            num_failed=self.num_failed,
+            num_reused=self.num_reused,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            usd=self._usd,
+            num_unpriced=self._num_unpriced,
+            seconds=seconds,
+            errors=tuple(self._errors.most_common(_SHOWN_ERRORS)),
+            failed_by_generator=tuple(sorted(self._failed.items())),
+        )
+
+
+def check_enough(summary: GenerationSummary, *, max_failed_frac: float, journal: str) -> None:
+    """
+    Raises:
+        PoolError: more than ``max_failed_frac`` of the requests failed, or there was nothing to ask.
+    """
+    if summary.num_requests == 0:
+        raise PoolError("no request to generate: the problems or the generators' num_samples are empty")
+    if summary.num_failed <= max_failed_frac * summary.num_requests:
+        return
+    reasons = "; ".join(f"{count} x {text}" for text, count in summary.errors)
+    raise PoolError(
+        f"{summary.num_failed} of {summary.num_requests} requests failed, more than generation.max_failed_frac = "
+        f"{max_failed_frac:g} allows. Commonest errors: {reasons}. The {summary.num_ok} answers are kept in {journal}; "
+        "mend the cause and run the same command again, which repeats the failed requests only"
+    )

@@ -1,0 +1,149 @@
+"""Builds the Serve application of a run directory, and starts it.
+
+``serve run serve_config.yaml`` calls ``build``; the ``raydebm serve`` command and the demo call ``start_local``.
+"""
+
+# No `from __future__ import annotations` here: Serve reads the builder's annotation to make AppArgs of `args`.
+
+import errno
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview
+
+from raydebm.errors import ResourceError
+from raydebm.generators import check_keys
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+from raydebm.serving.ingress import TriageIngress
+
+__all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local", "stop_local"]
+
+log = logging.getLogger(__name__)
+
+APP_NAME = "raydebm"
+REQUEST_TIMEOUT_S = 300.0
+
+
+def build(args: AppArgs) -> serve.Application:
+    """The application graph. Defaults are for one machine; ``serve_config.yaml`` overrides them by deployment name.
+
+    Raises:
+        RaydebmError: the run directory is incomplete or wrong (see ``bundle.load_bundle``).
+    """
+    bundle = load_bundle(args)
+    application: serve.Application = _deployment(TriageIngress, max_ongoing_requests=128).bind(
+        bundle,
+        _deployment(GeneratorDeployment).bind(bundle.generator_configs(), args.run_dir, args.threads),
+        _deployment(ScorerDeployment).bind(bundle.checkpoint, args.device, args.dtype, args.threads, args.batching),
+        _deployment(ConstraintDeployment).bind(),
+    )
+    return application
+
+
+def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
+    """A deployment named like its class. A tenth of a CPU each lets the whole graph fit on one core."""
+    return serve.deployment(
+        name=kind.__name__, max_ongoing_requests=max_ongoing_requests, ray_actor_options={"num_cpus": 0.1}
+    )(kind)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises ResourceError when something listens there already, or the host is not ours."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise ResourceError(
+                f"{host}:{port} {what}; choose another port (`--port`), or end the program that listens there"
+            ) from error
+
+
+def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
+    """Start the application on the Ray that this process is connected to; returns its base URL when it answers.
+
+    Raises:
+        ResourceError: the port is in use, or a deployment could not start; the message has the deployment's own words.
+        RaydebmError: the run directory is incomplete or wrong.
+    """
+    application = build(args)
+    check_port(host, port)
+    serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=REQUEST_TIMEOUT_S))
+    try:
+        serve.run(application, name=name, route_prefix="/")
+    except RuntimeError as error:
+        reason = _why(name) or str(error)
+        stop_local()  # or the port would stay taken by a service without an application
+        raise ResourceError(f"the service could not start: {reason}") from error
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _why(name: str) -> str:
+    found = serve.status().applications.get(name)
+    return "" if found is None else failures(found.deployments)
+
+
+def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
+    """The last line of each failed deployment's message, which holds the exception of its replica."""
+    lines = []
+    for name, overview in deployments.items():
+        message = [line.strip() for line in overview.message.splitlines() if line.strip()]
+        if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and message:
+            lines.append(f"{name}: {message[-1]}")
+    return "; ".join(lines)
+
+
+def stop_local() -> None:
+    """End Serve on this Ray; finished requests are answered first."""
+    serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Start the application and serve until interrupted or until it is no longer running.
+
+    Uses the Ray that this process is connected to, else RAY_ADDRESS, else a small one of its own.
+
+    Raises:
+        ResourceError, RaydebmError: see ``start_local``; also when the application stops by itself.
+        MissingKeyError: an endpoint's key is not in the environment.
+    """
+    check_port(host, port)  # before Ray starts, because that takes seconds
+    if not ray.is_initialized():
+        check_keys(load_bundle(args).generator_configs())  # replicas of our own Ray see this environment
+        _connect()
+    url = start_local(args, host=host, port=port)
+    log.info("raydebm answers at %s", url)
+    try:
+        while True:
+            time.sleep(2)
+            status = serve.status().applications.get(APP_NAME)
+            if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
+                raise ResourceError(f"the service at {url} has stopped: {_why(APP_NAME) or 'it was deleted'}")
+    except KeyboardInterrupt:
+        log.info("interrupted; shutting down")
+    finally:
+        stop_local()
+
+
+def _connect() -> None:
+    """Logical CPUs are at least 4, because fewer than the graph and Serve's own actors want is a silent hang."""
+    if os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init()
+        except (ConnectionError, RuntimeError) as error:
+            raise ResourceError(
+                f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']!r}: {error}; start it, or unset RAY_ADDRESS"
+            ) from error
+        return
+    ray.init(
+        address="local", num_cpus=max(4, os.cpu_count() or 1), include_dashboard=False, logging_level=logging.WARNING
+    )

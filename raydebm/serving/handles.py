@@ -1,0 +1,105 @@
+"""The service's backend on Ray Serve: three deployment handles, and what to do when a replica dies.
+
+Serve sends new calls elsewhere when a replica dies, but loses the calls that the dead one held. Every call here can be
+made again: generation is content-addressed, scoring and checking are pure.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from raydebm.errors import RaydebmError, ServiceError
+from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.serving.parts import TextToScore
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handle: TypeAlias = "DeploymentHandle[Any]"
+NUM_TRIES = 6
+FIRST_PAUSE_S = 0.05
+"""Pauses double: 0.05 to 0.8 s, 1.6 s in all. Waiting for a replacement is not part of it: Serve queues the call."""
+STATUS_TIMEOUT_S = 5.0
+
+
+async def persistently(call: Callable[[], Awaitable[T]], *, what: str) -> T:
+    """Make a call again when the replica that held it died.
+
+    Raises:
+        ServiceError: 503 when replicas keep dying, or too many calls wait.
+        RaydebmError: what the replica itself raised.
+    """
+    for attempt in range(NUM_TRIES):
+        try:
+            return await call()
+        except RayActorError:
+            log.warning("a %s replica died; calling again (try %d of %d)", what, attempt + 2, NUM_TRIES)
+            await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+        except BackPressureError as error:
+            raise ServiceError(f"too many requests wait for the {what}; try again", 503, "overloaded") from error
+        except DeploymentUnavailableError as error:
+            raise ServiceError(f"the {what} is not available: {error}", 503, "unavailable") from error
+        except RayTaskError as error:
+            # The message of the wrapped error is a remote traceback; the cause is what was meant for people.
+            if isinstance(error.cause, RaydebmError):
+                raise error.cause from None
+            raise
+    raise ServiceError(f"{what} replicas died {NUM_TRIES} times in a row; see their logs", 503, "unavailable")
+
+
+class HandleBackend:
+    """serving.parts.Backend over deployment handles."""
+
+    def __init__(self, generator: Handle, scorer: Handle, constraint: Handle) -> None:
+        self._generator, self._scorer, self._constraint = generator, scorer, constraint
+
+    async def generate(
+        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None] | None
+    ) -> list[Candidate]:
+        if on_candidate is None:
+            return await persistently(lambda: self._call(self._generator.generate, list(requests)), what="generator")
+        return await self._watched(requests, on_candidate)
+
+    async def _watched(
+        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None]
+    ) -> list[Candidate]:
+        """Candidates one by one, for whoever watches; after a death only the missing ones are asked for again."""
+        found: dict[str, Candidate] = {}
+
+        async def draw() -> None:
+            missing = [request for request in requests if request.candidate_id not in found]
+            arrivals: Any = self._generator.options(stream=True).stream.remote(missing)
+            async for candidate in arrivals:
+                found[candidate.candidate_id] = candidate
+                on_candidate(candidate)
+
+        await persistently(draw, what="generator")
+        return [found[request.candidate_id] for request in requests]
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        call = self._constraint.check
+        return await persistently(lambda: self._call(call, problem, list(candidates)), what="constraint checker")
+
+    async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
+        return await persistently(lambda: self._call(self._scorer.score, list(texts)), what="scorer")
+
+    async def status(self) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                generators, scorer = await asyncio.gather(
+                    persistently(lambda: self._call(self._generator.info), what="generator"),
+                    persistently(lambda: self._call(self._scorer.info), what="scorer"),
+                )
+        except TimeoutError as error:
+            message = f"generator or scorer did not answer within {STATUS_TIMEOUT_S:g} s; they may still be loading"
+            raise ServiceError(message, 503, "not_ready") from error
+        return {"generators": generators, "scorer": scorer}
+
+    @staticmethod
+    async def _call(method: Any, *args: Any) -> Any:
+        return await method.remote(*args)

@@ -1,0 +1,61 @@
+"""A task of another package, installed as other packages do it: by an entry point, before any worker starts."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+PLUG_IN = '''
+"""A task whose checker does what the completion says."""
+import os
+import time
+
+from raydebm.records import Verdict, Violation
+from raydebm.tasks.base import Judgement, TaskDefaults
+
+
+class Moody:
+    name = "moody"
+    defaults = TaskDefaults(max_length=64, batch_size=4, patience=1)
+
+    def parse(self, problem, text):
+        print("plug-ins may print")
+        return None if text == "mumble" else text
+
+    def render(self, problem, answer):
+        return answer
+
+    def vote_key(self, problem, answer):
+        return answer
+
+    def violations(self, problem, answer):
+        long = len(answer) > 8
+        return [Violation(constraint="short", penalty=1.0, weight=0.5, message="too long")] if long else []
+
+    def judge(self, problem, gold, text):
+        if text == "hang":
+            time.sleep(600)
+        if text == "crash":
+            raise RuntimeError("no")
+        if text == "exit":
+            os._exit(3)
+        return Judgement(verdict=Verdict.CORRECT if text == gold.value["text"] else Verdict.INCORRECT)
+'''
+
+
+def install_plug_in() -> None:
+    """Make the task ``moody`` known to this process and to all that it starts."""
+    folder = Path(tempfile.mkdtemp(prefix="raydebm-plug-in-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "moody_task.py").write_text(PLUG_IN)
+    info = folder / "moody_task-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody-task\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[raydebm.tasks]\nmoody = moody_task:Moody\n")
+    sys.path[:0] = [str(folder), str(Path(__file__).parent)]  # the latter for scorer_parts
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+install_plug_in()  # at import, because a cluster that a test starts hands on the environment of that moment

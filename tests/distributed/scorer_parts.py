@@ -1,0 +1,71 @@
+"""A tiny backbone, problems that it can learn, and a recipe for both."""
+
+from pathlib import Path
+from typing import Any
+
+from raydebm.config import Recipe, parse_recipe
+from raydebm.pairs import TrainingGroup
+
+SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+WORDS = [*SPECIAL, *(f"w{index}" for index in range(90)), "right", "wrong"]
+
+
+def tiny_backbone(folder: Path) -> Path:
+    """A ModernBERT of two small layers with random weights, one token per word."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoModel, ModernBertConfig, PreTrainedTokenizerFast
+
+    config = ModernBertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+        pad_token_id=0,
+        cls_token_id=1,
+        sep_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
+    ).save_pretrained(folder)
+    return folder
+
+
+def groups_of(first: int, count: int) -> list[TrainingGroup]:
+    """Problems whose good candidate says "right" and whose bad ones say "wrong"; two pairs each."""
+    groups = []
+    for index in range(first, first + count):
+        prompt = " ".join(f"w{(index * 7 + step) % 90}" for step in range(4 + index % 5))
+        texts = (f"w{index % 90} right", f"w{index % 90} wrong w3", f"w{(index + 1) % 90} w2 w1 wrong")
+        groups.append(TrainingGroup(problem_id=f"p{index}", prompt=prompt, texts=texts, pairs=((0, 1), (0, 2))))
+    return groups
+
+
+def recipe_for(backbone: Path, *, num_adapters: int = 5, training: dict[str, Any] | None = None, **ray: Any) -> Recipe:
+    adapters = [
+        {"name": "a0", "rank": 2, "alpha": 4, "targets": ["Wqkv"]},
+        {"name": "a1", "rank": 2, "alpha": 4, "targets": ["Wqkv", "Wo"]},
+        {"name": "a2", "rank": 4, "alpha": 8, "targets": ["Wqkv"]},
+        {"name": "a3", "rank": 1, "alpha": 2, "targets": ["Wqkv"]},
+        {"name": "a4", "rank": 2, "alpha": 4, "targets": ["Wqkv", "Wi"]},
+    ]
+    return parse_recipe(
+        {
+            "name": "tiny",
+            "task": {"name": "moody"},
+            "generators": [{"kind": "recorded", "name": "g", "pool": "p", "model": "m"}],
+            "scorer": {"backbone": str(backbone), "max_length": 64, "adapters": adapters[:num_adapters]},
+            "training": {"learning_rate": 1e-3, "batch_size": 8, "max_epochs": 2, "patience": 2} | (training or {}),
+            "ray": ray,
+        }
+    )

@@ -1,0 +1,289 @@
+"""Generation through Ray Data: order, errors as rows, resuming, and what survives a death."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from raydebm.config import parse_recipe
+from raydebm.distributed.generate import generate
+from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
+from raydebm.records import GenerationRequest, Sampling
+from raydebm.store import CANDIDATES, RunDir, candidate_of
+
+pytestmark = pytest.mark.ray
+
+SERVER = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
+
+
+@pytest.fixture
+def server():
+    spec = importlib.util.spec_from_file_location("misbehaving_server_of_generate", SERVER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.MisbehavingServer(latency_s=0.02) as running:
+        yield running
+
+
+def ask(content, *, generator="g", seed=0, temperature=0.7):
+    return GenerationRequest(
+        task="toy",
+        problem_id=content.partition(":")[0],
+        generator=generator,
+        messages=({"role": "user", "content": content},),
+        sampling=Sampling(max_tokens=12, temperature=temperature),
+        seed=seed,
+    )
+
+
+def http(url, name="g", **settings):
+    return {
+        "kind": "openai", "name": name, "model": "m", "base_url": url, "api_key_env": None, "max_retries": 1,
+        "timeout_s": 5,
+    } | settings  # fmt: skip
+
+
+def recipe_of(*generators, **generation):
+    tree = {"name": "test", "task": {"name": "toy"}, "generators": list(generators), "generation": generation}
+    return parse_recipe(tree)
+
+
+def table(run, stage="candidates"):
+    return [candidate_of(row) for row in run.read_table(CANDIDATES, stage, "candidates.parquet")]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(str(tmp_path / "run"))
+
+
+def test_rows_stand_in_the_order_of_the_requests(local_ray, server, run):
+    recipe = recipe_of(http(server.url, "g"), http(server.url, "h"))
+    requests = [ask(f"p{i}: ok", generator="gh"[i % 2]) for i in range(150)]
+    progress = []
+    summary = generate(requests, recipe=recipe, run=run, on_progress=lambda done, total: progress.append((done, total)))
+    assert [candidate.candidate_id for candidate in table(run)] == [request.candidate_id for request in requests]
+    assert (summary.num_ok, summary.num_failed, summary.completion_tokens) == (150, 0, 3000)
+    assert progress[-1] == (150, 150)
+    assert run.manifest("candidates")["num_ok"] == 150
+
+
+def test_failed_requests_are_rows_and_asked_again_next_time(local_ray, server, run):
+    recipe = recipe_of(http(server.url), max_failed_frac=1.0)
+    requests = [ask("a: ok"), ask("b: 500, 500, ok"), ask("c: 400")]
+    first = generate(requests, recipe=recipe, run=run, stage="one")
+    assert (first.num_ok, first.num_failed) == (1, 2)
+    assert [candidate.text is None for candidate in table(run, "one")] == [False, True, True]
+    num_requests = server.num_requests
+    second = generate(requests, recipe=recipe, run=run, stage="one")
+    assert (second.num_ok, second.num_reused, second.num_failed) == (2, 1, 1)
+    assert server.num_requests == num_requests + 2
+
+
+def test_too_many_failures(local_ray, server, run):
+    recipe = recipe_of(http(server.url), max_failed_frac=0.5)
+    requests = [ask("a: ok"), ask("b: 400"), ask("c: 400")]
+    with pytest.raises(PoolError, match=r"2 of 3 requests failed.*2 x .*must not be empty.*1 answers are kept"):
+        generate(requests, recipe=recipe, run=run)
+    assert run.manifest("candidates") is None
+
+
+def test_same_request_twice_is_one_row(local_ray, server, run):
+    generate([ask("a: ok"), ask("a: ok")], recipe=recipe_of(http(server.url)), run=run)
+    assert len(table(run)) == 1
+    assert server.num_requests == 1
+
+
+def test_in_flight_is_bounded_over_all_endpoints(local_ray, server, run):
+    recipe = recipe_of(http(server.url, "g"), http(server.url, "h"), num_in_flight=10)
+    generate([ask(f"p{i}: ok", generator="gh"[i % 2]) for i in range(200)], recipe=recipe, run=run)
+    assert server.max_in_flight == 10
+
+
+def test_budget_leaves_the_rest_for_a_later_run(local_ray, server, run):
+    requests = [ask(f"p{i}: priced") for i in range(12)]
+    tight = recipe_of(http(server.url, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0)
+    first = generate(requests, recipe=tight, run=run)
+    assert (first.num_ok, first.usd, first.num_failed) == (4, 1.0, 8)
+    assert "budget of $1 reached" in first.errors[0][0]
+    second = generate(requests, recipe=recipe_of(http(server.url, max_in_flight=1), max_usd=10.0), run=run)
+    assert (second.num_ok, second.num_reused) == (12, 4)
+    assert server.num_requests == 12
+
+
+def test_missing_key_stops_before_anything_is_sent(local_ray, server, run, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(MissingKeyError, match="NO_SUCH_KEY"):
+        generate([ask("a: ok")], recipe=recipe_of(http(server.url, api_key_env="NO_SUCH_KEY")), run=run)
+    assert server.num_requests == 0
+
+
+def test_unknown_generator(local_ray, server, run):
+    with pytest.raises(UnknownNameError, match="unknown generator 'x'"):
+        generate([ask("a: ok", generator="x")], recipe=recipe_of(http(server.url)), run=run)
+
+
+def test_nothing_to_ask(local_ray, server, run):
+    with pytest.raises(PoolError, match="no request"):
+        generate([], recipe=recipe_of(http(server.url)), run=run)
+
+
+def test_vllm_without_gpus_says_what_is_missing(local_ray, run):
+    recipe = recipe_of({"kind": "vllm", "name": "v", "model": "m", "tensor_parallel": 8})
+    with pytest.raises(ResourceError, match=r"need 8 GPUs and the cluster has 3.*`url`"):
+        generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
+def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
+    recipe = recipe_of({"kind": "vllm", "name": "v", "model": "m"})
+    with pytest.raises(ResourceError, match=r"raydebm\[vllm\]"):
+        generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
+
+
+@pytest.fixture
+def tiny_model(tmp_path):
+    """A random Llama over single words, as a folder that any Auto class loads."""
+    words = ["<pad>", "<unk>", "<eos>", *(f"w{i}" for i in range(60))]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
+    fast.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(words), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=64, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    fast.save_pretrained(tmp_path / "model")
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def test_endpoint_and_local_model_run_side_by_side(local_ray, server, run, tiny_model):
+    local = {"kind": "transformers", "name": "l", "model": tiny_model, "batch_size": 4, "device": "cpu"}
+    requests = [ask(f"w{i}: ok", generator="gl"[i % 2], seed=i) for i in range(20)]
+    summary = generate(requests, recipe=recipe_of(http(server.url), local, num_processes=2), run=run)
+    candidates = table(run)
+    assert [candidate.generator for candidate in candidates] == ["g", "l"] * 10
+    # A random model may end its text at once, which is an error row; most do not.
+    assert sum(candidate.text is not None for candidate in candidates if candidate.generator == "l") >= 7
+    assert summary.num_ok >= 17
+
+
+def test_model_that_cannot_be_loaded_costs_only_its_own_rows(local_ray, server, run, tmp_path):
+    local = {"kind": "transformers", "name": "l", "model": str(tmp_path / "no model"), "device": "cpu"}
+    requests = [ask("a: ok"), ask("b: ok"), ask("c: ok", generator="l")]
+    summary = generate(requests, recipe=recipe_of(http(server.url), local), run=run)
+    assert (summary.num_ok, summary.failed_by_generator) == (2, (("l", 1),))
+    assert "no model" in table(run)[2].error
+
+
+def test_recorded_pool_is_replayed(local_ray, run, tmp_path):
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text(json.dumps({"problem_id": "a", "model": "m", "text": "four"}) + "\n")
+    recorded = {"kind": "recorded", "name": "r", "pool": str(pool), "model": "m"}
+    generate([ask("a", generator="r")], recipe=recipe_of(recorded), run=run)
+    assert table(run)[0].text == "four"
+
+
+def journal_pids(run):
+    folder = Path(run.uri("candidates", "journal"))
+    return {int(file.name.split("-")[1]) for file in folder.glob("*.jsonl")}
+
+
+def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run):
+    in_flight = 16
+    requests = [ask(f"p{i}: ok") for i in range(640)]
+    killed = []
+
+    def kill_once(done, total):
+        if done >= 128 and not killed:
+            killed.extend(journal_pids(run))
+            os.kill(killed[0], signal.SIGKILL)
+
+    recipe = recipe_of(http(server.url, max_in_flight=in_flight))
+    summary = generate(requests, recipe=recipe, run=run, on_progress=kill_once)
+    assert killed
+    assert len(journal_pids(run)) == 2
+    assert (summary.num_ok, summary.num_failed) == (640, 0)
+    assert server.num_requests <= 640 + in_flight
+
+
+def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
+    requests = [ask(f"p{i}: ok") for i in range(400)]
+    recipe = recipe_of(http(server.url, max_in_flight=8))
+
+    def fail_halfway(done, total):
+        if done >= 128:
+            raise RuntimeError("the driver has had enough")
+
+    with pytest.raises(RuntimeError, match="had enough"):
+        generate(requests, recipe=recipe, run=run, on_progress=fail_halfway)
+    summary = generate(requests, recipe=recipe, run=run)
+    assert summary.num_ok == 400
+    assert summary.num_reused >= 128
+    assert server.num_requests <= 400 + 8
+
+
+DRIVER = """
+import sys, ray
+sys.path.insert(0, {folder!r})
+from test_generate_driver import requests, recipe, run
+from raydebm.distributed.generate import generate
+ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
+generate(requests, recipe=recipe, run=run)
+"""
+
+
+@pytest.mark.slow
+def test_killed_driver_resumes_without_a_repeated_call(local_ray, run, tmp_path):
+    """After SIGKILL of the driver halfway, a new run asks only for what did not arrive."""
+    with subprocess.Popen([sys.executable, str(SERVER), "--latency-s", "0.1"], stdout=subprocess.PIPE) as endpoint:
+        port = int(endpoint.stdout.readline())
+        count = lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/count"))["requests"]  # noqa: E731
+        requests = [ask(f"p{i}: ok") for i in range(600)]
+        recipe = recipe_of(http(f"http://127.0.0.1:{port}/v1", max_in_flight=16))
+        (tmp_path / "test_generate_driver.py").write_text(
+            "from raydebm.config import Recipe\nfrom raydebm.store import RunDir\n"
+            "from raydebm.records import GenerationRequest, Sampling\n"
+            f"requests = {requests!r}\nrecipe = Recipe.model_validate({recipe.model_dump()!r})\nrun = {run!r}\n"
+        )
+        driver = subprocess.Popen([sys.executable, "-c", DRIVER.format(folder=str(tmp_path))])
+        wait_until(lambda: count() >= 150, limit_s=60)
+        driver.kill()
+        driver.wait()
+        wait_until(lambda: unchanged_for(count, 2.0), limit_s=60)  # its actors outlive it for a moment
+        sent_before = count()
+        journaled = sum(
+            file.read_bytes().count(b"\n") for file in Path(run.uri("candidates", "journal")).glob("*.jsonl")
+        )
+        summary = generate(requests, recipe=recipe, run=run)
+        sent_after = count() - sent_before
+        endpoint.kill()
+    assert 150 - 16 <= journaled < 600
+    assert (summary.num_ok, summary.num_reused) == (600, journaled)
+    assert sent_after == 600 - journaled
+    assert sent_before - journaled <= 16
+
+
+def wait_until(condition, *, limit_s):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def unchanged_for(value, seconds):
+    before = value()
+    time.sleep(seconds)
+    return value() == before

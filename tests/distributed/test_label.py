@@ -1,0 +1,106 @@
+"""Labels on Ray Data, and checkers that crash, hang or end their process."""
+
+import json
+import time
+
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.distributed.checking import DeadlineChecker
+from raydebm.distributed.label import label
+from raydebm.errors import PoolError
+from raydebm.records import Candidate, Gold, Problem, Verdict
+from raydebm.store import LABELS, REPORTS, RunDir, label_of, report_of
+
+PROBLEM = Problem(task="moody", problem_id="p", prompt="say yes")
+GOLD = Gold(task="moody", problem_id="p", value={"text": "yes"})
+
+
+def candidate(number, text, error=None):
+    return Candidate(
+        candidate_id=f"c{number:04d}", task="moody", problem_id="p", generator="g", text=text, error=error
+    )
+
+
+@pytest.fixture
+def checker():
+    checker = DeadlineChecker("moody", deadline_s=1.0)
+    yield checker
+    checker.close()
+
+
+def verdict_of(checker, text):
+    return checker.check(PROBLEM, GOLD, candidate(1, text))[0]["verdict"]
+
+
+def test_a_checker_that_hangs_is_stopped_and_its_row_says_so(checker):
+    verdict_of(checker, "yes")
+    started = time.monotonic()
+    label_row, report_row = checker.check(PROBLEM, GOLD, candidate(1, "hang"))
+
+    assert time.monotonic() - started < 5
+    assert label_row["verdict"] == Verdict.UNLABELED
+    assert "longer than 1 s" in label_row["reason"]
+    assert (report_row["penalty"], report_row["answer"]) == (float("inf"), None)
+    assert "longer than 1 s" in report_row["error"]
+
+
+def test_the_next_candidate_is_checked_after_one_hung_and_one_ended_the_process(checker):
+    verdicts = [verdict_of(checker, text) for text in ("hang", "yes", "exit", "no", "crash", "yes")]
+
+    assert verdicts == ["unlabeled", "correct", "unlabeled", "incorrect", "unlabeled", "correct"]
+
+
+def test_a_process_that_ends_is_named_with_its_exit_code(checker):
+    assert "exit code 3" in checker.check(PROBLEM, GOLD, candidate(1, "exit"))[0]["reason"]
+
+
+def moody_recipe():
+    generators = [{"kind": "recorded", "name": "g", "pool": "p", "model": "m"}]
+    return parse_recipe({"name": "x", "task": {"name": "moody"}, "generators": generators})
+
+
+@pytest.mark.ray
+def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path):
+    texts = ["yes", "no", "hang", "crash", "mumble", "far too long"] + ["yes"] * 600
+    candidates = [candidate(number, text) for number, text in enumerate(texts)]
+    candidates.append(candidate(9999, None, error="no reply"))
+    run = RunDir(str(tmp_path))
+    seen = []
+
+    summary = label(
+        {"p": PROBLEM},
+        {"p": GOLD},
+        candidates,
+        recipe=moody_recipe(),
+        run=run,
+        deadline_s=1.0,
+        on_progress=lambda done, total: seen.append((done, total)),
+    )
+
+    labels = [label_of(row) for row in run.read_table(LABELS, "labels", "labels.parquet")]
+    reports = [report_of(row) for row in run.read_table(REPORTS, "labels", "reports.parquet")]
+    assert [found.candidate_id for found in labels] == [found.candidate_id for found in candidates]
+    assert [found.candidate_id for found in reports] == [found.candidate_id for found in candidates]
+    assert [found.verdict.value for found in labels[:6]] == [
+        "correct", "incorrect", "unlabeled", "unlabeled", "incorrect", "incorrect",
+    ]  # fmt: skip
+    assert [found.penalty for found in reports[:6]] == [0, 0, float("inf"), 0, float("inf"), 0.5]
+    assert "no reply" in labels[-1].reason
+    assert seen[-1] == (607, 607)
+    assert summary.verdicts == {"correct": 601, "incorrect": 3, "unlabeled": 3}
+    assert summary.facts()["parsed"] == 604
+    assert json.dumps(summary.facts())
+
+
+@pytest.mark.ray
+def test_no_candidates_give_empty_tables(local_ray, tmp_path):
+    run = RunDir(str(tmp_path))
+
+    assert label({"p": PROBLEM}, {}, [], recipe=moody_recipe(), run=run).num_candidates == 0
+    assert run.read_table(LABELS, "labels", "labels.parquet") == []
+
+
+def test_a_candidate_of_an_unknown_problem_is_an_error_before_anything_starts(tmp_path):
+    with pytest.raises(PoolError, match="'p'"):
+        label({}, {}, [candidate(1, "yes")], recipe=moody_recipe(), run=RunDir(str(tmp_path)))

@@ -1,0 +1,43 @@
+"""How many workers fit."""
+
+import pytest
+
+from raydebm.config import RayConfig
+from raydebm.distributed.placement import Share, places, share_of
+from raydebm.errors import ResourceError
+
+LAPTOP = [{"CPU": 8.0}]
+THREE_GPUS = [{"CPU": 8.0, "GPU": 3.0}]
+THREE_MACHINES = [{"CPU": 4.0, "GPU": 1.0}] * 3
+
+
+@pytest.mark.parametrize(
+    ("config", "nodes", "expected"),
+    [
+        pytest.param({}, LAPTOP, (1.0, 0.0, 8), id="no GPU: the CPUs"),
+        pytest.param({"cpus_per_adapter": 4}, LAPTOP, (4.0, 0.0, 2), id="fewer at once by a larger share"),
+        pytest.param({}, THREE_GPUS, (1.0, 0.5, 6), id="half a GPU each: all five at once"),
+        pytest.param({}, THREE_MACHINES, (1.0, 0.5, 6), id="three machines of one GPU"),
+        pytest.param({"gpus_per_adapter": 0.6}, THREE_GPUS, (1.0, 0.6, 3), id="a worker does not span two GPUs"),
+        pytest.param({"gpus_per_adapter": 1}, THREE_GPUS, (1.0, 1.0, 3), id="a GPU each"),
+        pytest.param({"gpus_per_adapter": 0}, THREE_GPUS, (1.0, 0.0, 8), id="GPUs left alone"),
+        pytest.param({"cpus_per_adapter": 3}, THREE_MACHINES, (3.0, 0.5, 3), id="CPUs limit"),
+    ],
+)
+def test_the_configuration_alone_decides_the_placement(config, nodes, expected):
+    share = share_of(RayConfig(**config), nodes)
+
+    assert (share.cpus, share.gpus, places(share, nodes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "nodes"),
+    [
+        pytest.param(Share(cpus=9, gpus=0), LAPTOP, id="too many CPUs"),
+        pytest.param(Share(cpus=1, gpus=0.5), LAPTOP, id="no GPU"),
+        pytest.param(Share(cpus=6, gpus=0.5), [{"CPU": 16.0}, {"CPU": 4.0, "GPU": 1.0}], id="never both on one node"),
+    ],
+)
+def test_what_no_node_can_hold_is_refused_with_a_way_out(share, nodes):
+    with pytest.raises(ResourceError, match=r"asks for .* GPU.*at most .* CPU.*Lower ray\.cpus_per_adapter"):
+        places(share, nodes)

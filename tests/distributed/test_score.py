@@ -1,0 +1,119 @@
+"""Energies on Ray Data."""
+
+import json
+
+import pytest
+from scorer_parts import groups_of, recipe_for, tiny_backbone
+
+from raydebm.distributed.score import score, score_texts
+from raydebm.errors import CheckpointError, ScoringError
+from raydebm.records import Candidate, Problem
+from raydebm.store import ENERGIES, RunDir, energies_of
+
+
+class FakeScore:
+    def __init__(self, members):
+        self.members, self.num_tokens, self.num_truncated = members, 7, 0
+
+
+class Fake:
+    """Energy = length of the candidate; refuses any batch that holds "nan"."""
+
+    def __init__(self):
+        self.batches = []
+
+    def score(self, texts):
+        self.batches.append(len(texts))
+        if any(text == "nan" for _, text in texts):
+            raise ScoringError("energy is NaN")
+        return [FakeScore((float(len(text)), 0.0)) for _, text in texts]
+
+
+def test_a_text_without_an_energy_is_a_row_and_the_others_are_scored():
+    rows = score_texts(Fake(), [("x", text) for text in ("a", "bb", "nan", "dddd")])
+
+    assert [row["members"] for row in rows] == [[1.0, 0.0], [2.0, 0.0], None, [4.0, 0.0]]
+    assert [row["error"] for row in rows] == [None, None, "energy is NaN", None]
+
+
+def test_a_batch_without_failures_is_scored_at_once():
+    scorer = Fake()
+    score_texts(scorer, [("x", "a")] * 9)
+
+    assert scorer.batches == [9]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A trained ensemble of two adapters on a tiny backbone."""
+    from raydebm.config import PAPER_ADAPTERS
+    from raydebm.scorer.backbone import load_backbone
+    from raydebm.scorer.checkpoint import write_ensemble
+    from raydebm.scorer.training import TrainingSettings, train_adapter
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    backbone = load_backbone(str(tiny_backbone(tmp_path_factory.mktemp("backbone"))), device="cpu")
+    settings = TrainingSettings(max_length=64, batch_size=8, patience=1, learning_rate=1e-3, max_epochs=1)
+    for adapter in PAPER_ADAPTERS[:2]:
+        train_adapter(
+            adapter,
+            backbone=backbone,
+            train=groups_of(0, 6),
+            validation=groups_of(50, 2),
+            settings=settings,
+            out_dir=folder / adapter.name,
+            report=lambda epoch: None,
+        )
+    write_ensemble(folder, {name: folder / name for name in ("a0", "a1")}, {})
+    return folder
+
+
+PROBLEMS = {f"p{index}": Problem(task="moody", problem_id=f"p{index}", prompt=f"w{index} w2") for index in range(3)}
+
+
+def candidate(number, text):
+    return Candidate(
+        candidate_id=f"c{number}",
+        task="moody",
+        problem_id=f"p{number % 3}",
+        generator="g",
+        text=text,
+        error=None if text is not None else "no reply",
+    )
+
+
+@pytest.mark.ray
+def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(local_ray, checkpoint, tmp_path):
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    candidates = [candidate(number, f"w{number % 7} right w{number % 5}") for number in range(90)]
+    candidates.insert(4, candidate(1000, None))
+    run = RunDir(str(tmp_path))
+
+    summary = score(
+        PROBLEMS, candidates, checkpoint=str(checkpoint), recipe=recipe_for(tmp_path, gpus_per_adapter=0), run=run
+    )
+
+    rows = run.read_table(ENERGIES, "energies", "energies.parquet")
+    assert [row["candidate_id"] for row in rows] == [found.candidate_id for found in candidates]
+    assert "no reply" in rows[4]["error"]
+    texts = [(PROBLEMS[found.problem_id].prompt, found.text) for found in candidates if found.text is not None]
+    alone = EnsembleScorer.load(checkpoint, device="cpu").score(texts)
+    scored = [energies_of(row) for row in rows if row["error"] is None]
+    for found, expected in zip(scored, alone, strict=True):
+        assert found.members == pytest.approx(expected.members, abs=1e-5)
+    assert (summary.num_candidates, summary.num_failed) == (91, 1)
+    assert summary.num_texts == len(set(texts)) < 90
+    assert json.dumps(summary.facts())
+
+
+@pytest.mark.ray
+def test_a_missing_checkpoint_is_named_before_any_scorer_starts(local_ray, tmp_path):
+    with pytest.raises(CheckpointError, match=r"ensemble\.json is missing"):
+        score(
+            PROBLEMS,
+            [candidate(1, "w1")],
+            checkpoint=str(tmp_path / "nothing"),
+            recipe=recipe_for(tmp_path),
+            run=RunDir(str(tmp_path)),
+        )

@@ -1,0 +1,104 @@
+"""Attaching to a cluster, or starting one."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from raydebm.config import RayConfig
+from raydebm.distributed import session
+from raydebm.distributed.session import check_reachable, is_own_cluster, ray_session
+from raydebm.errors import ResourceError
+
+
+def test_nobody_at_the_address_is_told_at_once_with_a_way_out(free_port):
+    started = time.monotonic()
+    with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{free_port}.*ray start --head.*RAY_AUTH_MODE"):
+        check_reachable(f"127.0.0.1:{free_port}")
+    assert time.monotonic() - started < 5
+
+
+def test_an_address_without_a_port_is_refused():
+    with pytest.raises(ResourceError, match="host:port"):
+        check_reachable("head-node")
+
+
+@pytest.mark.slow
+def test_a_listener_that_is_not_ray_is_given_up_in_time(monkeypatch):
+    monkeypatch.setattr(session, "ANSWER_TIMEOUT_S", 3.0)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        started = time.monotonic()
+        with pytest.raises(ResourceError, match="no answer within"):
+            check_reachable(f"127.0.0.1:{listener.getsockname()[1]}")
+    assert time.monotonic() - started < 8
+
+
+@pytest.mark.ray
+def test_ray_that_runs_already_is_used_and_left_running(local_ray):
+    with ray_session(RayConfig(address="127.0.0.1:1")):
+        assert local_ray.is_initialized()
+    assert local_ray.is_initialized()
+    assert not is_own_cluster()
+
+
+OWN = """
+import os, ray
+from raydebm.config import RayConfig
+from raydebm.distributed import session
+from raydebm.distributed.session import is_own_cluster, ray_session
+
+name = "RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY"
+with ray_session(RayConfig(num_gpus=3, object_store_mb=100)):
+    resources = ray.cluster_resources()
+    seen = ray.get(ray.remote(num_cpus=0.1)(lambda: os.environ[name]).remote())
+    print("facts", resources["CPU"] >= 8, resources["GPU"], is_own_cluster(), seen == os.environ[name])
+    print("auth", os.environ["RAY_AUTH_MODE"])
+    with ray_session(RayConfig()):
+        pass
+    print("inner", ray.is_initialized())
+print("after", ray.is_initialized(), is_own_cluster())
+"""
+
+
+def _run_alone(script: str, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=kept | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def own_cluster_says():
+    return _run_alone(OWN)
+
+
+@pytest.mark.ray
+def test_an_own_cluster_has_what_was_declared_and_tells_its_workers(own_cluster_says):
+    assert "facts True 3.0 True True" in own_cluster_says
+
+
+@pytest.mark.ray
+def test_an_own_cluster_ends_with_the_outermost_session(own_cluster_says):
+    assert "inner True" in own_cluster_says
+    assert "after False False" in own_cluster_says
+
+
+@pytest.mark.ray
+def test_an_own_cluster_asks_for_a_token_unless_told_otherwise(own_cluster_says):
+    assert "auth token" in own_cluster_says
+
+
+def test_an_unreachable_address_from_the_environment_is_an_error_not_a_second_cluster(free_port):
+    script = (
+        "from raydebm.config import RayConfig\nfrom raydebm.distributed.session import ray_session\n"
+        "from raydebm.errors import ResourceError\n"
+        "try:\n    with ray_session(RayConfig()): pass\nexcept ResourceError as error: print('refused', error)\n"
+    )
+    assert "refused" in _run_alone(script, RAY_ADDRESS=f"127.0.0.1:{free_port}")

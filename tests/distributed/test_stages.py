@@ -1,0 +1,178 @@
+"""The pipeline end to end on embedded models and a real Ray: every stage, reuse, replay, and what is refused."""
+
+import dataclasses
+import json
+
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.records import Decision
+
+pytestmark = pytest.mark.ray
+
+
+def recipe_of(run_dir, **changes):
+    tree = {
+        "name": "tiny",
+        "seed": 3,
+        "run_dir": str(run_dir),
+        "task": {
+            "name": "knights_knaves",
+            "train": {"split": "train", "source": "generate:2-3", "limit": 16},
+            "test": {"split": "test", "source": "generate:2-3", "limit": 6},
+        },
+        "generators": [
+            {"kind": "transformers", "name": "bo", "model": "embedded:kk-bo", "batch_size": 64},
+            {"kind": "transformers", "name": "dee", "model": "embedded:kk-dee", "batch_size": 64},
+        ],
+        "generation": {"num_samples": 3, "max_tokens": 128},
+        "pairs": {"validation_frac": 0.4},
+        "scorer": {
+            "backbone": "embedded:encoder-mini",
+            "max_length": 512,
+            "adapters": [
+                {"name": "a0", "rank": 2, "alpha": 4, "targets": ["Wqkv"]},
+                {"name": "a1", "rank": 2, "alpha": 4, "targets": ["Wqkv", "Wi"]},
+            ],
+        },
+        "training": {"max_epochs": 1, "learning_rate": 1e-3},
+        "triage": {"num_regenerate": 2},
+        "calibration": {"lambdas": [0.0, 1.0], "num_thresholds": 3},
+        "evaluation": {"num_bootstrap": 100},
+    }
+    return parse_recipe({**tree, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(local_ray, tmp_path_factory):
+    """A finished run and what its stages reported."""
+    from raydebm.distributed.stages import Pipeline
+
+    reports = []
+    pipeline = Pipeline(recipe=recipe_of(tmp_path_factory.mktemp("run")), on_stage=reports.append)
+    result = pipeline.evaluate()
+    return pipeline, result, reports
+
+
+def test_every_stage_ran_once_in_order(finished):
+    _, _, reports = finished
+
+    assert [report.stage for report in reports if not report.reused] == [
+        "problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration", "evaluation"
+    ]  # fmt: skip
+
+
+def test_the_pool_has_every_sample_and_one_greedy_answer_each(finished):
+    pipeline, _, _ = finished
+    candidates = pipeline.candidates()
+
+    assert len(candidates) == 22 * 2 * (3 + 1)
+    assert sum(candidate.is_greedy for candidate in candidates) == 22 * 2
+
+
+def test_no_problem_is_in_two_splits(finished):
+    splits = finished[0].splits()
+    ids = [problem_id for part in splits.values() for problem_id in part]
+
+    assert len(ids) == len(set(ids)) == 22
+
+
+def test_energies_exist_for_validation_and_test_alone(finished):
+    pipeline, _, _ = finished
+    splits = pipeline.splits()
+
+    assert set(pipeline.recorded("test").energies) == {
+        candidate.candidate_id
+        for candidate in pipeline.recorded("test").candidates.values()
+        if candidate.problem_id in splits["test"] and not candidate.is_greedy
+    }
+
+
+def test_every_test_problem_has_an_outcome(finished):
+    pipeline, _, _ = finished
+    outcomes = pipeline.outcomes()
+
+    assert [outcome.problem.problem_id for outcome in outcomes] == pipeline.splits()["test"]
+    assert {outcome.decision for outcome in outcomes} <= {Decision.ACCEPT, Decision.ABSTAIN}
+
+
+def test_regenerated_problems_have_the_candidates_of_both_passes(finished):
+    pipeline, _, _ = finished
+    regenerated = [outcome for outcome in pipeline.outcomes() if len(outcome.passes) == 2]
+
+    assert all(len(outcome.pool) == 2 * 3 + 2 for outcome in regenerated)
+
+
+def test_the_report_is_written(finished):
+    run = finished[0].run
+
+    assert json.loads(run.read_bytes("evaluation", "metrics.json"))
+    assert b"<svg" in run.read_bytes("evaluation", "report.html")
+
+
+def test_a_second_run_reuses_every_stage(finished):
+    from raydebm.distributed.stages import Pipeline
+
+    reports = []
+    Pipeline(recipe=finished[0].recipe, on_stage=reports.append).evaluate()
+
+    assert {report.reused for report in reports} == {True}
+
+
+def test_other_evaluation_settings_redo_the_evaluation_alone(finished):
+    from raydebm.distributed.stages import Pipeline
+
+    reports = []
+    recipe = recipe_of(finished[0].recipe.run_dir, evaluation={"num_bootstrap": 150})
+    Pipeline(recipe=recipe, on_stage=reports.append).evaluate()
+
+    assert [report.stage for report in reports if not report.reused] == ["evaluation"]
+
+
+def test_placement_settings_redo_nothing(finished):
+    from raydebm.distributed.stages import Pipeline
+
+    pipeline = finished[0]
+    other = pipeline.recipe.model_copy(
+        update={"ray": pipeline.recipe.ray.model_copy(update={"max_failures": 5, "threads_per_worker": 2})}
+    )
+    changed = dataclasses.replace(pipeline, recipe=other)
+
+    assert changed.run.manifest("scorer")["fingerprint"] == Pipeline(recipe=other)._fingerprint("scorer")
+
+
+def test_an_empty_part_is_refused_and_named(local_ray, tmp_path):
+    from raydebm.distributed.stages import Pipeline
+
+    task = {
+        "name": "knights_knaves",
+        "train": {"split": "train", "source": "generate:2-3", "limit": 4, "id_range": [0.0, 1e-9]},
+    }
+    with pytest.raises(TaskDataError, match="no problems for train"):
+        Pipeline(recipe=recipe_of(tmp_path, task=task)).make_problems()
+
+
+def test_an_unknown_task_is_refused_before_anything_is_written(tmp_path):
+    from raydebm.distributed.stages import Pipeline
+
+    with pytest.raises(UnknownNameError, match="'knights_knave'.*did you mean 'knights_knaves'"):
+        Pipeline(recipe=recipe_of(tmp_path / "run", task={"name": "knights_knave"})).make_problems()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):
+    """Recorded answers that all say nothing: every candidate is incorrect, so nothing can be learned."""
+    from raydebm.distributed.stages import Pipeline
+
+    first = Pipeline(recipe=recipe_of(tmp_path / "run"))
+    first.make_problems()
+    pool = tmp_path / "pool.jsonl"
+    rows = [{"problem_id": problem_id, "model": "m", "text": "I do not know."} for problem_id in first.problems()]
+    pool.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    recorded = [{"kind": "recorded", "name": "m", "model": "m", "pool": str(pool), "num_samples": 1}]
+    pipeline = Pipeline(recipe=recipe_of(tmp_path / "run", generators=recorded, generation={"greedy": False}))
+
+    with pytest.raises(PoolError, match="incorrect"):
+        pipeline.make_pairs()
+    assert len(pipeline.candidates()) == 22

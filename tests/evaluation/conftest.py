@@ -1,0 +1,81 @@
+"""Small pools written by hand: one tuple per candidate."""
+
+import math
+
+import pytest
+
+from raydebm.evaluation.pools import pool_of
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Energies,
+    Label,
+    Problem,
+    Sampling,
+    ScoredCandidate,
+    Verdict,
+)
+
+VERDICTS = {1: Verdict.CORRECT, 0: Verdict.INCORRECT, None: Verdict.UNLABELED}
+
+
+def item(
+    name,
+    *,
+    members=None,
+    penalty=0.0,
+    key="k",
+    generator="g",
+    text="text",
+    problem_id="p",
+    greedy=False,
+    pass_index=1,
+):
+    parsed = not math.isinf(penalty)
+    return ScoredCandidate(
+        candidate=Candidate(
+            candidate_id=name,
+            task="toy",
+            problem_id=problem_id,
+            generator=generator,
+            text=text,
+            error=None if text is not None else "HTTP 500",
+            pass_index=pass_index,
+            sampling=Sampling(temperature=0.0) if greedy else Sampling(),
+        ),
+        report=ConstraintReport(
+            candidate_id=name, answer=key if parsed else None, vote_key=key if parsed else None, penalty=penalty
+        ),
+        energies=None if members is None else Energies(candidate_id=name, members=members),
+    )
+
+
+def pool(*rows, problem_id="p", difficulty="", violations=None):
+    """Rows are (correct: 1, 0 or None, fields of ``item``); names are a, b, c, ..., prefixed with the problem."""
+    items, labels = [], {}
+    for index, (correct, fields) in enumerate(rows):
+        name = f"{problem_id}{chr(ord('a') + index)}"
+        items.append(item(name, problem_id=problem_id, **fields))
+        labels[name] = Label(
+            candidate_id=name,
+            problem_id=problem_id,
+            verdict=VERDICTS[correct],
+            violation_score=None if violations is None else violations[index],
+        )
+    problem = Problem(task="toy", problem_id=problem_id, prompt="?", difficulty=difficulty)
+    return pool_of(
+        problem,
+        [found for found in items if not found.candidate.is_greedy],
+        greedy=[found for found in items if found.candidate.is_greedy],
+        labels=labels,
+    )
+
+
+@pytest.fixture
+def make_pool():
+    return pool
+
+
+@pytest.fixture
+def make_item():
+    return item

@@ -1,0 +1,199 @@
+"""An OpenAI-compatible server on a real socket that does what each request's last message tells it.
+
+The last user message is ``"<name>: <behaviour>, <behaviour>, …"``: the first attempt meets the first behaviour, and so
+on; when they are used up, the last one stays. Run as a program it serves until it is ended and prints its port.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+HANG_S = 30.0
+
+
+class MisbehavingServer:
+    """Use as a context manager: it serves from a thread of its own."""
+
+    def __init__(self, *, latency_s: float = 0.0, port: int = 0) -> None:
+        self.latency_s = latency_s
+        self.port = port
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.attempts: Counter[str] = Counter()
+        self.in_flight = 0
+        self.max_in_flight = 0
+        self.num_requests = 0
+        self.keep_bodies = True
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_get("/count", self._count)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    def __enter__(self) -> "MisbehavingServer":
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _count(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "requests": self.num_requests,
+                "max_in_flight": self.max_in_flight,
+                "most": max(self.attempts.values(), default=0),
+            }
+        )
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.num_requests += 1
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+        if self.keep_bodies:
+            self.bodies.append(body)
+            self.headers.append(dict(request.headers))
+        try:
+            if self.latency_s:
+                await asyncio.sleep(self.latency_s)
+            content = body["messages"][-1]["content"]
+            name, _, wanted = content.partition(":")
+            key = f"{content}#{body['seed']}"
+            behaviours = [word.strip() for word in wanted.split(",")] if wanted else ["ok"]
+            attempt = min(self.attempts[key], len(behaviours) - 1)
+            self.attempts[key] += 1
+            return await BEHAVIOURS[behaviours[attempt]](request, body, name)
+        finally:
+            self.in_flight -= 1
+
+
+def completion(text: str | None, **overrides: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text} | overrides.pop("message", {})
+    choice = {"index": 0, "message": message, "finish_reason": overrides.pop("finish_reason", "stop")}
+    usage = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30} | overrides.pop("usage", {})
+    return {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    } | overrides
+
+
+Behaviour = Callable[[web.Request, dict[str, Any], str], Awaitable[web.StreamResponse]]
+
+
+async def _ok(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    return web.json_response(completion(f"answer to {name} with seed {body['seed']}"))
+
+
+async def _hang(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    await asyncio.sleep(HANG_S)
+    return web.Response(status=500)
+
+
+async def _slow(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    await asyncio.sleep(0.2)
+    return await _ok(request, body, name)
+
+
+async def _reset(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response(status=500)
+
+
+async def _cut_off(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """Promise 1000 bytes, send ten, hang up."""
+    response = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
+    await response.prepare(request)
+    await response.write(b'{"choices"')
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+def _fixed(status: int, content: Any, headers: dict[str, str] | None = None) -> Behaviour:
+    async def behave(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+        text = content if isinstance(content, str) else json.dumps(content)
+        return web.Response(status=status, text=text, headers=headers, content_type="application/json")
+
+    return behave
+
+
+async def _echo_key(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    message = f"Incorrect API key provided: {request.headers.get('Authorization')}"
+    return web.json_response({"error": {"message": message}}, status=401)
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "ok": _ok,
+    "slow": _slow,
+    "hang": _hang,
+    "reset": _reset,
+    "cut off": _cut_off,
+    "401": _echo_key,
+    "402": _fixed(402, {"error": {"message": "insufficient credits"}}),
+    "404": _fixed(404, {"error": {"message": "no such model"}}),
+    "400": _fixed(400, {"error": {"message": "messages must not be empty"}}),
+    "429": _fixed(429, {"error": {"message": "slow down"}}),
+    "429 after 1": _fixed(429, {"error": {"message": "slow down"}}, {"Retry-After": "1"}),
+    "500": _fixed(500, "<html>oh no</html>"),
+    "503": _fixed(503, {"error": {"message": "overloaded"}}),
+    "truncated": _fixed(200, json.dumps(completion("x"))[:40]),
+    "list": _fixed(200, [1, 2]),
+    "empty choices": _fixed(200, {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 0, "cost": 0.5}}),
+    "no content": _fixed(200, completion(None)),
+    "filtered": _fixed(200, completion(None, finish_reason="content_filter")),
+    "cut thinking": _fixed(200, completion("<think>so much to", finish_reason="length")),
+    "length": _fixed(200, completion("an answer that", finish_reason="length")),
+    "think": _fixed(200, completion("<think>two and two</think>\n\nfour")),
+    "reasoning": _fixed(200, completion("four", message={"reasoning": "two and two"})),
+    "reasoning_content": _fixed(200, completion("four", message={"reasoning_content": "two and two"})),
+    "parts": _fixed(
+        200, completion(None, message={"content": [{"type": "text", "text": "fo"}, {"type": "text", "text": "ur"}]})
+    ),
+    "error in body": _fixed(200, {"error": {"code": 502, "message": "provider is down"}}),
+    "priced": _fixed(200, completion("four", usage={"cost": 0.25})),
+}
+
+
+async def _serve_forever(port: int, latency_s: float) -> None:
+    server = MisbehavingServer(latency_s=latency_s, port=port)
+    server.keep_bodies = False
+    await server.start()
+    sys.stdout.write(f"{server.port}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency-s", type=float, default=0.0)
+    arguments = parser.parse_args()
+    asyncio.run(_serve_forever(arguments.port, arguments.latency_s))

@@ -1,0 +1,107 @@
+import asyncio
+
+import pytest
+
+from raydebm.errors import ConfigError
+from raydebm.generators.journal import Journal, JournaledGenerator
+from raydebm.generators.protocol import collect
+from raydebm.generators.requests import answered, unanswered
+
+
+class CountingGenerator:
+    """Answers with the sample index; fails where told to."""
+
+    name = "g"
+
+    def __init__(self, failing=()):
+        self.asked = []
+        self.failing = failing
+
+    async def stream(self, requests):
+        for request in requests:
+            self.asked.append(request.sample_index)
+            if request.sample_index in self.failing:
+                yield unanswered(request, "no luck")
+            else:
+                yield answered(request, f"text {request.sample_index}", cost_usd=0.5)
+
+    async def aclose(self):
+        pass
+
+
+@pytest.fixture
+def requests(ask):
+    return [ask(sample_index=index) for index in range(4)]
+
+
+def test_answers_survive_the_writer(tmp_path, requests):
+    Journal(tmp_path).put(answered(requests[0], "text \u2028 ü", reasoning="r", cost_usd=0.5))
+    found = Journal(tmp_path).get(requests[0].candidate_id)
+    assert found == answered(requests[0], "text \u2028 ü", reasoning="r", cost_usd=0.5)
+
+
+def test_failures_are_not_kept(tmp_path, requests):
+    Journal(tmp_path).put(unanswered(requests[0], "no luck"))
+    assert len(Journal(tmp_path)) == 0
+
+
+def test_torn_last_line_is_dropped(tmp_path, requests):
+    journal = Journal(tmp_path)
+    for request in requests[:2]:
+        journal.put(answered(request, "text"))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-7])
+    assert len(Journal(tmp_path)) == 1
+
+
+def test_unreadable_line_costs_only_itself(tmp_path, requests):
+    Journal(tmp_path).put(answered(requests[0], "text"))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b'{"half": 1}\n\xff\xfe\n' + file.read_bytes())
+    assert len(Journal(tmp_path)) == 1
+
+
+def test_catch_up_sees_other_writers(tmp_path, requests):
+    mine, other = Journal(tmp_path), Journal(tmp_path)
+    other.put(answered(requests[0], "text", cost_usd=0.25))
+    assert mine.get(requests[0].candidate_id) is None
+    mine.catch_up()
+    other.put(answered(requests[1], "text", cost_usd=0.25))
+    mine.catch_up()
+    assert len(mine) == 2
+    assert mine.read_usd == 0.5
+
+
+def test_same_answer_twice_is_one_line(tmp_path, requests):
+    journal = Journal(tmp_path)
+    for _ in range(2):
+        journal.put(answered(requests[0], "text"))
+    (file,) = tmp_path.iterdir()
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_same_answer_of_two_writers_costs_once(tmp_path, requests):
+    first, second = Journal(tmp_path), Journal(tmp_path)
+    for journal in (first, second):
+        journal.put(answered(requests[0], "text", cost_usd=0.25))
+    assert Journal(tmp_path).read_usd == 0.25
+
+
+def test_reused_answers_are_not_asked_for(tmp_path, requests):
+    first, second = CountingGenerator(failing=(1,)), CountingGenerator()
+    asyncio.run(collect(JournaledGenerator(first, Journal(tmp_path)), requests[:3]))
+    candidates = asyncio.run(collect(JournaledGenerator(second, Journal(tmp_path)), requests))
+    assert first.asked == [0, 1, 2]
+    assert second.asked == [1, 3]
+    assert [candidate.text for candidate in candidates] == ["text 0", "text 1", "text 2", "text 3"]
+
+
+def test_object_store_is_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match=r"s3://bucket/journal.*run_dir"):
+        Journal("s3://bucket/journal")
+
+
+def test_unwritable_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        Journal(tmp_path / "file" / "journal")

@@ -1,0 +1,72 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.generators.journal import Journal
+from raydebm.generators.limits import MAX_WAIT_S, Backoff, Budget, RateLimit, retry_after_s
+from raydebm.generators.requests import answered
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("Thu, 01 Jan 1970 00:01:50 GMT", 10.0),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
+        ("-3", 0.0),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after(text, expected):
+    assert retry_after_s({"retry-after": text}, now=100.0) == expected
+
+
+def test_no_retry_after():
+    assert retry_after_s({}, now=0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("attempt", "chance", "wished", "expected"),
+    [(0, 0.0, None, 0.25), (0, 1.0, None, 0.5), (3, 1.0, None, 4.0), (0, 0.0, 7.0, 7.0), (3, 1.0, 1.0, 4.0)],
+    ids=["half", "whole", "doubles", "server-wish", "own-wait-is-longer"],
+)
+def test_backoff(attempt, chance, wished, expected):
+    assert Backoff(base_s=0.5).wait_s(attempt, chance=chance, retry_after_s=wished) == expected
+
+
+@given(st.integers(0, 1000), st.floats(0, 1), st.none() | st.floats(0, 1e9))
+def test_backoff_is_capped(attempt, chance, wished):
+    assert 0 < Backoff().wait_s(attempt, chance=chance, retry_after_s=wished) <= MAX_WAIT_S
+
+
+def test_rate_limit_spreads_requests():
+    rate = RateLimit(120)  # two a second
+    assert [rate.reserve(10.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    assert rate.reserve(100.0) == 0.0
+
+
+def test_slow_rate_has_no_burst():
+    rate = RateLimit(6)
+    assert [rate.reserve(10.0) for _ in range(3)] == [0.0, 10.0, 20.0]
+
+
+def test_no_rate_limit():
+    assert [RateLimit(None).reserve(0.0) for _ in range(3)] == [0.0, 0.0, 0.0]
+
+
+def test_budget_counts_what_other_processes_journaled(tmp_path, ask):
+    budget = Budget(1.0, Journal(tmp_path))
+    assert budget.refusal() is None
+    Journal(tmp_path).put(answered(ask(), "text", cost_usd=1.25))
+    assert "budget of $1 reached (spent $1.2500)" in budget.refusal()
+
+
+def test_own_cost_is_not_counted_twice_when_it_is_journaled(tmp_path, ask):
+    journal = Journal(tmp_path)
+    budget = Budget(1.0, journal)
+    budget.add(0.75)
+    journal.put(answered(ask(), "text", cost_usd=0.75))
+    assert budget.refusal() is None
+    assert budget.spent_usd == 0.75

@@ -1,0 +1,228 @@
+"""The endpoint generator against a real server that misbehaves. Both transports must pass the same tests."""
+
+import asyncio
+import pickle
+import time
+
+import pytest
+
+from raydebm.config import OpenAIGenerator
+from raydebm.errors import MissingKeyError
+from raydebm.generators.limits import Backoff, Budget
+from raydebm.generators.openai_api import OpenAIApiGenerator, Secret, key_of
+from raydebm.generators.protocol import collect
+from raydebm.generators.transports import AiohttpTransport, OpenAIClientTransport
+from raydebm.records import Sampling
+
+QUICK = Backoff(base_s=0.01)
+
+
+@pytest.fixture(params=[AiohttpTransport, OpenAIClientTransport], ids=["aiohttp", "openai"])
+def transport(request):
+    def make(config, key):
+        return request.param(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
+
+    return make
+
+
+@pytest.fixture
+def answer(server, transport):
+    """Ask the server and return the candidates, in the order of the requests."""
+
+    def run(*requests, budget=None, key="sk-secret", backoff=QUICK, **settings):
+        config = OpenAIGenerator(name="g", model="m", base_url=server.url, **{"timeout_s": 5.0, **settings})
+        generator_options = {"key": Secret(key), "backoff": backoff, "transport": transport, "budget": budget}
+
+        async def session():
+            generator = OpenAIApiGenerator(config, **generator_options)
+            try:
+                return await collect(generator, requests)
+            finally:
+                await generator.aclose()
+
+        return asyncio.run(session())
+
+    return run
+
+
+def test_candidate_keeps_identity_and_usage(answer, ask, server):
+    request = ask("p: ok", sample_index=3)
+    (candidate,) = answer(request)
+    assert candidate.candidate_id == request.candidate_id
+    assert candidate.text == "answer to p with seed 1003"
+    assert (candidate.prompt_tokens, candidate.completion_tokens, candidate.finish_reason) == (10, 20, "stop")
+    assert (candidate.sample_index, candidate.seed, candidate.error) == (3, 1003, None)
+    assert candidate.latency_s > 0
+
+
+def test_request_says_everything_and_never_n(answer, ask, server):
+    sampling = Sampling(temperature=0.3, top_p=0.9, max_tokens=7, stop=("END",))
+    answer(ask("p: ok", sampling=sampling), extra_body={"provider": {"sort": "price"}}, headers={"X-Title": "raydebm"})
+    assert server.bodies == [
+        {
+            "model": "m",
+            "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "p: ok"}],
+            "temperature": 0.3,
+            "top_p": 0.9,
+            "max_tokens": 7,
+            "seed": 1000,
+            "stop": ["END"],
+            "provider": {"sort": "price"},
+        }
+    ]
+    headers = {name.lower(): value for name, value in server.headers[0].items()}
+    assert headers["authorization"] == "Bearer sk-secret"
+    assert headers["x-title"] == "raydebm"
+
+
+@pytest.mark.parametrize("trouble", ["429", "500", "503", "truncated", "list", "reset", "cut off", "error in body"])
+def test_passing_trouble_is_retried(trouble, answer, ask, server):
+    (candidate,) = answer(ask(f"p: {trouble}, {trouble}, ok"))
+    assert candidate.text == "answer to p with seed 1000"
+    assert server.num_requests == 3
+
+
+def test_hang_is_cut_and_retried(answer, ask, server):
+    started = time.monotonic()
+    (candidate,) = answer(ask("p: hang, ok"), timeout_s=0.3)
+    assert candidate.text == "answer to p with seed 1000"
+    assert time.monotonic() - started < 3
+
+
+def test_retry_after_is_honoured(answer, ask):
+    started = time.monotonic()
+    (candidate,) = answer(ask("p: 429 after 1, ok"))
+    assert candidate.error is None
+    assert time.monotonic() - started >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status"), [("429", "HTTP 429: slow down"), ("500", "HTTP 500: <html>oh no</html>")]
+)
+def test_lasting_trouble_becomes_an_error_row(trouble, status, answer, ask, server):
+    (candidate,) = answer(ask(f"p: {trouble}"), max_retries=2)
+    assert candidate.text is None
+    assert status in candidate.error
+    assert server.num_requests == 3
+
+
+def test_unreachable_endpoint_becomes_an_error_row(ask, transport, free_port):
+    config = OpenAIGenerator(
+        name="g", model="m", base_url=f"http://127.0.0.1:{free_port}/v1", api_key_env=None, max_retries=1
+    )
+
+    async def session():
+        generator = OpenAIApiGenerator(config, backoff=QUICK, transport=transport)
+        try:
+            return await collect(generator, [ask()])
+        finally:
+            await generator.aclose()
+
+    (candidate,) = asyncio.run(session())
+    assert f"127.0.0.1:{free_port}" in candidate.error
+    assert "connection failed" in candidate.error
+
+
+def test_refused_key_names_the_variable_and_never_the_key(answer, ask, server):
+    (candidate,) = answer(ask("p: 401"), api_key_env="MY_KEY")
+    assert "MY_KEY" in candidate.error
+    assert "sk-secret" not in candidate.error
+    assert server.num_requests == 1
+
+
+@pytest.mark.parametrize("status", ["401", "402", "404"])
+def test_fatal_refusal_spares_the_other_requests(status, answer, ask, server):
+    candidates = answer(*(ask(f"p{i}: {status}") for i in range(20)), max_in_flight=1)
+    assert all(candidate.text is None for candidate in candidates)
+    assert server.num_requests == 1
+    assert all(f"HTTP {status}" in candidate.error for candidate in candidates)
+
+
+def test_bad_request_is_not_retried_and_hurts_nobody_else(answer, ask, server):
+    bad, good = answer(ask("a: 400"), ask("b: ok"), max_in_flight=1)
+    assert "messages must not be empty" in bad.error
+    assert good.text is not None
+    assert server.num_requests == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("empty choices", "no choices"),
+        ("no content", "content is empty"),
+        ("filtered", "content filter"),
+        ("cut thinking", "raise max_tokens"),
+    ],
+)
+def test_reply_without_answer_is_an_error_row(behaviour, reason, answer, ask, server):
+    (candidate,) = answer(ask(f"p: {behaviour}"))
+    assert reason in candidate.error
+    assert server.num_requests == 1
+
+
+@pytest.mark.parametrize("behaviour", ["think", "reasoning", "reasoning_content"])
+def test_reasoning_stays_apart(behaviour, answer, ask):
+    (candidate,) = answer(ask(f"p: {behaviour}"))
+    assert (candidate.text, candidate.reasoning) == ("four", "two and two")
+
+
+def test_text_cut_by_the_limit_is_kept(answer, ask):
+    (candidate,) = answer(ask("p: length"))
+    assert (candidate.text, candidate.finish_reason) == ("an answer that", "length")
+
+
+def test_content_in_parts_is_joined(answer, ask):
+    assert answer(ask("p: parts"))[0].text == "four"
+
+
+def test_cost_comes_from_the_endpoint_first(answer, ask):
+    prices = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 2.0}
+    stated, computed = answer(ask("a: priced"), ask("b: ok"), **prices)
+    assert stated.cost_usd == 0.25
+    assert computed.cost_usd == pytest.approx((10 * 1.0 + 20 * 2.0) / 1e6)
+
+
+def test_cost_without_prices_is_unknown(answer, ask):
+    assert answer(ask("p: ok"))[0].cost_usd is None
+
+
+def test_budget_stops_further_requests(answer, ask, server):
+    candidates = answer(*(ask(f"p{i}: priced") for i in range(10)), budget=Budget(0.5), max_in_flight=1)
+    assert [candidate.text for candidate in candidates].count("four") == 2
+    assert server.num_requests == 2
+    assert "budget of $0.5 reached" in candidates[-1].error
+
+
+def test_budget_counts_billed_failures(answer, ask, server):
+    candidates = answer(ask("a: empty choices"), ask("b: ok"), budget=Budget(0.5), max_in_flight=1)
+    assert "budget of $0.5 reached" in candidates[1].error
+
+
+def test_concurrency_is_bounded_per_endpoint(answer, ask, server):
+    answer(*(ask(f"p{i}: slow") for i in range(12)), max_in_flight=3)
+    assert server.max_in_flight == 3
+
+
+def test_requests_per_minute(answer, ask):
+    started = time.monotonic()
+    answer(*(ask(f"p{i}: ok") for i in range(30)), requests_per_minute=1200)
+    # 20 a second: 20 may go at once, the other ten take another half second.
+    assert 0.45 <= time.monotonic() - started < 5
+
+
+def test_missing_key_is_found_before_anything_is_sent(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(MissingKeyError, match="export NO_SUCH_KEY="):
+        OpenAIApiGenerator(OpenAIGenerator(name="g", model="m", api_key_env="NO_SUCH_KEY"))
+
+
+def test_key_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "sk-1")
+    assert key_of(OpenAIGenerator(name="g", model="m", api_key_env="SOME_KEY")).value == "sk-1"
+
+
+def test_secret_shows_itself_to_nobody_but_survives_pickling():
+    secret = Secret("sk-1")
+    assert "sk-1" not in repr(secret)
+    assert "sk-1" not in f"{secret}"
+    assert pickle.loads(pickle.dumps(secret)) == secret

@@ -1,0 +1,277 @@
+"""Recorded pools: reading them, and replaying them as a generator."""
+
+import asyncio
+import gzip
+import json
+import logging
+from collections import Counter
+
+import pytest
+
+from raydebm.config import RecordedGenerator as RecordedConfig
+from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.generators.recorded import RecordedGenerator, import_pool
+from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
+from raydebm.store import CANDIDATES, RunDir, candidate_row
+from raydebm.tasks.gsm8k import Gsm8k
+
+P = Problem(task="gsm8k", problem_id="p", prompt="?")
+Q = Problem(task="gsm8k", problem_id="q", prompt="?!", data={"source_id": "source/q"})
+
+
+def line(problem_id="p", model="m", text="#### 1", **rest):
+    return {"problem_id": problem_id, "model": model, "text": text, **rest}
+
+
+@pytest.fixture
+def pool(tmp_path):
+    def write(*rows, name="pool.jsonl"):
+        path = tmp_path / name
+        content = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        return str(path)
+
+    return write
+
+
+def imported(path, *, problems=(P, Q), **options):
+    return import_pool(path, task="gsm8k", problems=problems, **options)
+
+
+def brief(candidates):
+    return [(c.problem_id, c.generator, c.sample_index, c.text) for c in candidates]
+
+
+@pytest.mark.parametrize("name", ["pool.jsonl", "pool.jsonl.gz"])
+def test_candidates_come_by_problem_then_model_then_sample(pool, name):
+    path = pool(
+        line("q", "n", "qn", sample=0),
+        line("p", "m", "pm1", sample=1),
+        line("p", "n", "pn", sample=0),
+        line("p", "m", "pm0", sample=0),
+        name=name,
+    )
+    assert brief(imported(path)) == [
+        ("p", "m", 0, "pm0"),
+        ("p", "m", 1, "pm1"),
+        ("p", "n", 0, "pn"),
+        ("q", "n", 0, "qn"),
+    ]
+
+
+def test_the_sources_own_problem_id_joins(pool):
+    assert brief(imported(pool(line("source/q")))) == [("q", "m", 0, "#### 1")]
+
+
+def test_lines_of_other_problems_are_passed_over(pool):
+    assert brief(imported(pool(line("p"), line("elsewhere")))) == [("p", "m", 0, "#### 1")]
+
+
+def test_ids_are_distinct_and_the_same_on_every_import(pool):
+    path = pool(line(sample=0), line(sample=1), line("source/q"))
+    first, second = imported(path), imported(path)
+    assert first == second
+    assert len({candidate.candidate_id for candidate in first}) == 3
+
+
+def test_imported_candidates_carry_the_default_sampling_and_are_no_greedy_baseline(pool):
+    [candidate] = imported(pool(line()))
+    assert candidate.sampling == Sampling()
+    assert not candidate.is_greedy
+
+
+def test_models_filter_and_order(pool):
+    path = pool(line(model="a"), line(model="b"), line(model="c"))
+    assert [c.generator for c in imported(path, models=["c", "a"])] == ["c", "a"]
+
+
+def test_an_unknown_model_lists_the_known_ones(pool):
+    with pytest.raises(UnknownNameError, match=r"'gema' \(did you mean 'gemma'\?\); known: gemma, llama"):
+        imported(pool(line(model="gemma"), line(model="llama")), models=["gema"])
+
+
+def test_models_can_be_renamed(pool):
+    assert [c.generator for c in imported(pool(line(model="org/m-7b")), names={"org/m-7b": "small"})] == ["small"]
+
+
+def test_of_repeated_lines_the_first_counts_and_a_warning_counts_them(pool, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = imported(pool(line(text="first", sample=0), line(text="again", sample=0)))
+    assert brief(found) == [("p", "m", 0, "first")]
+    assert "1 lines" in caplog.text
+
+
+def test_named_runs_get_the_same_sample_index_in_every_problem(pool):
+    path = pool(
+        line("p", run="monday", text="pm"), line("q", run="tuesday", text="qt"), line("p", run="tuesday", text="pt")
+    )
+    assert brief(imported(path)) == [("p", "m", 0, "pm"), ("p", "m", 1, "pt"), ("q", "m", 1, "qt")]
+
+
+def test_lines_without_sample_or_run_are_counted_as_they_come(pool):
+    assert brief(imported(pool(line(text="a"), line(text="b")))) == [("p", "m", 0, "a"), ("p", "m", 1, "b")]
+
+
+def test_a_line_without_text_becomes_a_candidate_with_an_error(pool):
+    [candidate] = imported(pool(line(text=None)))
+    assert (candidate.text, candidate.error) == (None, "recorded without text: field 'text' is None")
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ('{"problem_id": "p", "mod', "Unterminated string"),
+        ("[1, 2]", "must be a JSON object, got list"),
+        ({"model": "m", "text": "x"}, "field 'problem_id' must be a non-empty text, got None"),
+        ({"problem_id": "p", "model": 7, "text": "x"}, "field 'model' must be a non-empty text, got 7"),
+    ],
+    ids=["torn", "list", "no-problem", "model-no-text"],
+)
+def test_one_bad_line_costs_no_other_line_and_is_named(pool, caplog, bad, why):
+    path = pool(line(), bad)
+    with caplog.at_level(logging.WARNING):
+        assert brief(imported(path)) == [("p", "m", 0, "#### 1")]
+    assert f"{path}:2: " in caplog.text
+    assert why in caplog.text
+
+
+def test_a_file_without_any_usable_line_names_the_first_bad_one(pool):
+    path = pool("not json", "[]")
+    with pytest.raises(TaskDataError, match=r"has no usable line; the first bad line is .*pool\.jsonl:1: "):
+        imported(path)
+
+
+def test_an_empty_file_says_what_was_expected(pool):
+    with pytest.raises(TaskDataError, match="has no usable line; expected JSON objects with problem_id, model, text"):
+        imported(pool())
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(TaskDataError, match="does not exist"):
+        imported(str(tmp_path / "gone.jsonl"))
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"x" * 1000)[:-12], b"\x80\x81"], ids=["torn-gzip", "no-text"])
+def test_an_unreadable_file(tmp_path, content):
+    path = tmp_path / ("pool.jsonl.gz" if content[:2] == b"\x1f\x8b" else "pool.jsonl")
+    path.write_bytes(content)
+    with pytest.raises(TaskDataError, match="cannot be read as text"):
+        imported(str(path))
+
+
+def test_a_pool_of_other_problems_shows_how_its_ids_look(pool):
+    with pytest.raises(PoolError, match=r"no answer for any of the 2 problems; its problem ids look like 'math/7'"):
+        imported(pool(line("math/7")))
+
+
+def test_text_with_line_separators_stays_one_line(pool):
+    assert imported(pool(json.dumps(line(text="a\u2028b"), ensure_ascii=False)))[0].text == "a\u2028b"
+
+
+def drawn(sample, *, temperature=0.7, text="drawn", pass_index=1):
+    return Candidate(
+        candidate_id=f"c{sample}-{temperature}-{pass_index}",
+        task="gsm8k",
+        problem_id="p",
+        generator="m",
+        text=text,
+        pass_index=pass_index,
+        sample_index=sample,
+        sampling=Sampling(temperature=temperature),
+        completion_tokens=5,
+    )
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    def write(*candidates):
+        RunDir(str(tmp_path)).write_table(map(candidate_row, candidates), CANDIDATES, "candidates.parquet")
+        return str(tmp_path / "candidates.parquet")
+
+    return write
+
+
+def test_our_own_parquet_comes_back_unchanged(parquet):
+    candidates = [drawn(0), drawn(1), drawn(0, temperature=0.0), drawn(0, pass_index=2)]
+    found = imported(parquet(*candidates))
+    assert sorted(found, key=lambda c: c.candidate_id) == sorted(candidates, key=lambda c: c.candidate_id)
+
+
+def test_a_parquet_file_of_something_else_is_named(tmp_path):
+    (tmp_path / "candidates.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(TaskDataError, match=r"candidates\.parquet is not a readable Parquet table"):
+        imported(str(tmp_path / "candidates.parquet"))
+
+
+def request(problem_id="p", *, sample=0, pass_index=1, temperature=0.7):
+    return GenerationRequest(
+        task="gsm8k",
+        problem_id=problem_id,
+        generator="small",
+        messages=({"role": "user", "content": "?"},),
+        sampling=Sampling(temperature=temperature, max_tokens=99),
+        seed=3,
+        pass_index=pass_index,
+        sample_index=sample,
+    )
+
+
+def replay(path, *requests, problems=(), model="m"):
+    generator = RecordedGenerator(RecordedConfig(name="small", pool=path, model=model), problems=problems)
+
+    async def all_replies():
+        replies = [candidate async for candidate in generator.stream(requests)]
+        await generator.aclose()
+        return replies
+
+    return asyncio.run(all_replies())
+
+
+def test_a_request_gets_the_recording_of_its_problem_and_sample(pool):
+    asked = request(sample=1)
+    [reply] = replay(pool(line(text="zero", sample=0), line(text="one", sample=1), line("q", text="q")), asked)
+    assert (reply.text, reply.candidate_id, reply.generator) == ("one", asked.candidate_id, "small")
+    assert (reply.sampling, reply.seed) == (asked.sampling, 3)
+
+
+def test_a_source_id_joins_when_the_problems_are_given(pool):
+    [reply] = replay(pool(line("source/q", text="found")), request("q"), problems=[Q])
+    assert reply.text == "found"
+
+
+def test_what_was_not_recorded_is_a_candidate_with_an_error(pool):
+    replies = replay(pool(line(sample=0)), request(), request(sample=5), request(pass_index=2))
+    assert [reply.error is None for reply in replies] == [True, False, False]
+    assert "has no answer of 'm' for problem 'p', pass 1, sample 5" in replies[1].error
+
+
+def test_a_recording_of_unknown_sampling_does_not_answer_a_greedy_request(pool):
+    [reply] = replay(pool(line()), request(temperature=0.0))
+    assert "has no greedy answer" in reply.error
+
+
+def test_parquet_answers_by_pass_and_greediness(parquet):
+    path = parquet(drawn(0), drawn(0, temperature=0.0, text="greedy"), drawn(0, pass_index=2, text="second"))
+    replies = replay(path, request(temperature=0.0), request(pass_index=2), request())
+    assert [(reply.text, reply.completion_tokens) for reply in replies] == [("greedy", 5), ("second", 5), ("drawn", 5)]
+
+
+def test_a_recorded_failure_is_replayed_as_a_failure(pool):
+    [reply] = replay(pool(line(text=None)), request())
+    assert (reply.text, reply.error) == (None, "recorded without text: field 'text' is None")
+
+
+def test_an_unknown_model_is_refused_before_the_first_request(pool):
+    with pytest.raises(UnknownNameError, match="known: m"):
+        replay(pool(line()), model="other")
+
+
+def test_the_recorded_gsm8k_pool(shared_data):
+    problems = [problem for problem, _ in Gsm8k().load("test", source=str(shared_data / "gsm8k"))]
+    found = import_pool(
+        shared_data / "gsm8k" / "pool_openai_example_solutions.jsonl.gz", task="gsm8k", problems=problems
+    )
+    assert Counter(candidate.generator for candidate in found) == {
+        f"gpt3_{size}_{way}": 849 for size in ("6b", "175b") for way in ("finetuning", "verification")
+    }
+    assert all(candidate.error is None for candidate in found)

@@ -1,0 +1,67 @@
+from itertools import pairwise
+
+import pytest
+
+from raydebm.config import OpenAIGenerator, TransformersGenerator
+from raydebm.errors import UnknownNameError
+from raydebm.generators.requests import estimate_cost, request_of, request_row, requests_for
+from raydebm.records import Problem, Sampling
+
+PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
+MESSAGES = ({"role": "user", "content": "x" * 10},)
+
+
+def make(**options):
+    settings = {"generator": "g", "sampling": Sampling(max_tokens=100), "num_samples": 3, "run_seed": 1} | options
+    return requests_for(PROBLEM, MESSAGES, **settings)
+
+
+def test_one_request_per_sample():
+    assert [request.sample_index for request in make(first_sample=2)] == [2, 3, 4]
+
+
+def test_seeds_do_not_depend_on_how_samples_are_split_into_calls():
+    assert make(num_samples=3) == [*make(num_samples=1), *make(num_samples=2, first_sample=1)]
+
+
+@pytest.mark.parametrize("change", [{"generator": "h"}, {"run_seed": 2}, {"pass_index": 2}])
+def test_seeds_differ(change):
+    assert {request.seed for request in make()}.isdisjoint(request.seed for request in make(**change))
+
+
+def test_ids_are_distinct():
+    ids = sorted(request.candidate_id for request in make())
+    assert all(left != right for left, right in pairwise(ids))
+
+
+def test_row_reads_back():
+    (request,) = make(num_samples=1, sampling=Sampling(stop=("END",)))
+    copy = request_of(request_row(request))
+    assert (copy, copy.candidate_id) == (request, request.candidate_id)
+
+
+def test_cost_range():
+    """3 requests of 10 characters: 3 estimated prompt tokens each (rounded up), 100 completion tokens at most."""
+    priced = OpenAIGenerator(
+        name="g", model="m", usd_per_million_prompt_tokens=1.0, usd_per_million_completion_tokens=10.0
+    )
+    (estimate,) = estimate_cost(make(), [priced])
+    assert (estimate.num_requests, estimate.prompt_tokens, estimate.max_completion_tokens) == (3, 9, 300)
+    assert (estimate.usd_low, estimate.usd_high) == pytest.approx((9e-6, 3009e-6))
+
+
+def test_cost_is_unknown_without_prices():
+    (estimate,) = estimate_cost(make(), [OpenAIGenerator(name="g", model="m")])
+    assert (estimate.usd_low, estimate.usd_high) == (None, None)
+
+
+def test_local_models_cost_nothing():
+    (estimate,) = estimate_cost(
+        make(), [TransformersGenerator(name="g", model="m"), OpenAIGenerator(name="h", model="m")]
+    )
+    assert (estimate.generator, estimate.usd_low, estimate.usd_high) == ("g", 0.0, 0.0)
+
+
+def test_unknown_generator():
+    with pytest.raises(UnknownNameError, match="unknown generator 'g'"):
+        estimate_cost(make(), [OpenAIGenerator(name="h", model="m")])

@@ -1,0 +1,115 @@
+"""Tiny encoders with random weights, and problems that they can learn."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModel, BertConfig, DebertaV2Config, ModernBertConfig, PreTrainedTokenizerFast
+
+from raydebm.config import PAPER_ADAPTERS
+from raydebm.pairs import TrainingGroup
+from raydebm.scorer.backbone import load_backbone
+from raydebm.scorer.training import TrainingSettings, train_adapter
+
+torch.set_num_threads(1)
+
+SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+WORDS = [*SPECIAL, *(f"w{index}" for index in range(90)), "right", "wrong"]
+IDS = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+SIZE = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
+}
+CONFIGS = {
+    "modernbert": ModernBertConfig(**SIZE, **IDS),
+    "deberta-v2": DebertaV2Config(
+        **SIZE,
+        pad_token_id=0,
+        relative_attention=True,
+        position_buckets=16,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        position_biased_input=False,
+        type_vocab_size=0,
+    ),
+    "bert": BertConfig(**SIZE, pad_token_id=0),
+}
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per word."""
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
+    )
+
+
+@pytest.fixture
+def tokenizer():
+    return word_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_folders(tmp_path_factory):
+    """family -> model folder, as a user would give it."""
+    folders = {}
+    for family, config in CONFIGS.items():
+        folder = tmp_path_factory.mktemp("models") / family
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            AutoModel.from_config(config).save_pretrained(folder)
+        word_tokenizer().save_pretrained(folder)
+        folders[family] = folder
+    return folders
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folders):
+    """family -> loaded backbone."""
+    return {family: load_backbone(str(folder), device="cpu") for family, folder in tiny_folders.items()}
+
+
+def make_groups(first, count):
+    """Problems whose good candidates say "right" and whose bad ones say "wrong"; three texts and two pairs each."""
+    groups = []
+    for index in range(first, first + count):
+        prompt = " ".join(f"w{(index * 7 + step) % 90}" for step in range(4 + index % 5))
+        texts = (f"w{index % 90} right", f"w{index % 90} wrong w3", f"w{(index + 1) % 90} w2 w1 wrong")
+        groups.append(TrainingGroup(problem_id=f"p{index}", prompt=prompt, texts=texts, pairs=((0, 1), (0, 2))))
+    return groups
+
+
+@pytest.fixture(scope="session")
+def groups():
+    """(train, validation)."""
+    return make_groups(0, 16), make_groups(100, 6)
+
+
+@pytest.fixture(scope="session")
+def settings():
+    return TrainingSettings(max_length=48, batch_size=8, patience=3, learning_rate=3e-3, max_epochs=3, seed=1)
+
+
+@pytest.fixture(scope="session")
+def trained(tiny, groups, settings, tmp_path_factory):
+    """All five paper adapters on the tiny ModernBERT: name -> adapter folder."""
+    folder = tmp_path_factory.mktemp("trained")
+    train, validation = groups
+    return {
+        adapter.name: train_adapter(
+            adapter,
+            backbone=tiny["modernbert"],
+            train=train,
+            validation=validation,
+            settings=settings,
+            out_dir=folder / adapter.name,
+            report=lambda report: None,
+        ).folder
+        for adapter in PAPER_ADAPTERS
+    }

@@ -1,0 +1,341 @@
+"""A run directory, a puzzle, and a backend without Ray whose generators and energies are written by hand."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.errors import ServiceError
+from raydebm.generators.requests import answered, unanswered
+from raydebm.records import Energies
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.routes import create_app
+from raydebm.serving.service import TriageService
+from raydebm.store import RunDir
+from raydebm.tasks import get_task
+from raydebm.triage.constraints import check_candidate
+from raydebm.triage.policy import Policy
+
+PUZZLE = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
+    '"Ava is a knave," Zoey mentioned. So who is a knight and who is a knave?'
+)
+"""Ava's statement cannot be true, so she is a knave; so Zoey's is true."""
+RIGHT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
+WRONG = 'Both lie. {"Ava": "knave", "Zoey": "knave"}'
+UNREADABLE = "I do not know."
+SURE, UNSURE = (-2.0, -2.0), (-4.0, 0.0)
+"""Energies of two adapters: sigma 0, and sigma 2."""
+
+RECIPE = {
+    "name": "tiny",
+    "seed": 7,
+    "task": {"name": "knights_knaves"},
+    "generators": [
+        {"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None},
+        {"kind": "openai", "name": "bo", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None},
+    ],
+    "generation": {"num_samples": 2, "max_tokens": 64},
+    "scorer": {"backbone": "embedded:encoder-mini"},
+    "triage": {"num_regenerate": 2},
+}
+
+
+@dataclass
+class HandWritten:
+    """A backend (serving.parts.Backend) that writes, for each request, what ``write`` says."""
+
+    write: object = lambda request: RIGHT
+    """request -> text, or None for a failed request, or an exception to raise."""
+    energies: object = lambda text: SURE
+    """text -> member energies, or None for one that cannot be scored."""
+    requests: list = field(default_factory=list)
+    scored: list = field(default_factory=list)
+    ready: bool = True
+    pause_s: float = 0.0
+    cancelled: bool = False
+
+    async def generate(self, requests, on_candidate):
+        found = []
+        for request in requests:
+            self.requests.append(request)
+            try:
+                await asyncio.sleep(self.pause_s)
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+            text = self.write(request)
+            if isinstance(text, Exception):
+                raise text
+            usage = {"prompt_tokens": 10, "completion_tokens": 5, "cost_usd": 0.5}
+            candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, **usage)
+            found.append(candidate)
+            if on_candidate is not None:
+                on_candidate(candidate)
+        return found
+
+    async def check(self, problem, candidates):
+        task = get_task(problem.task)
+        return [check_candidate(task, problem, candidate) for candidate in candidates]
+
+    async def score(self, texts):
+        self.scored.extend(texts)
+        members = [self.energies(text.text) for text in texts]
+        return [
+            None if found is None else Energies(candidate_id=text.candidate_id, members=found, num_tokens=9)
+            for text, found in zip(texts, members, strict=True)
+        ]
+
+    async def status(self):
+        if not self.ready:
+            raise ServiceError("the scorer is still loading", 503, "not_ready")
+        return {"generators": ["ada", "bo"], "scorer": {"adapters": ["a0", "a1"]}}
+
+
+class Client:
+    """Plain HTTP against the ASGI application, no network."""
+
+    def __init__(self, app):
+        self.transport = httpx.ASGITransport(app=app)
+
+    def request(self, method, path, **kwargs):
+        async def send():
+            async with httpx.AsyncClient(transport=self.transport, base_url="http://test") as client:
+                return await client.request(method, path, **kwargs)
+
+        return asyncio.run(send())
+
+    def get(self, path, **kwargs):
+        return self.request("GET", path, **kwargs)
+
+    def post(self, path, body=None, **kwargs):
+        return self.request("POST", path, json=body, **kwargs)
+
+
+@pytest.fixture
+def puzzle():
+    return PUZZLE
+
+
+@pytest.fixture
+def recipe():
+    return RECIPE
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """Makes a run directory as the pipeline leaves it (with an ensemble.json only); returns its path."""
+
+    def write(recipe=RECIPE, policy=None, *, without=()):
+        run = RunDir(str(tmp_path / "run"))
+        resolved = parse_recipe(recipe).model_dump(mode="json", by_alias=True)
+        if "recipe" not in without:
+            run.write_json(resolved, "recipe.json")
+        if "policy" not in without:
+            run.write_json((policy or Policy(num_regenerate=2)).to_json(), "calibration", "policy.json")
+        if "scorer" not in without:
+            run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
+        return run.root
+
+    return write
+
+
+@pytest.fixture
+def bundle(write_run):
+    return load_bundle(AppArgs(run_dir=write_run(), max_problem_chars=2000, max_body_bytes=20_000))
+
+
+@pytest.fixture
+def backend():
+    return HandWritten()
+
+
+@pytest.fixture
+def app(bundle, backend):
+    return create_app(TriageService(bundle, backend))
+
+
+@pytest.fixture
+def client(app):
+    return Client(app)
+
+
+@pytest.fixture
+def script(backend):
+    """Set what the generators write and what the ensemble says."""
+
+    def of(write=None, energies=None):
+        if write is not None:
+            backend.write = write
+        if energies is not None:
+            backend.energies = energies
+        return backend
+
+    return of
+
+
+def sse_events(text):
+    """(event name or None, data text) of every event; comments as ("comment", text)."""
+    events = []
+    for block in text.strip().split("\n\n"):
+        name, data = None, []
+        for line in block.splitlines():
+            if line.startswith(":"):
+                name, data = "comment", [line[1:].strip()]
+            elif line.startswith("event:"):
+                name = line.partition(":")[2].strip()
+            elif line.startswith("data:"):
+                data.append(line.partition(":")[2].strip())
+        events.append((name, "\n".join(data)))
+    return events
+
+
+@pytest.fixture
+def read_events():
+    return sse_events
+
+
+@pytest.fixture
+def chunks_of():
+    """The JSON chunks of an SSE text, without comments, named events and [DONE]."""
+    return lambda text: [json.loads(data) for name, data in sse_events(text) if name is None and data != "[DONE]"]
+
+
+@pytest.fixture
+def texts():
+    """Completions for the puzzle: right, wrong (it violates a statement), without an answer."""
+    return {"right": RIGHT, "wrong": WRONG, "unreadable": UNREADABLE}
+
+
+@pytest.fixture
+def energies():
+    return {"sure": SURE, "unsure": UNSURE}
+
+
+# ---- a run directory with real parts --------------------------------------------------------------------------------
+
+
+def tiny_tokenizer():
+    """Byte-level, so that it reads any text; with a chat template for the causal model."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[CLS]", "[SEP]"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*special, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", eos_token="[SEP]"
+    )
+    fast.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    return fast
+
+
+def make_models(folder):
+    """A tiny random encoder of the ModernBERT architecture and a tiny random Llama; returns their folders."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, ModernBertConfig, ModernBertModel
+
+    tokenizer = tiny_tokenizer()
+    size = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 2048,
+        "initializer_range": 0.2,
+    }
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        encoder = ModernBertModel(ModernBertConfig(**size, **ids, cls_token_id=1, sep_token_id=2))
+        babbler = LlamaForCausalLM(LlamaConfig(**size, **ids, num_key_value_heads=2))
+    for name, model in (("encoder", encoder), ("babbler", babbler)):
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder / "encoder", folder / "babbler"
+
+
+def make_ensemble(folder, encoder):
+    """Two adapters, trained for one epoch on four problems by the scorer's own code."""
+    from raydebm.config import PAPER_ADAPTERS
+    from raydebm.pairs import TrainingGroup
+    from raydebm.scorer.backbone import load_backbone
+    from raydebm.scorer.ensemble import write_ensemble
+    from raydebm.scorer.training import TrainingSettings, train_adapter
+
+    groups = [
+        TrainingGroup(problem_id=f"p{index}", prompt=f"{PUZZLE} {index}", texts=(RIGHT, WRONG), pairs=((0, 1),))
+        for index in range(4)
+    ]
+    backbone = load_backbone(str(encoder), device="cpu")
+    settings = TrainingSettings(max_length=512, batch_size=4, patience=1, learning_rate=1e-2, max_epochs=1)
+    trained = {
+        adapter.name: train_adapter(
+            adapter,
+            backbone=backbone,
+            train=groups[:3],
+            validation=groups[3:],
+            settings=settings,
+            out_dir=folder / adapter.name,
+            report=lambda report: None,
+        ).folder
+        for adapter in PAPER_ADAPTERS[:2]
+    }
+    write_ensemble(folder, trained, {"name": "live"})
+
+
+@pytest.fixture(scope="session")
+def live_run(tmp_path_factory):
+    """A finished run: a recorded generator that is wrong in pass 1 and right in pass 2, a random Llama, an ensemble."""
+    from raydebm.records import GenerationRequest, Sampling
+    from raydebm.store import CANDIDATES, candidate_row
+
+    folder = tmp_path_factory.mktemp("live")
+    encoder, babbler = make_models(folder)
+    run = RunDir(str(folder / "run"))
+    make_ensemble(folder / "run" / "scorer", encoder)
+    problem = get_task("knights_knaves").problem_from_text(PUZZLE)
+    recorded = [
+        answered(
+            GenerationRequest(
+                task=problem.task,
+                problem_id=problem.problem_id,
+                generator="wrong-then-right",
+                messages=({"role": "user", "content": PUZZLE},),
+                sampling=Sampling(),
+                seed=0,
+                pass_index=pass_index,
+                sample_index=index,
+            ),
+            f"{text} ({index})".replace("} (", "} #("),
+            completion_tokens=5,
+        )
+        for pass_index, text in ((1, WRONG), (2, RIGHT))
+        for index in range(2)
+    ]
+    pool = folder / "run" / "pool.parquet"
+    run.write_table(map(candidate_row, recorded), CANDIDATES, "pool.parquet")
+    recipe = {
+        "name": "live",
+        "seed": 7,
+        "task": {"name": "knights_knaves"},
+        "generators": [
+            {"kind": "recorded", "name": "recorded", "pool": str(pool), "model": "wrong-then-right"},
+            {"kind": "transformers", "name": "babbler", "model": str(babbler), "num_samples": 1, "max_tokens": 8},
+        ],
+        "generation": {"num_samples": 2, "max_tokens": 64},
+        "scorer": {"backbone": str(encoder)},
+        "triage": {"num_regenerate": 2},
+    }
+    run.write_json(parse_recipe(recipe).model_dump(mode="json", by_alias=True), "recipe.json")
+    # Random adapters disagree by any amount; these thresholds let constraints alone decide.
+    run.write_json(Policy(theta_sigma=1e3, theta_abstain=1e4, num_regenerate=2).to_json(), "calibration", "policy.json")
+    return run.root

@@ -1,0 +1,187 @@
+"""POST /v1/chat/completions and GET /v1/models: OpenAI's shapes, as its own client reads them."""
+
+import asyncio
+import json
+
+import httpx
+import openai
+import pytest
+
+MODEL = "raydebm/knights_knaves"
+
+
+@pytest.fixture
+def ask(client, puzzle):
+    def send(**changes):
+        body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], **changes}
+        return client.post("/v1/chat/completions", body)
+
+    return send
+
+
+def test_the_official_client_reads_the_answer(app, puzzle, texts):
+    async def call():
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", http_client=http)
+        return await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": puzzle}], extra_body={"raydebm": {"max_passes": 1}}
+        )
+
+    reply = asyncio.run(call())
+    assert reply.choices[0].message.content == texts["right"]
+    assert (reply.choices[0].finish_reason, reply.usage.total_tokens) == ("stop", 60)
+    assert reply.model_extra["raydebm"]["decision"] == "accept"
+    assert reply.model_extra["raydebm"]["policy"]["max_passes"] == 1
+
+
+def test_an_abstention_has_the_shape_of_a_refusal(ask, energies, script):
+    script(energies=lambda text: energies["unsure"])
+    reply = ask()
+    choice = reply.json()["choices"][0]
+    assert reply.status_code == 200
+    assert (choice["message"]["content"], choice["finish_reason"]) == (None, "stop")
+    assert choice["message"]["refusal"].startswith("No answer can be trusted: sigma 2 of the selected candidate")
+    assert reply.json()["raydebm"]["decision"] == "abstain"
+
+
+def test_on_abstain_best_gives_the_text_all_the_same(ask, texts, energies, script):
+    script(energies=lambda text: energies["unsure"])
+    body = ask(raydebm={"on_abstain": "best"}).json()
+    assert (body["choices"][0]["message"]["content"], body["raydebm"]["decision"]) == (texts["right"], "abstain")
+
+
+def test_on_abstain_best_refuses_when_there_is_no_best(ask, texts, script):
+    script(lambda request: texts["unreadable"])
+    message = ask(raydebm={"on_abstain": "best"}).json()["choices"][0]["message"]
+    assert message["content"] is None
+    assert "did not parse" in message["refusal"]
+
+
+def test_on_abstain_error_is_a_client_error_that_clients_do_not_retry(ask, energies, script):
+    script(energies=lambda text: energies["unsure"])
+    reply = ask(raydebm={"on_abstain": "error"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "abstained")
+
+
+def test_list_content_is_read(ask, puzzle):
+    half = len(puzzle) // 2
+    parts = [{"type": "text", "text": puzzle[:half]}, {"type": "text", "text": puzzle[half:]}]
+    assert ask(messages=[{"role": "user", "content": parts}]).json()["raydebm"]["decision"] == "accept"
+
+
+def test_auto_finds_the_task(ask):
+    body = ask(model="raydebm/auto").json()
+    assert (body["model"], body["raydebm"]["task"]) == (MODEL, "knights_knaves")
+
+
+def test_sampling_fields_reach_the_generators(ask, backend):
+    ask(temperature=0.3, top_p=0.5, max_completion_tokens=32, seed=3, stop="END")
+    sampling = backend.requests[0].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (0.3, 0.5, 32, ("END",))
+
+
+def test_clients_cannot_ask_for_longer_candidates_than_the_recipe_allows(ask, backend):
+    ask(max_tokens=100_000)
+    assert backend.requests[0].sampling.max_tokens == 64
+
+
+def test_temperature_zero_keeps_the_candidates_different(ask, backend):
+    ask(temperature=0)
+    assert backend.requests[0].sampling.temperature == 0.7
+
+
+def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
+    assert ask(seed=3, raydebm={"seed": 4}).json()["raydebm"]["seed"] == 4
+    assert ask(seed=3).json()["raydebm"]["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code", "param"),
+    [
+        ({"model": "gpt-4o"}, 404, "unknown_model", "model"),
+        ({"model": "raydebm/gms8k"}, 404, "unknown_model", "model"),
+        ({"model": "raydebm/auto", "raydebm": {"task": "gms8k"}}, 404, "unknown_task", "task"),
+        ({"raydebm": {"task": "gsm8k"}}, 400, "bad_override", "raydebm.task"),
+        ({"n": 2}, 400, "unsupported_parameter", "n"),
+        ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
+        ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "response_format"),
+        ({"messages": []}, 400, "invalid_request", "messages"),
+        ({"messages": [{"role": "assistant", "content": "hi"}]}, 400, "missing_text", "messages"),
+        ({"raydebm": {"lamda": 1}}, 400, "invalid_request", "raydebm.lamda"),
+        ({"raydebm": {"theta_abstain": 0.1}}, 400, "bad_override", None),
+        ({"temperature": 3}, 400, "invalid_request", "temperature"),
+    ],
+)
+def test_bad_requests_come_back_in_openais_error_form(ask, changes, status, code, param):
+    reply = ask(**changes)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (status, code, param)
+
+
+def test_harmless_fields_of_other_clients_are_tolerated(ask):
+    assert ask(n=1, user="u", metadata={"a": "b"}, tools=[], response_format={"type": "text"}).status_code == 200
+
+
+def test_models_lists_tasks_and_auto(client):
+    body = client.get("/v1/models").json()
+    assert [found["id"] for found in body["data"]] == [MODEL, "raydebm/auto"]
+
+
+def test_a_stream_gives_progress_as_comments_then_the_answer_then_done(ask, texts, read_events, chunks_of):
+    reply = ask(stream=True)
+    events = read_events(reply.text)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert [name for name, _ in events[:6]] == ["comment"] * 6  # the pass, four candidates, the scores
+    assert events[-1] == (None, "[DONE]")
+    chunks = chunks_of(reply.text)
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == texts["right"]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["raydebm"]["decision"] == "accept"
+
+
+def test_progress_can_be_named_events_or_nothing(ask, read_events):
+    named = read_events(ask(stream=True, raydebm={"progress": "events"}).text)
+    facts = [json.loads(data) for name, data in named if name == "raydebm.progress"]
+    assert facts[0] == {"event": "pass", "pass": 1, "requested": 4, "feedback": None}
+    assert facts[4] == {"event": "candidate", "pass": 1, "done": 4, "total": 4, "generator": "bo", "failed": False}
+    silent = read_events(ask(stream=True, raydebm={"progress": "none"}).text)
+    assert {name for name, _ in silent} == {None}
+
+
+def test_the_official_client_reads_a_streamed_abstention(app, puzzle, energies, script):
+    script(energies=lambda text: energies["unsure"])
+
+    async def call():
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", http_client=http)
+        stream = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": puzzle}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        return [chunk async for chunk in stream]
+
+    chunks = asyncio.run(call())
+    refusal = "".join(chunk.choices[0].delta.refusal or "" for chunk in chunks if chunk.choices)
+    assert refusal.startswith("No answer can be trusted")
+    assert chunks[-1].usage.total_tokens == 15 * 6  # two passes: four candidates and two
+
+
+def test_a_failure_inside_a_stream_is_an_error_event_that_clients_raise(app, puzzle, script):
+    script(lambda request: None)
+
+    async def call():
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", http_client=http)
+        stream = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": puzzle}], stream=True
+        )
+        return [chunk async for chunk in stream]
+
+    with pytest.raises(openai.APIError, match="no generator answered"):
+        asyncio.run(call())
+
+
+def test_a_bad_streamed_request_is_refused_before_the_stream_starts(ask):
+    assert ask(stream=True, model="gpt-4o").status_code == 404

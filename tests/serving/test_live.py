@@ -1,0 +1,196 @@
+"""The application on a real Ray Serve: official client, plain HTTP, batching, a killed replica."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.errors import ResourceError
+from raydebm.generators.requests import requests_for
+from raydebm.serving.app import AppArgs, check_port, start_local, stop_local
+from raydebm.serving.launch import deployed
+from raydebm.store import RunDir
+from raydebm.tasks import get_task
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+MODEL = "raydebm/knights_knaves"
+
+
+def unused_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def url(local_ray, live_run, repository):
+    """serve_config.yaml as it is, with this run and a free port."""
+    args = {"run_dir": live_run, "threads": 1, "device": "cpu", "dtype": "float32"}
+    with deployed(repository / "serve_config.yaml", port=unused_port(), args=args) as address:
+        yield address
+
+
+@pytest.fixture
+def chat(url, puzzle):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="not-needed", max_retries=0, timeout=60)
+
+    def create(**changes):
+        messages = [{"role": "user", "content": puzzle}]
+        return client.chat.completions.create(model=MODEL, messages=messages, **changes)
+
+    return create
+
+
+def triage(url, puzzle, **changes):
+    request = urllib.request.Request(
+        f"{url}/v1/triage",
+        data=json.dumps({"problem": puzzle, **changes}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def test_health(url):
+    body = httpx.get(f"{url}/health", timeout=30).json()
+    assert (body["status"], body["generators"]) == ("ok", ["recorded", "babbler"])
+
+
+def test_the_official_client_gets_the_improved_answer(chat):
+    reply = chat()
+    assert reply.choices[0].message.content.startswith("Ava contradicts herself")
+    assert reply.model_extra["raydebm"]["num_passes"] == 2
+    assert reply.model_extra["raydebm"]["violations"] == []
+
+
+def test_the_official_client_gets_an_abstention_as_a_refusal(chat):
+    reply = chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12}})
+    message = reply.choices[0].message
+    assert message.content is None
+    assert message.refusal.startswith("No answer can be trusted: sigma")
+    assert reply.model_extra["raydebm"]["decision"] == "abstain"
+
+
+def test_the_official_client_streams(chat):
+    chunks = list(chat(stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text.startswith("Ava contradicts herself")
+    assert chunks[-2].model_extra["raydebm"]["decision"] == "accept"
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+def test_the_official_client_raises_its_own_error_types(url, chat):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0)
+    with pytest.raises(openai.NotFoundError, match="raydebm/gms8k"):
+        client.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
+    with pytest.raises(openai.UnprocessableEntityError, match="No answer can be trusted"):
+        chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12, "on_abstain": "error"}})
+
+
+def test_plain_http_gets_the_full_record(url, puzzle):
+    answer = triage(url, puzzle)
+    assert (answer["decision"], answer["answer"]) == ("accept", '{"Ava": "knave", "Zoey": "knight"}')
+    assert "Your answer breaks these rules" in answer["feedback"][0]
+
+
+def test_the_service_draws_the_candidates_that_a_job_draws(url, puzzle, live_run):
+    recipe = parse_recipe(RunDir(live_run).read_json("recipe.json"))
+    task = get_task("knights_knaves")
+    problem = task.problem_from_text(puzzle)
+    expected = requests_for(
+        problem,
+        task.messages(problem),
+        generator="recorded",
+        sampling=recipe.generation.sampling(max_tokens=64),
+        num_samples=2,
+        run_seed=recipe.seed,
+    )
+    answer = triage(url, puzzle, return_candidates=True)
+    drawn = [found["candidate_id"] for found in answer["candidates"] if found["pass_index"] == 1]
+    assert drawn[:2] == [request.candidate_id for request in expected]
+
+
+def test_one_request_id_comes_back(url, puzzle):
+    reply = httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, headers={"X-Request-ID": "mine"}, timeout=60)
+    assert reply.headers.get_list("x-request-id") == ["mine"]
+    assert reply.json()["request_id"] == "mine"
+
+
+def test_concurrent_requests_are_scored_in_fewer_batches(url, puzzle):
+    def scorer():
+        return httpx.get(f"{url}/health", timeout=30).json()["scorer"]
+
+    async def ask_together(count):
+        async with httpx.AsyncClient(timeout=60) as client:
+            body = {"text_1": puzzle, "text_2": ["a", "b"]}
+            return await asyncio.gather(*(client.post(f"{url}/v1/score", json=body) for _ in range(count)))
+
+    before = scorer()
+    replies = asyncio.run(ask_together(24))
+    after = scorer()
+    assert {reply.status_code for reply in replies} == {200}
+    assert after["calls"] - before["calls"] == 24
+    assert after["batches"] - before["batches"] < 24
+    members = [reply.json()["data"][1]["members"] for reply in replies]
+    assert all(found == pytest.approx(members[0], abs=1e-4) for found in members)
+
+
+def test_progress_reaches_the_client_before_the_answer(url, puzzle):
+    body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as reply:
+        lines = [line for line in reply.iter_lines() if line]
+    first_data = next(index for index, line in enumerate(lines) if line.startswith("data:"))
+    assert sum(line.startswith(": raydebm.progress") for line in lines[:first_data]) >= 5
+    assert lines[-1] == "data: [DONE]"
+
+
+def test_a_used_port_is_refused_with_its_address(url):
+    port = int(url.rpartition(":")[2])
+    with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
+        check_port("127.0.0.1", port)
+
+
+def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, url, puzzle):
+    """Runs late: the replacement takes a while to load."""
+    killed, stop = threading.Event(), threading.Event()
+
+    def load():
+        found = []
+        while not stop.is_set():
+            found.append(httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, timeout=120).status_code)
+        return found
+
+    def kill_one():
+        names = [found["name"] for found in local_ray.util.list_named_actors(all_namespaces=True)]
+        name = next(name for name in names if "ScorerDeployment#" in name)
+        local_ray.kill(local_ray.get_actor(name, namespace="serve"), no_restart=True)
+        killed.set()
+
+    with ThreadPoolExecutor(6) as pool:
+        running = [pool.submit(load) for _ in range(6)]
+        time.sleep(1.0)
+        kill_one()
+        time.sleep(1.0)
+        stop.set()
+        statuses = [status for future in running for status in future.result()]
+    assert killed.is_set()
+    assert len(statuses) >= 6
+    assert set(statuses) == {200}
+    assert httpx.get(f"{url}/health", timeout=30).json()["scorer"]["calls"] > 0
+
+
+def test_start_local_serves_without_a_configuration_file(local_ray, live_run, puzzle):
+    url = start_local(AppArgs(run_dir=live_run, threads=1, generators=("recorded",)), port=unused_port())
+    try:
+        assert triage(url, puzzle)["generators"] == [{"name": "recorded", "asked": 4, "failed": 0, "error": None}]
+    finally:
+        stop_local()

@@ -1,0 +1,195 @@
+"""The small pieces: scoring lists together, calling replicas again, generators that break."""
+
+import asyncio
+import socket
+
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.serve.exceptions import BackPressureError
+from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, DeploymentStatusTrigger
+
+from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
+from raydebm.generators.requests import answered, requests_for
+from raydebm.records import Problem, Sampling
+from raydebm.serving import handles
+from raydebm.serving.app import AppArgs, check_port, failures, serve_until_interrupted
+from raydebm.serving.deployments import GeneratorDeployment
+from raydebm.serving.handles import NUM_TRIES, persistently
+from raydebm.serving.parts import TextToScore
+from raydebm.serving.scoring import energies_of_lists
+
+
+class LengthEnsemble:
+    """Energy = length of the text; refuses any list with the text "nan", as the real one does."""
+
+    def __init__(self):
+        self.calls = []
+
+    def score(self, texts):
+        self.calls.append(len(texts))
+        if any(text == "nan" for _, text in texts):
+            raise ScoringError("adapter 'a0' gave energy nan")
+        return [self.of(text) for _, text in texts]
+
+    @staticmethod
+    def of(text):
+        class Found:
+            members = (float(len(text)), 0.0)
+            num_tokens = 3
+            num_truncated = 0
+
+        return Found()
+
+
+def lists_of(*names):
+    return [[TextToScore(text, "p", text) for text in found] for found in names]
+
+
+def test_lists_are_scored_in_one_pass_and_come_back_as_lists():
+    ensemble = LengthEnsemble()
+    found = energies_of_lists(ensemble, lists_of(["a", "bb"], [], ["ccc"]))
+    assert [[energies.members[0] for energies in part] for part in found] == [[1.0, 2.0], [], [3.0]]
+    assert ensemble.calls == [3]
+
+
+def test_one_bad_text_sinks_no_other():
+    ensemble = LengthEnsemble()
+    found = energies_of_lists(ensemble, lists_of(["a", "nan"], ["bb", "ccc"]))
+    assert [[energies and energies.members[0] for energies in part] for part in found] == [[1.0, None], [2.0, 3.0]]
+    assert ensemble.calls == [4, 2, 1, 1, 2]
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(handles, "FIRST_PAUSE_S", 0.0)
+
+
+def call_that_raises(*errors):
+    left = list(errors)
+
+    async def call():
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return call
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_call_is_made_again_when_its_replica_died():
+    call = call_that_raises(ActorDiedError(), ActorDiedError())
+    assert asyncio.run(persistently(call, what="scorer")) == "done"
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_replicas_that_keep_dying_are_a_503():
+    call = call_that_raises(*[ActorDiedError()] * NUM_TRIES)
+    with pytest.raises(ServiceError, match=f"scorer replicas died {NUM_TRIES} times") as caught:
+        asyncio.run(persistently(call, what="scorer"))
+    assert caught.value.status == 503
+
+
+def test_back_pressure_is_a_503_that_says_what_is_full():
+    with pytest.raises(ServiceError, match="too many requests wait for the scorer") as caught:
+        asyncio.run(persistently(call_that_raises(BackPressureError(9, 8)), what="scorer"))
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+
+
+def test_an_error_of_ours_comes_back_without_the_remote_traceback():
+    remote = RayTaskError("check", "Traceback: secret", ScoringError("bad weights")).as_instanceof_cause()
+    with pytest.raises(ScoringError) as caught:
+        asyncio.run(persistently(call_that_raises(remote), what="scorer"))
+    assert str(caught.value) == "bad weights"
+
+
+def overview(status, message):
+    return DeploymentStatusOverview(
+        status=DeploymentStatus(status),
+        status_trigger=DeploymentStatusTrigger.UNSPECIFIED,
+        replica_states={},
+        message=message,
+    )
+
+
+def test_a_failed_start_is_told_in_the_words_of_the_failed_replica():
+    found = failures(
+        {
+            "GeneratorDeployment": overview("DEPLOY_FAILED", "retried 3 times:\n Traceback\nMissingKeyError: no key\n"),
+            "ScorerDeployment": overview("UPDATING", "still loading"),
+            "ConstraintDeployment": overview("HEALTHY", ""),
+        }
+    )
+    assert found == "GeneratorDeployment: MissingKeyError: no key"
+
+
+def test_a_used_port_is_refused_before_ray_starts(write_run, monkeypatch):
+    monkeypatch.setattr("ray.init", lambda *args, **kwargs: pytest.fail("Ray was started"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
+            serve_until_interrupted(AppArgs(run_dir=write_run()), port=port)
+
+
+def test_a_host_that_is_not_ours_is_refused():
+    with pytest.raises(ResourceError, match=r"192\.0\.2\.1:8000 cannot be used"):
+        check_port("192.0.2.1", 8000)
+
+
+def test_a_missing_key_is_refused_before_ray_starts(write_run, recipe, monkeypatch, free_port):
+    monkeypatch.setattr("ray.init", lambda *args, **kwargs: pytest.fail("Ray was started"))
+    generator = {**recipe["generators"][0], "api_key_env": "RAYDEBM_NO_SUCH_KEY"}
+    root = write_run({**recipe, "generators": [generator]})
+    with pytest.raises(MissingKeyError, match="RAYDEBM_NO_SUCH_KEY is not set"):
+        serve_until_interrupted(AppArgs(run_dir=root), port=free_port)
+
+
+class Breaking:
+    """Answers the first request, then breaks; or leaves the rest out silently."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    async def stream(self, requests):
+        yield answered(requests[0], "first")
+        if self.error is not None:
+            raise self.error
+
+
+def deployment_of(**generators):
+    made = GeneratorDeployment([], "nowhere")
+    made._generators.update(generators)
+    return made
+
+
+def requests_of(name):
+    problem = Problem(task="gsm8k", problem_id="p", prompt="1+1?")
+    chat = ({"role": "user", "content": "1+1?"},)
+    return requests_for(problem, chat, generator=name, sampling=Sampling(), num_samples=2, run_seed=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (GenerationError("model is gone"), "generator 'bad' failed: model is gone"),
+        (OSError("no route"), "generator 'bad' failed: no route"),
+        (None, "generator 'bad' gave no answer to this request"),
+    ],
+)
+def test_a_generator_that_breaks_halfway_gives_rows_with_errors_for_the_rest(error, words):
+    found = asyncio.run(deployment_of(bad=Breaking(error)).generate(requests_of("bad")))
+    assert [candidate.text for candidate in found] == ["first", None]
+    assert found[1].error == words
+
+
+def test_one_broken_generator_leaves_the_others_alone():
+    class Good:
+        async def stream(self, requests):
+            for request in reversed(requests):
+                yield answered(request, "fine")
+
+    requests = requests_of("bad") + requests_of("good")
+    found = asyncio.run(deployment_of(bad=Breaking(OSError("x")), good=Good()).generate(requests))
+    assert [candidate.candidate_id for candidate in found] == [request.candidate_id for request in requests]
+    assert [candidate.text for candidate in found] == ["first", None, "fine", "fine"]

@@ -1,0 +1,231 @@
+"""What every task must keep, whatever it is about. A new task adds a ``Case`` and no test."""
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydebm.identity import canonical_json
+from raydebm.labels import label_candidate
+from raydebm.records import Candidate, Gold, Problem, Verdict
+from raydebm.store import problem_of, problem_row
+from raydebm.tasks import get_task, task_table
+from raydebm.tasks.answers import render_number
+from raydebm.tasks.base import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    rows: Callable[[], list[dict[str, Any]]]
+    """Small data in the task's own file format. No gold answer may stand in a question by chance."""
+    other_gold: Callable[[dict[str, Any]], dict[str, Any]]
+    """The same row with another gold answer, or without one where the format allows that."""
+    gold_answer: Callable[[Gold], Any]
+    answers: Callable[[Problem], st.SearchStrategy[Any]]
+    """Any answer that could be given, right or wrong."""
+
+
+def gsm8k_rows() -> list[dict[str, Any]]:
+    asked = [
+        ("nine times two", "18"),
+        ("1,000 plus 80", "1,080"),
+        ("one half of -5", "-2.5"),
+        ("one third of ten", "10/3"),
+    ]
+    return [
+        {"question": f"How many are {what}?", "answer": f"It is easy.\n#### {number}", "problem_id": f"own/{index}"}
+        for index, (what, number) in enumerate(asked)
+    ]
+
+
+def puzzle_rows() -> list[dict[str, Any]]:
+    found = get_task("knights_knaves").load("train", source="generate:2-4", limit=6, seed=1)
+    return [
+        {
+            "quiz": problem.prompt,
+            "solution": [gold.value["roles"][name] == "knight" for name in problem.data["names"]],
+            "problem_id": f"own/{index}",
+        }
+        for index, (problem, gold) in enumerate(found)
+    ]
+
+
+CASES = {
+    "gsm8k": Case(
+        rows=gsm8k_rows,
+        other_gold=lambda row: {**row, "answer": "#### 123456"},
+        gold_answer=lambda gold: gold.value["answer"],
+        answers=lambda problem: st.fractions(max_denominator=1000).map(render_number),
+    ),
+    "knights_knaves": Case(
+        rows=puzzle_rows,
+        other_gold=lambda row: {name: value for name, value in row.items() if name != "solution"},
+        gold_answer=lambda gold: gold.value["roles"],
+        answers=lambda problem: st.fixed_dictionaries(
+            {name: st.sampled_from(["knight", "knave"]) for name in problem.data["names"]}
+        ),
+    ),
+}
+
+every_task = pytest.mark.parametrize("name", sorted(task_table()))
+
+
+def load(name: str, rows: list[dict[str, Any]]) -> list[tuple[Problem, Gold]]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "train.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return list(get_task(name).load("train", source=str(file)))
+
+
+@functools.cache
+def loaded(name: str) -> list[tuple[Problem, Gold]]:
+    return load(name, CASES[name].rows())
+
+
+def parts(value: Any) -> list[Any]:
+    """The value and everything inside it."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [value, *(part for item in inside for part in parts(item))]
+
+
+@every_task
+def test_has_a_case_here(name):
+    assert name in CASES
+
+
+@every_task
+def test_follows_the_protocol_and_knows_its_name(name):
+    task = get_task(name)
+    assert isinstance(task, Task)
+    assert task.name == name
+
+
+@every_task
+def test_loads_every_row_and_pairs_problems_with_their_gold(name):
+    assert len(loaded(name)) == len(CASES[name].rows())
+    assert all(problem.problem_id == gold.problem_id for problem, gold in loaded(name))
+    assert {record.task for pair in loaded(name) for record in pair} == {name}
+
+
+@every_task
+def test_ids_are_unique(name):
+    assert len({problem.problem_id for problem, _ in loaded(name)}) == len(loaded(name))
+
+
+@every_task
+def test_reordering_the_data_changes_no_id(name):
+    reordered = load(name, CASES[name].rows()[::-1])
+    assert [problem.problem_id for problem, _ in reordered[::-1]] == [problem.problem_id for problem, _ in loaded(name)]
+
+
+@every_task
+def test_gold_passes_its_own_checker(name):
+    task, case = get_task(name), CASES[name]
+    for problem, gold in loaded(name):
+        text = task.render(problem, case.gold_answer(gold))
+        candidate = Candidate(
+            candidate_id="c", task=name, problem_id=problem.problem_id, generator="gold", text=f"Let me think.\n{text}"
+        )
+        assert label_candidate(task, problem, gold, candidate).verdict is Verdict.CORRECT
+
+
+@every_task
+def test_gold_breaks_no_constraint(name):
+    task, case = get_task(name), CASES[name]
+    assert [list(task.violations(problem, case.gold_answer(gold))) for problem, gold in loaded(name)] == [[]] * len(
+        loaded(name)
+    )
+
+
+def test_the_record_of_a_problem_has_no_gold_field():
+    assert not {"gold", "answer", "solution", "label"} & {field.name for field in fields(Problem)}
+
+
+@every_task
+def test_a_problem_is_the_same_whatever_its_gold(name):
+    changed = load(name, [CASES[name].other_gold(row) for row in CASES[name].rows()])
+    assert [problem for problem, _ in changed] == [problem for problem, _ in loaded(name)]
+
+
+@every_task
+def test_no_gold_stands_in_the_problem(name):
+    for problem, gold in loaded(name):
+        answer = CASES[name].gold_answer(gold)
+        assert answer not in parts(dict(problem.data))
+        assert canonical_json(answer) not in canonical_json(problem_row(problem, "train"))
+
+
+@every_task
+def test_a_problem_survives_the_table(name):
+    assert [problem_of(problem_row(problem, "train")) for problem, _ in loaded(name)] == [p for p, _ in loaded(name)]
+
+
+@every_task
+def test_the_chat_holds_the_question_last(name):
+    for problem, _ in loaded(name):
+        messages = get_task(name).messages(problem)
+        assert [message["role"] for message in messages] == ["system", "user"]
+        assert problem.prompt in messages[-1]["content"]
+
+
+@every_task
+def test_a_typed_question_is_the_loaded_problem(name):
+    for problem, _ in loaded(name):
+        assert get_task(name).problem_from_text(problem.prompt).problem_id == problem.problem_id
+
+
+@every_task
+@settings(deadline=None)  # shared machines stall
+@given(data=st.data())
+def test_rendered_answers_read_back(name, data):
+    task = get_task(name)
+    problem, _ = data.draw(st.sampled_from(loaded(name)))
+    answer = data.draw(CASES[name].answers(problem))
+    assert task.parse(problem, task.render(problem, answer)) == answer
+
+
+@every_task
+@settings(deadline=None)  # shared machines stall
+@given(data=st.data())
+def test_answers_are_json_and_vote_by_what_they_mean(name, data):
+    """Two answers share a key exactly when they are the same answer in canonical form."""
+    task = get_task(name)
+    problem, _ = data.draw(st.sampled_from(loaded(name)))
+    first, second = (data.draw(CASES[name].answers(problem)) for _ in range(2))
+    same = canonical_json(first) == canonical_json(second)
+    assert (task.vote_key(problem, first) == task.vote_key(problem, second)) == same
+
+
+@every_task
+@settings(deadline=None)  # shared machines stall
+@given(data=st.data())
+def test_violations_of_any_answer_are_positive_and_say_what_is_wrong(name, data):
+    task = get_task(name)
+    problem, _ = data.draw(st.sampled_from(loaded(name)))
+    for violation in task.violations(problem, data.draw(CASES[name].answers(problem))):
+        assert violation.penalty > 0
+        assert violation.weight > 0
+        assert violation.message
+
+
+@every_task
+@settings(deadline=None)  # shared machines stall
+@given(data=st.data())
+def test_parse_is_total(name, data):
+    """Any text, also text made of the task's own words, is an answer in canonical form or none at all."""
+    task = get_task(name)
+    problem, _ = data.draw(st.sampled_from(loaded(name)))
+    words = st.sampled_from(
+        [*problem.prompt.split(), "####", "{", "}", ":", '"', "\n", " ", "is a", "knight", "answer", "7"]
+    )
+    text = data.draw(st.one_of(st.text(), st.lists(words).map(" ".join)))
+    answer = task.parse(problem, text)
+    if answer is not None:
+        assert task.parse(problem, task.render(problem, answer)) == answer

@@ -1,0 +1,391 @@
+"""Knights & Knaves: logic, wording, reading, answers, constraint, labels."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydebm.errors import ConfigError, TaskDataError
+from raydebm.records import Problem, Verdict
+from raydebm.tasks.base import Task
+from raydebm.tasks.knights_knaves import KnightsKnaves
+from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, is_true, read_statements, solutions
+from raydebm.tasks.knights_knaves.puzzles import PARTS, make_puzzle, part_of
+from raydebm.tasks.knights_knaves.reading import read_claim, read_quiz
+from raydebm.tasks.knights_knaves.wording import SPEECHES, Roles, claim_text, quiz_text
+
+QUIZ = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    "lie. You meet 3 inhabitants: Amelia, Penelope, and Evelyn. Amelia said that Evelyn is not a knight. Penelope was "
+    'heard saying, "Penelope is a knight or Evelyn is a knave". "Penelope is a knight if and only if Penelope is a '
+    'knave," Evelyn declared. So who is a knight and who is a knave?'
+)
+SOLUTION = {"Amelia": "knight", "Penelope": "knight", "Evelyn": "knave"}
+T, L = "telling-truth", "lying"
+
+
+@pytest.fixture
+def task() -> KnightsKnaves:
+    return KnightsKnaves()
+
+
+@pytest.fixture
+def problem(task: KnightsKnaves) -> Problem:
+    return task.problem_from_text(QUIZ)
+
+
+def statements_of(num_people: int) -> st.SearchStrategy[Statement]:
+    atoms = st.tuples(st.sampled_from((T, L)), st.integers(0, num_people - 1))
+    return st.recursive(
+        atoms,
+        lambda inner: st.one_of(
+            st.tuples(st.just("not"), inner),
+            st.tuples(st.sampled_from(("and", "or", "->", "<=>")), inner, inner),
+            st.tuples(st.sampled_from(("and", "or")), inner, inner, inner),
+        ),
+        max_leaves=5,
+    )
+
+
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def test_it_is_a_task(task: KnightsKnaves) -> None:
+    assert isinstance(task, Task)
+
+
+# Logic
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ((T, 0), True),
+        ((L, 0), False),
+        (("not", (T, 1)), True),
+        (("and", (T, 0), (L, 1)), True),
+        (("or", (L, 0), (T, 1)), False),
+        (("->", (T, 0), (T, 1)), False),
+        (("->", (T, 1), (T, 1)), True),
+        (("<=>", (L, 0), (T, 1)), True),
+        (("and", (T, 0), (T, 0), (T, 1)), False),
+    ],
+)
+def test_truth_when_only_the_first_is_a_knight(statement: Statement, expected: bool) -> None:
+    assert is_true(statement, (True, False)) is expected
+
+
+@given(st.lists(statements_of(3), min_size=3, max_size=3))
+def test_the_solver_finds_exactly_the_worlds_that_break_nothing(statements: list[Statement]) -> None:
+    worlds = [(a, b, c) for c in (False, True) for b in (False, True) for a in (False, True)]
+    assert solutions(statements) == [world for world in worlds if not broken_statements(statements, world)]
+
+
+def test_broken_statements_are_those_that_disagree_with_their_speaker() -> None:
+    assert broken_statements([(T, 1), (L, 0)], (True, False)) == [0]
+
+
+@pytest.mark.parametrize("text", ["(('telling-truth', 5), ('lying', 0))", "(('maybe', 0), ('lying', 0))", "(((", "(1,)"])
+def test_malformed_statements_are_refused(text: str) -> None:
+    with pytest.raises(TaskDataError, match="statement"):
+        read_statements(text, 2)
+
+
+# Own puzzles
+
+
+@pytest.mark.parametrize("num_people", range(2, 9))
+def test_own_puzzles_have_one_solution_and_read_back(num_people: int) -> None:
+    for index in range(20):
+        puzzle = make_puzzle(num_people, part="train", seed=3, index=index)
+        reading = read_quiz(puzzle.quiz)
+        assert (reading.names, reading.statements) == (puzzle.names, puzzle.statements)
+        assert solutions(puzzle.statements) == [puzzle.solution]
+
+
+def test_a_puzzle_depends_on_its_index_alone() -> None:
+    alone = make_puzzle(4, part="test", seed=1, index=7)
+    assert [make_puzzle(4, part="test", seed=1, index=index) for index in (6, 7)][1] == alone
+
+
+def test_other_seeds_give_other_puzzles() -> None:
+    quizzes = {make_puzzle(3, part="test", seed=seed, index=0).quiz for seed in range(5)}
+    assert len(quizzes) == 5
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_a_part_has_only_its_own_logic_forms(part: str) -> None:
+    forms = [make_puzzle(2, part=part, seed=0, index=index).statements for index in range(50)]
+    assert {part_of(form) for form in forms} == {part}
+
+
+@pytest.mark.parametrize("num_people", [1, 13])
+def test_impossible_sizes_are_refused(num_people: int) -> None:
+    with pytest.raises(ConfigError, match="people"):
+        make_puzzle(num_people, part="train", seed=0, index=0)
+
+
+# Reading
+
+
+@pytest.mark.parametrize("speech", SPEECHES)
+def test_every_speech_is_read(speech: str) -> None:
+    said = ("->", (T, 0), (L, 1))
+    names = ("Zoey", "Luke")
+    speeches = [speech.format(name=name, claim=claim_text(said, names)) for name in names]
+    assert read_quiz(quiz_text(names, speeches)).statements == (said, said)
+
+
+@given(statements_of(3))
+@settings(max_examples=200)
+def test_any_claim_reads_back_to_the_same_truth(statement: Statement) -> None:
+    names, roles = ("Ann", "Bob", "Cyd"), Roles("altruist", "egoist")
+    again = read_claim(claim_text(statement, names, roles), names, roles)
+    worlds = [(a, b, c) for a in (False, True) for b in (False, True) for c in (False, True)]
+    assert [is_true(again, world) for world in worlds] == [is_true(statement, world) for world in worlds]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("You meet 3 inhabitants: Amelia, Penelope, and Evelyn.", ""), "no inhabitants"),
+        (("Amelia said that Evelyn is not a knight.", ""), "nothing was said by Amelia"),
+        (("Evelyn is not a knight", "Nobody is a knight"), "not one of the inhabitants"),
+        (("Evelyn is not a knight", "Evelyn is not a spy"), "unknown role"),
+        (("Evelyn is not a knight", "the moon is made of cheese"), "cannot read the claim"),
+        (("Amelia said that Evelyn is not a knight.", "It rained."), "who says what"),
+    ],
+)
+def test_unreadable_puzzles_say_what_is_wrong(task: KnightsKnaves, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(TaskDataError, match=message):
+        task.problem_from_text(QUIZ.replace(*change))
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with pytest.raises(TaskDataError, match=r"\w"):
+        KnightsKnaves().problem_from_text(text)
+
+
+def test_all_published_puzzles_read_back_to_their_statements(shared_data: Path) -> None:
+    folder = shared_data / "knights_knaves"
+    count = 0
+    for split in ("train", "test"):
+        for row in rows_of(folder / f"problems_kk_{split}.jsonl.gz"):
+            reading = read_quiz(row["quiz"])
+            assert list(reading.names) == row["names"]
+            assert reading.statements == read_statements(row["statements"], row["n_people"])
+            assert solutions(reading.statements) == [tuple(row["solution"])]
+            count += 1
+    assert count == 5000
+
+
+def test_other_roles_and_nested_claims_solve_to_the_published_gold(shared_data: Path) -> None:
+    for row in rows_of(shared_data / "knights_knaves" / "problems_rg_kk.jsonl.gz"):
+        reading = read_quiz(row["question"])
+        (solution,) = solutions(reading.statements)
+        told = [f"{name} is {reading.roles.phrase(k)}" for name, k in zip(reading.names, solution, strict=True)]
+        assert f"{', '.join(told[:-1])}, and {told[-1]}." == row["gold"]
+
+
+# Loading
+
+
+def test_generated_splits_share_no_logic_form(task: KnightsKnaves) -> None:
+    forms = {
+        split: {str(problem.data["statements"]) for problem, _ in task.load(split, source="generate:2-3", limit=120)}
+        for split in ("train", "test")
+    }
+    assert not forms["train"] & forms["test"]
+
+
+def test_generated_sizes_take_turns(task: KnightsKnaves) -> None:
+    groups = [problem.difficulty for problem, _ in task.load("test", source="generate:2-4", limit=5)]
+    assert groups == ["2 people", "3 people", "4 people", "2 people", "3 people"]
+
+
+def test_generated_ids_are_unique(task: KnightsKnaves) -> None:
+    assert len({problem.problem_id for problem, _ in task.load("test", source="generate:2", limit=300)}) == 300
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_ids_do_not_depend_on_the_order(task: KnightsKnaves, tmp_path: Path) -> None:
+    rows = [{"quiz": make_puzzle(3, part="test", seed=0, index=index).quiz} for index in range(4)]
+    forward = [p.problem_id for p, _ in task.load("test", source=write_rows(tmp_path / "a.jsonl", rows))]
+    backward = [p.problem_id for p, _ in task.load("test", source=write_rows(tmp_path / "b.jsonl", rows[::-1]))]
+    assert forward == backward[::-1]
+
+
+def test_a_folder_gives_the_file_of_the_split(task: KnightsKnaves, tmp_path: Path) -> None:
+    write_rows(tmp_path / "kk_train.jsonl", [{"quiz": make_puzzle(2, part="train", seed=0, index=0).quiz}])
+    write_rows(tmp_path / "kk_test.jsonl", [{"quiz": QUIZ}])
+    assert [problem.prompt for problem, _ in task.load("test", source=str(tmp_path))] == [QUIZ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": QUIZ}, "a.jsonl:1: field 'quiz' is missing"),
+        ({"quiz": QUIZ, "solution": [True, True, True]}, "a.jsonl:1: solution"),
+        ({"quiz": QUIZ, "names": ["A", "B", "C"]}, "a.jsonl:1: names"),
+        ({"quiz": QUIZ, "statements": "(('lying', 0), ('lying', 0), ('lying', 0))"}, "a.jsonl:1: statements"),
+        ({"quiz": QUIZ.replace("Evelyn is not a knight", "Amelia is a knave")}, "exactly one solution"),
+    ],
+)
+def test_rows_that_contradict_themselves_are_refused(
+    task: KnightsKnaves, tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TaskDataError, match=message):
+        list(task.load("test", source=write_rows(tmp_path / "a.jsonl", [row])))
+
+
+@pytest.mark.parametrize("source", ["generate:1-4", "generate:4-2", "generate:many", "/no/such/file.jsonl"])
+def test_unknown_sources_are_refused(task: KnightsKnaves, source: str) -> None:
+    with pytest.raises(TaskDataError, match=r"unknown source|no such file"):
+        list(task.load("test", source=source))
+
+
+def test_gold_is_not_in_the_problem(task: KnightsKnaves) -> None:
+    problem, gold = next(task.load("test", source="generate:3"))
+    assert set(problem.data) == {"names", "roles", "statements"}
+    assert set(gold.value["roles"]) == set(problem.data["names"])
+
+
+# Messages
+
+
+def test_the_format_stands_in_the_system_message_and_the_puzzle_in_the_user_message(
+    task: KnightsKnaves, problem: Problem
+) -> None:
+    system, user = task.messages(problem)
+    assert '{"Amelia": "knight or knave", "Penelope": "knight or knave"' in system["content"]
+    assert user["content"] == QUIZ
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(SOLUTION),
+        f"```json\n{json.dumps(SOLUTION, indent=2)}\n```\nHope this helps!",
+        '{"amelia": "Knight", "PENELOPE": "a knight", "Evelyn": "KNAVE"}',
+        "{'Amelia': 'knight', 'Penelope': 'knight', 'Evelyn': 'knave',}",
+        f'First {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}, no: {{"answer": {json.dumps(SOLUTION)}}}',
+        f'{json.dumps(SOLUTION)} and not {{"Amelia": "knave"}}',
+        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.",
+        "If Amelia is a knave, that fails. So:\n(1) Amelia is a knight\n(2) Penelope is a knight\n(3) Evelyn is a knave",
+        "<answer>Amelia is a knight, Penelope is a knight, and Evelyn is a knave</answer> Evelyn is a knight? No.",
+        "- **Amelia**: knight\n- **Penelope**: knight\n- **Evelyn**: **knave**",
+        'Use {"Amelia": "knight or knave"} ... Amelia = knight; Penelope -> knight; Evelyn is the knave',
+    ],
+)
+def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem: Problem, text: str) -> None:
+    assert task.parse(problem, text) == SOLUTION
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Amelia is a knight and Penelope is a knight.",
+        "<answer>Amelia is a knight</answer>",
+        '{"Amelia": "knight", "Penelope": "knight", "Evelyn": "spy"}',
+        '{"Amelia": "knight or knave", "Penelope": "knight or knave", "Evelyn": "knight or knave"}',
+        "Amelia is a knight. Penelope is a knight, Evelyn is a knave, Evelyn is a knight, Penelope is a knave, so "
+        "Penelope is a knight.",
+        "Amelia is not a knight, Penelope is not a knight, Evelyn is not a knave",
+    ],
+)
+def test_incomplete_and_contradictory_texts_have_no_answer(task: KnightsKnaves, problem: Problem, text: str) -> None:
+    assert task.parse(problem, text) is None
+
+
+@given(st.text())
+def test_parse_never_raises(text: str) -> None:
+    task = KnightsKnaves()
+    task.parse(task.problem_from_text(QUIZ), text)
+
+
+@given(st.lists(st.sampled_from(("knight", "knave")), min_size=3, max_size=3))
+def test_a_rendered_answer_parses_to_itself(roles: list[str]) -> None:
+    task = KnightsKnaves()
+    problem = task.problem_from_text(QUIZ)
+    answer = dict(zip(SOLUTION, roles, strict=True))
+    assert task.parse(problem, task.render(problem, answer)) == answer
+
+
+def test_other_roles_are_rendered_in_the_puzzles_own_words(task: KnightsKnaves) -> None:
+    quiz = QUIZ.replace("knight", "egoist").replace("knave", "angel").replace("a angel", "an angel")
+    problem = task.problem_from_text(quiz.replace("a egoist", "an egoist"))
+    assert task.render(problem, SOLUTION) == '{"Amelia": "egoist", "Penelope": "egoist", "Evelyn": "angel"}'
+
+
+def test_equal_answers_vote_alike(task: KnightsKnaves, problem: Problem) -> None:
+    other_order = dict(reversed(SOLUTION.items()))
+    assert task.vote_key(problem, SOLUTION) == task.vote_key(problem, other_order)
+
+
+# Constraint and labels
+
+
+def test_a_broken_statement_is_quoted_with_its_truth(task: KnightsKnaves, problem: Problem) -> None:
+    answer = {"Amelia": "knave", "Penelope": "knight", "Evelyn": "knave"}
+    (violation,) = task.violations(problem, answer)
+    assert violation.message == (
+        'Amelia said "Evelyn is not a knight". With your answer that is true, but your answer makes Amelia a knave.'
+    )
+    assert violation.penalty == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("num_people", [2, 5])
+def test_only_the_solution_has_no_penalty(task: KnightsKnaves, num_people: int) -> None:
+    puzzle = make_puzzle(num_people, part="test", seed=9, index=0)
+    problem = task.problem_from_text(puzzle.quiz)
+    for world in range(2**num_people):
+        knights = tuple(bool(world >> person & 1) for person in range(num_people))
+        answer = {name: "knight" if k else "knave" for name, k in zip(puzzle.names, knights, strict=True)}
+        assert (not task.violations(problem, answer)) == (knights == puzzle.solution)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason"),
+    [
+        (json.dumps(SOLUTION), Verdict.CORRECT, ""),
+        (json.dumps(SOLUTION | {"Evelyn": "knight"}), Verdict.INCORRECT, "wrong role: Evelyn"),
+        ("I give up.", Verdict.INCORRECT, "no answer for every inhabitant"),
+    ],
+)
+def test_verdicts(task: KnightsKnaves, tmp_path: Path, text: str, verdict: Verdict, reason: str) -> None:
+    ((problem, gold),) = task.load("test", source=write_rows(tmp_path / "a.jsonl", [{"quiz": QUIZ}]))
+    judgement = task.judge(problem, gold, text)
+    assert (judgement.verdict, judgement.reason) == (verdict, reason)
+
+
+def test_relabelling_a_recorded_pool_agrees_with_its_verdicts(task: KnightsKnaves, shared_data: Path) -> None:
+    """On rows whose answer the recording found; it read ``<answer>`` tags only, we read sentences without them too."""
+    folder = shared_data / "knights_knaves"
+    known = {
+        problem.data["source_id"]: (problem, gold)
+        for problem, gold in task.load("test", source=str(folder / "problems_rg_kk.jsonl.gz"))
+    }
+    agreed = [
+        (task.judge(*known[row["problem_id"]], row["text"]).verdict is Verdict.CORRECT) == row["correct_recomputed"]
+        for row in rows_of(folder / "pool_rg_kk.jsonl.gz")
+        if row["answer"] is not None
+    ]
+    assert len(agreed) > 1200
+    assert sum(agreed) / len(agreed) >= 0.995

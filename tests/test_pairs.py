@@ -1,0 +1,215 @@
+"""Splits, bags and pairs. Pools are written as strings: ``"CCI-"`` is two correct, one incorrect, one unlabeled."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydebm.config import PairsConfig
+from raydebm.errors import PoolError
+from raydebm.pairs import TrainingGroup, bag, build_pairs, split_problems, training_groups
+from raydebm.records import Candidate, Label, Pair, Problem, Sampling, Verdict
+
+VERDICTS = {"C": Verdict.CORRECT, "I": Verdict.INCORRECT, "-": Verdict.UNLABELED}
+ALL = PairsConfig(max_pairs=None)
+
+IDS = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=40, unique=True)
+
+
+def made(pools, *, texts=None, scores=None):
+    """(candidates, labels) of pools such as {"p": "CI"}; candidate ids are p0, p1, ..."""
+    candidates, labels = [], []
+    for problem_id, pool in pools.items():
+        for index, letter in enumerate(pool):
+            name = f"{problem_id}{index}"
+            text = (texts or {}).get(name, f"text of {name}")
+            candidates.append(Candidate(candidate_id=name, task="t", problem_id=problem_id, generator="g", text=text))
+            score = (scores or {}).get(name)
+            labels.append(
+                Label(candidate_id=name, problem_id=problem_id, verdict=VERDICTS[letter], violation_score=score)
+            )
+    return candidates, labels
+
+
+def sides(pairs):
+    return {(pair.chosen, pair.rejected) for pair in pairs}
+
+
+def test_every_correct_meets_every_incorrect_candidate_of_its_problem():
+    pairs = build_pairs(*made({"p": "CIC", "q": "IC"}), config=ALL, seed=0)
+    assert sides(pairs) == {("p0", "p1"), ("p2", "p1"), ("q1", "q0")}
+
+
+@pytest.mark.parametrize("pool", ["CC", "II", "--", "C-", "-I", "C"])
+def test_a_problem_of_one_class_gives_no_pair(pool):
+    pairs = build_pairs(*made({"p": pool, "q": "CI"}), config=ALL, seed=0)
+    assert sides(pairs) == {("q0", "q1")}
+
+
+def test_when_nothing_can_be_paired_the_error_counts_why():
+    with pytest.raises(
+        PoolError,
+        match=r"nothing to pair in 6 problems: all candidates correct in 3, all incorrect in 2, none labeled in 1, "
+        r"equal in 0; draw more samples",
+    ):
+        build_pairs(*made({"p": "CC", "q": "C", "r": "C-", "s": "II", "t": "I", "u": "--"}), config=ALL, seed=0)
+
+
+def test_no_candidates_at_all_is_a_pool_error():
+    with pytest.raises(PoolError, match="nothing to pair in 0 problems"):
+        build_pairs([], [], config=ALL, seed=0)
+
+
+def test_failed_unlabeled_and_greedy_candidates_take_no_part():
+    candidates, labels = made({"p": "CICI"})
+    candidates[2] = replace(candidates[2], text=None, error="HTTP 500")
+    candidates[3] = replace(candidates[3], sampling=Sampling(temperature=0.0))
+    assert sides(build_pairs(candidates, labels, config=ALL, seed=0)) == {("p0", "p1")}
+
+
+def test_a_candidate_without_a_label_takes_no_part():
+    candidates, labels = made({"p": "CIC"})
+    assert sides(build_pairs(candidates, labels[:2], config=ALL, seed=0)) == {("p0", "p1")}
+
+
+def test_equal_texts_count_once():
+    pools = made({"p": "CCI"}, texts={"p0": "same", "p1": "same"})
+    assert sides(build_pairs(*pools, config=ALL, seed=0)) == {("p0", "p2")}
+
+
+def test_a_text_with_contradicting_labels_is_on_neither_side():
+    pools = made({"p": "CICI"}, texts={"p0": "same", "p1": "same"})
+    assert sides(build_pairs(*pools, config=ALL, seed=0)) == {("p2", "p3")}
+
+
+def test_the_cap_holds_for_each_problem():
+    pairs = build_pairs(*made({"p": "CCCCCIIIII", "q": "CI"}), config=PairsConfig(max_pairs=16), seed=0)
+    assert [sum(pair.problem_id == name for pair in pairs) for name in "pq"] == [16, 1]
+    assert len(sides(pairs)) == 17
+
+
+def test_another_seed_draws_other_pairs():
+    pools = made({"p": "CCCCCIIIII"})
+    drawn = [sides(build_pairs(*pools, config=PairsConfig(max_pairs=5), seed=seed)) for seed in (0, 1)]
+    assert drawn[0] != drawn[1]
+
+
+def test_continuous_tasks_choose_the_best_quarter():
+    scores = {f"p{index}": score for index, score in enumerate([0.5, 0.1, 0.9, 0.4, 0.0, 0.3, 0.7, 0.8])}
+    pairs = build_pairs(*made({"p": "I" * 8}, scores=scores), config=ALL, seed=0)
+    assert sides(pairs) == {(chosen, f"p{rejected}") for chosen in ("p4", "p1") for rejected in (0, 2, 3, 5, 6, 7)}
+
+
+def test_equal_violation_scores_are_never_paired():
+    scores = {"p0": 0.2, "p1": 0.2, "p2": 0.2, "p3": 0.6}
+    pairs = build_pairs(
+        *made({"p": "IIII"}, scores=scores), config=PairsConfig(max_pairs=None, positive_frac=0.5), seed=0
+    )
+    assert sides(pairs) == {("p0", "p3"), ("p1", "p3")}
+
+
+def test_a_continuous_pool_of_equal_scores_is_counted_as_equal():
+    with pytest.raises(PoolError, match="equal in 1"):
+        build_pairs(*made({"p": "II"}, scores={"p0": 0.2, "p1": 0.2}), config=ALL, seed=0)
+
+
+POOLS = st.dictionaries(st.sampled_from("pqrstu"), st.text("CI-", min_size=1, max_size=9), min_size=1)
+
+
+@settings(deadline=None)  # shared machines stall
+@given(POOLS, st.randoms(use_true_random=False), st.integers(0, 3))
+def test_pairs_never_mix_problems_and_ignore_the_order_of_candidates(pools, shuffler, seed):
+    candidates, labels = made({**pools, "z": "CI"})
+    config = PairsConfig(max_pairs=4)
+    pairs = build_pairs(candidates, labels, config=config, seed=seed)
+    verdict = {label.candidate_id: label.verdict for label in labels}
+    assert all(pair.chosen[0] == pair.rejected[0] == pair.problem_id for pair in pairs)
+    assert all(verdict[pair.chosen] is Verdict.CORRECT for pair in pairs)
+    assert all(verdict[pair.rejected] is Verdict.INCORRECT for pair in pairs)
+    shuffler.shuffle(candidates)
+    shuffler.shuffle(labels)
+    assert sides(build_pairs(candidates, labels, config=config, seed=seed)) == sides(pairs)
+
+
+@settings(deadline=None)  # shared machines stall
+@given(IDS, st.floats(0.01, 0.99), st.integers(0, 5))
+def test_no_problem_is_on_both_sides_of_the_split(ids, validation_frac, seed):
+    train, validation = split_problems(ids, validation_frac=validation_frac, seed=seed)
+    assert not set(train) & set(validation)
+    assert sorted([*train, *validation]) == sorted(ids)
+    assert len(validation) == min(max(round(validation_frac * len(ids)), 1), len(ids) - 1)
+
+
+def test_the_paper_split_of_605_problems():
+    train, validation = split_problems([f"p{n}" for n in range(605)], validation_frac=0.2, seed=0)
+    assert (len(train), len(validation)) == (484, 121)
+
+
+@settings(deadline=None)  # shared machines stall
+@given(IDS, st.randoms(use_true_random=False))
+def test_the_split_ignores_order_and_repetition(ids, shuffler):
+    train, _ = split_problems(ids, validation_frac=0.3, seed=1)
+    again = [*ids, *ids]
+    shuffler.shuffle(again)
+    assert set(split_problems(again, validation_frac=0.3, seed=1)[0]) == set(train)
+
+
+def test_one_problem_cannot_be_split():
+    with pytest.raises(PoolError, match="at least 2 problems, got 1"):
+        split_problems(["p", "p"], validation_frac=0.2, seed=0)
+
+
+@settings(deadline=None)  # shared machines stall
+@given(IDS, st.floats(0.01, 1.0), st.integers(0, 5))
+def test_a_bag_is_the_rounded_share_of_the_problems(ids, bag_frac, seed):
+    drawn = bag(ids, bag_frac=bag_frac, seed=seed, adapter="a0")
+    assert len(drawn) == len(set(drawn)) == max(round(bag_frac * len(ids)), 1)
+    assert set(drawn) <= set(ids)
+
+
+def test_adapters_have_bags_of_their_own():
+    ids = [f"p{n}" for n in range(100)]
+    bags = [frozenset(bag(ids, bag_frac=0.8, seed=0, adapter=f"a{k}")) for k in range(5)]
+    assert len(set(bags)) == 5
+
+
+def test_a_bag_does_not_depend_on_the_order():
+    ids = [f"p{n}" for n in range(100)]
+    shuffled = random.Random(0).sample(ids, 100)
+    assert set(bag(ids, bag_frac=0.8, seed=0, adapter="a0")) == set(bag(shuffled, bag_frac=0.8, seed=0, adapter="a0"))
+
+
+def test_training_groups_hold_each_text_once():
+    candidates, _ = made({"p": "CIC", "q": "CI"})
+    pairs = [
+        Pair(problem_id="p", chosen="p0", rejected="p1"),
+        Pair(problem_id="q", chosen="q0", rejected="q1"),
+        Pair(problem_id="p", chosen="p2", rejected="p1"),
+    ]
+    problems = [Problem(task="t", problem_id=name, prompt=f"prompt of {name}") for name in "qp"]
+    assert training_groups(pairs, candidates, problems) == [
+        TrainingGroup(
+            problem_id="p",
+            prompt="prompt of p",
+            texts=("text of p0", "text of p1", "text of p2"),
+            pairs=((0, 1), (2, 1)),
+        ),
+        TrainingGroup(problem_id="q", prompt="prompt of q", texts=("text of q0", "text of q1"), pairs=((0, 1),)),
+    ]
+
+
+def test_a_pair_of_an_unknown_candidate_is_named():
+    candidates, _ = made({"p": "CI"})
+    with pytest.raises(PoolError, match="pair of problem 'p': candidate 'gone' is missing or empty"):
+        training_groups(
+            [Pair(problem_id="p", chosen="gone", rejected="p1")],
+            candidates,
+            [Problem(task="t", problem_id="p", prompt="?")],
+        )
+
+
+def test_a_pair_of_an_unknown_problem_is_named():
+    with pytest.raises(PoolError, match="problem 'p', which is not among the problems given"):
+        training_groups([Pair(problem_id="p", chosen="p0", rejected="p1")], made({"p": "CI"})[0], [])
