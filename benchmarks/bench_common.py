@@ -40,11 +40,11 @@ def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int
     rng = random.Random(seed)
     vocabulary = int(backbone.encoder.config.vocab_size)
     cls, sep = backbone.tokenizer.cls_token_id, backbone.tokenizer.sep_token_id
-    problem = [rng.randrange(1000, vocabulary - 1000) for _ in range(rng.randint(60, 120))]
+    problem = [rng.randrange(vocabulary // 10, vocabulary * 9 // 10) for _ in range(rng.randint(60, 120))]
     texts = []
     for _ in range(num_texts):
         length = max(100, min(400, len(problem) + round(rng.lognormvariate(4.75, 0.45))))
-        candidate = [rng.randrange(1000, vocabulary - 1000) for _ in range(length - len(problem))]
+        candidate = [rng.randrange(vocabulary // 10, vocabulary * 9 // 10) for _ in range(length - len(problem))]
         texts.append((cls, *problem, sep, *candidate, sep))
     return texts
 

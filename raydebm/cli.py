@@ -7,21 +7,20 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from raydebm.config import Recipe, load_recipe
+from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.errors import RaydebmError
 
 if TYPE_CHECKING:
-    from raydebm.distributed.stages import Pipeline, StageReport
-    from raydebm.evaluation.results import Evaluation
+    pass
 
 app = typer.Typer(
     name="raydebm",
@@ -31,8 +30,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-console = Console(stderr=False, highlight=False)
-
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
 RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory or URL; overrides the recipe's.")]
@@ -49,73 +46,6 @@ def read_recipe(config: Path, task: str | None, run_dir: str | None, overrides: 
     if run_dir is not None:
         settings.append(f"run_dir={run_dir}")
     return load_recipe(config, overrides=settings)
-
-
-@contextmanager
-def pipeline_for(recipe: Recipe) -> Iterator["Pipeline"]:
-    """A pipeline inside a Ray session, with progress bars and one printed line per stage."""
-    from raydebm.distributed.session import ray_session
-    from raydebm.distributed.stages import Pipeline
-    from raydebm.tasks import get_task
-
-    get_task(recipe.task.name)  # A wrong name must not cost the start of a cluster.
-    with ProgressBars() as bars, ray_session(recipe.ray):
-        yield Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
-
-
-class ProgressBars:
-    """Progress bars on a terminal; a line now and then where output goes to a file."""
-
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._bars = Progress(
-            TextColumn("{task.description:<22}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-
-    def __enter__(self) -> "ProgressBars":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bars.stop()
-
-    def print(self, text: str) -> None:
-        self._bars.console.print(text)
-
-    def __call__(self, stage: str) -> Callable[[int, int], None]:
-        bar = self._bars.add_task(stage, total=None)
-        shown = 0
-
-        def update(done: int, total: int) -> None:
-            nonlocal shown
-            self._bars.update(bar, completed=done, total=total, visible=done < total)
-            if not console.is_terminal and total and done * 4 // total > shown:
-                shown = done * 4 // total
-                self.print(f"  {stage}: {done}/{total}")
-
-        return update
-
-
-def describe(report: "StageReport") -> str:
-    """One line about a finished stage."""
-    facts = ", ".join(f"{name} {_short(value)}" for name, value in report.facts.items())
-    how = "reused" if report.reused else f"{report.seconds:.1f} s"
-    return f"[bold]{report.stage:<12}[/bold] {how:>8}  {facts}"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, dict):
-        return "(" + ", ".join(f"{name} {_short(item)}" for name, item in value.items()) + ")"
-    return str(value)
 
 
 @app.command()
@@ -284,23 +214,6 @@ def show_plan(recipe: Recipe) -> None:
     console.print(table)
     for line in plan.notes:
         console.print(f"- {line}")
-
-
-def show_evaluation(result: "Evaluation", report: str) -> None:
-    """The selectors and the loop, from the same rows as the report."""
-    from raydebm.evaluation.report import summary
-    from raydebm.evaluation.tables import loop_table, selector_table
-
-    for found in (selector_table(result), loop_table(result)):
-        table = Table(title=found.title, title_justify="left", caption=found.caption, caption_justify="left")
-        for index, header in enumerate(found.headers):
-            table.add_column(header, justify="left" if index == 0 else "right")
-        for number, row in enumerate(found.rows):
-            table.add_row(*row, style="bold" if number in found.emphasised else None)
-        if found.rows:
-            console.print(table)
-    console.print(summary(result), markup=False)
-    console.print(f"report: {report}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

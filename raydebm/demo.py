@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raydebm.cli import console, pipeline_for, show_evaluation
 from raydebm.config import load_recipe
+from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.distributed.stages import Pipeline
 from raydebm.errors import ConfigError, ResourceError
 from raydebm.records import Decision, Outcome, Verdict
@@ -130,27 +130,27 @@ def show_chat(reply: dict[str, Any], expected: Outcome) -> None:
 
 def show_triage(reply: dict[str, Any]) -> None:
     for done in reply["passes"]:
+        signal = "none" if done["signal"] is None else f"{done['signal']:.3f}"
+        penalty = "none" if done["penalty"] is None else f"{done['penalty']:.3f}"
         console.print(
-            f"   pass {done['pass_index']}    {done['decision']}: "
-            f"E_constraint {done['penalty']}, sigma {done['sigma']:.3f}",
-            markup=False,
+            f"   pass {done['pass_index']}    {done['decision']}: E_constraint {penalty}, sigma {signal}", markup=False
         )
-        if done.get("feedback"):
+        if done["feedback"]:
             console.print(f"   feedback  {_clip(done['feedback'], width=300)}", markup=False)
-    console.print(f"   answer    {_clip(reply['answer'] or '', from_end=True)}", markup=False)
+    console.print(f"   answer    {reply['answer']}", markup=False)
     _show_numbers(reply)
 
 
 def _show_numbers(details: dict[str, Any]) -> None:
     numbers = ", ".join(
-        f"{name} {details[name]:.3f}" if isinstance(details.get(name), float) else f"{name} {details.get(name)}"
-        for name in ("decision", "energy", "mu", "sigma", "constraint_penalty")
+        f"{name} {details[name]:.3f}" for name in ("energy", "mu", "sigma", "penalty") if details[name] is not None
     )
-    console.print(f"   {numbers}, passes {_count(details.get('passes'))}\n", markup=False)
-
-
-def _count(passes: Any) -> Any:
-    return len(passes) if isinstance(passes, list) else passes
+    console.print(f"   decision  {details['decision']}: {details['reason']}", markup=False)
+    console.print(
+        f"   {numbers}; {details['num_passes']} pass(es), {details['usage']['completion_tokens']} tokens written, "
+        f"{details['latency_ms'] / 1000:.1f} s\n",
+        markup=False,
+    )
 
 
 def _clip(text: str, *, width: int = 150, from_end: bool = False) -> str:

@@ -94,6 +94,19 @@ def _own_cluster(config: RayConfig) -> Iterator[None]:
         # Ray then switches to token mode by itself. A token in the environment reaches the cluster's processes and
         # nobody else, and Ray writes none to the home folder.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    _start(config, attempts=2)
+    _own_clusters += 1
+    try:
+        _quieten()
+        yield
+    finally:
+        _own_clusters -= 1
+        ray.shutdown()
+
+
+def _start(config: RayConfig, *, attempts: int) -> None:
+    import ray
+
     try:
         ray.init(
             address="local",
@@ -104,18 +117,15 @@ def _own_cluster(config: RayConfig) -> Iterator[None]:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # a plain one, when the node is not up within 30 s: a busy machine, so once more
+        ray.shutdown()
+        if attempts > 1:
+            _start(config, attempts=attempts - 1)
+            return
         raise ResourceError(
             f"Ray did not start on this machine: {error}. Free memory or disk space, lower ray.object_store_mb "
             f"(now {config.object_store_mb}), or set ray.address to a running cluster"
         ) from error
-    _own_clusters += 1
-    try:
-        _quieten()
-        yield
-    finally:
-        _own_clusters -= 1
-        ray.shutdown()
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def train_ensemble(
 
     Args:
         on_progress: (epochs done, epochs at most) over all adapters; an early stop counts as done.
-        on_epoch: (adapter, the epoch's metrics), as they come in.
+        on_epoch: (adapter, ``{"metrics", "is_last", "pid"}`` of the epoch), as they come in.
 
     Raises:
         PoolError: there is nothing to train on.
@@ -334,7 +334,7 @@ class _Watch:
         if self._first_epoch_began is None:
             self._first_epoch_began = time.monotonic() - facts["metrics"]["seconds"]
         if self._on_epoch is not None:
-            self._on_epoch(name, facts["metrics"])
+            self._on_epoch(name, facts)
 
     def startup_seconds(self, started: float) -> float | None:
         return None if self._first_epoch_began is None else round(max(0.0, self._first_epoch_began - started), 1)

@@ -29,6 +29,6 @@ def embedded_path(name: str) -> Path:
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             f"the files of embedded model {name!r} are missing at {folder}; install the package again, "
-            "or build them with python -m raydebm.embedded.build"
+            "or train the model as MODEL_CARD.md beside this file says"
         )
     return folder

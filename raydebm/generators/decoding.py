@@ -63,7 +63,7 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transform
         self._stored_values[:, :, start:end] = value_states
         return self._show(end)
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
+    def reorder_cache(self, beam_idx: Any) -> None:
         length = self.get_seq_length()
         self._move(length, capacity=length + self._ROOM, rows=beam_idx)
         self._show(length)
@@ -89,7 +89,7 @@ def _new_layer() -> DynamicLayer:
     return _GrowingLayer()  # type: ignore[no-untyped-call]
 
 
-def growing_cache(config: Any) -> DynamicCache:
+def growing_cache(config: Any) -> Any:
     """The model's own kind of cache, with its full-attention layers exchanged for growing ones."""
     cache = DynamicCache(config=config)
     cache.layers = [_new_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
@@ -152,7 +152,7 @@ class _Batch:
         ids = [[self._pad_id] * (width - len(prompt)) + list(prompt) for prompt in distinct]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct]
         self._mask_BT = torch.tensor(mask, device=self._device)
-        self._cache: Any = growing_cache(self._model.config)
+        self._cache = growing_cache(self._model.config)
         positions = (self._mask_BT.cumsum(-1) - 1).clamp(min=0)
         logits_BV = self._forward(torch.tensor(ids, device=self._device), positions)
         owner_B = torch.tensor([distinct[row.prompt_ids] for row in active], device=self._device)

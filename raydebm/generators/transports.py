@@ -5,6 +5,8 @@ Both carry bytes only. What a reply means, and what is done about it, is decided
 
 from collections.abc import Mapping
 from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -30,6 +32,14 @@ class Transport(Protocol):
     async def aclose(self) -> None: ...
 
 
+def environment_proxy(url: str) -> str | None:
+    """The proxy that ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY`` name for an address."""
+    parts = urlsplit(url)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(parts.scheme)
+
+
 class AiohttpTransport:
     """The bulk path. The session belongs to the event loop in which the first request is sent."""
 
@@ -41,12 +51,13 @@ class AiohttpTransport:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # No limit here: the generator's semaphores bound what is in flight.
+            # No limit here: the generator's semaphores bound what is in flight. The proxy is looked up once, because
+            # aiohttp's own `trust_env` does it for every request, in a thread, at the price of half the request.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
                 headers=self._headers,
                 timeout=self._timeout,
-                trust_env=True,
+                proxy=environment_proxy(self._url),
             )
         return self._session
 

@@ -70,11 +70,11 @@ def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
     finite_P = torch.isfinite(losses_P)
     if not bool(finite_P.all()):
         first = int((~finite_P).nonzero()[0, 0])
-        chosen = float(energies_N[pairs.chosen[first]])
-        rejected = float(energies_N[pairs.rejected[first]])
+        loss = float(losses_P[first].detach())
+        chosen = float(energies_N[pairs.chosen[first]].detach())
+        rejected = float(energies_N[pairs.rejected[first]].detach())
         raise ScoringError(
-            f"the loss of problem {pairs.problem_ids[first]!r} is {float(losses_P[first])} "
-            f"(energies {chosen} and {rejected})"
+            f"the loss of problem {pairs.problem_ids[first]!r} is {loss} (energies {chosen} and {rejected})"
         )
     return (losses_P * pairs.weights).sum()
 

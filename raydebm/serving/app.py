@@ -93,13 +93,18 @@ def _why(name: str) -> str:
 
 
 def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
-    """The last line of each failed deployment's message, which holds the exception of its replica."""
-    lines = []
-    for name, overview in deployments.items():
-        message = [line.strip() for line in overview.message.splitlines() if line.strip()]
-        if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and message:
-            lines.append(f"{name}: {message[-1]}")
-    return "; ".join(lines)
+    """What each failed deployment's replica raised."""
+    return "; ".join(
+        f"{name}: {last_line(overview.message)}"
+        for name, overview in deployments.items()
+        if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and overview.message.strip()
+    )
+
+
+def last_line(message: str) -> str:
+    """Serve's messages are tracebacks; the exception stands in their last line."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
 
 
 def stop_local() -> None:

@@ -14,7 +14,7 @@ from pyarrow import fs
 from ray import serve
 
 from raydebm.config import GeneratorConfig
-from raydebm.errors import GenerationError, RaydebmError
+from raydebm.errors import GenerationError
 from raydebm.generators import Generator, build_generator
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
@@ -75,8 +75,9 @@ class GeneratorDeployment:
                 if waiting.pop(candidate.candidate_id, None) is not None:
                     arrivals.put_nowait(candidate)
             reason = f"generator {name!r} gave no answer to this request"
-        except (RaydebmError, OSError, RuntimeError) as error:
-            log.warning("generator %r failed: %s", name, error)
+        except Exception as error:
+            # A model or an endpoint may break in any way; it must not take the other generators' candidates along.
+            log.exception("generator %r failed", name)
             reason = f"generator {name!r} failed: {error}"
         for request in waiting.values():
             arrivals.put_nowait(unanswered(request, reason))

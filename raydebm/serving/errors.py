@@ -41,7 +41,12 @@ _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
 
 def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
+    return {"error": {"message": _writable(message), "type": kind, "code": code, "param": param and _writable(param)}}
+
+
+def _writable(text: str) -> str:
+    """Messages quote the client, whose JSON may hold lone surrogates; those have no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def error_response(error: ServiceError) -> JSONResponse:

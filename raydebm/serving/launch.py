@@ -12,6 +12,7 @@ from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
 from raydebm.errors import ConfigError, ResourceError
+from raydebm.serving.app import failures, last_line
 
 
 def read_serve_config(path: str | Path) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def deployed(
         _wait_until_running(application.get("name", "default"), timeout_s=timeout_s)
         yield f"http://{host}:{port}"
     finally:
-        serve.shutdown()
+        serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _wait_until_running(name: str, *, timeout_s: float) -> None:
@@ -68,6 +69,7 @@ def _wait_until_running(name: str, *, timeout_s: float) -> None:
         if application is not None and application.status == ApplicationStatus.RUNNING:
             return
         if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
-            raise ResourceError(f"Serve application {name!r} failed to deploy: {application.message}")
+            reason = failures(application.deployments) or last_line(application.message)
+            raise ResourceError(f"Serve application {name!r} failed to deploy: {reason}")
         time.sleep(0.2)
     raise ResourceError(f"Serve application {name!r} was not healthy after {timeout_s:g} s; see `serve status`")

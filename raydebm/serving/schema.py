@@ -4,9 +4,10 @@ Does not know: Ray, HTTP, tasks. Unknown fields are refused where the body is ou
 because its clients send many fields that change nothing here.
 """
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 MAX_SAMPLES = 64
 """Most candidates that one request may ask of one generator in one pass."""
@@ -16,6 +17,19 @@ MAX_CANDIDATES_TO_SCORE = 512
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SEED_LIMIT = 2**63
+
+
+def _writable(value: Any) -> Any:
+    """Refuse lone surrogates, which JSON can spell and neither UTF-8 nor a tokenizer can hold."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError("holds a lone surrogate (such as \\ud800), which is not text") from error
+    return value
+
+
+Text = Annotated[str, AfterValidator(_writable)]
+Data = Annotated[dict[str, Any], AfterValidator(_writable)]
 
 
 class Body(BaseModel):
@@ -37,7 +51,7 @@ class Overrides(Body):
     """Candidates of each generator in pass 1."""
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each later pass."""
-    generators: list[str] | None = Field(None, min_length=1)
+    generators: list[Text] | None = Field(None, min_length=1)
     """A subset of the service's generators."""
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
     """Same seed, same candidates; None: the recipe's seed, so that the run's own problems give the run's candidates."""
@@ -61,18 +75,18 @@ class SamplingOverrides(BaseModel):
 class ProblemBody(Body):
     """A problem whose structure the client already has, instead of a text to read it from."""
 
-    prompt: str = Field(min_length=1)
-    data: dict[str, Any] | None = None
+    prompt: Text = Field(min_length=1)
+    data: Data | None = None
     """The task's own fields, as in ``problems.parquet``. None: the task reads them from the prompt."""
-    problem_id: str | None = Field(None, min_length=1, max_length=200)
-    difficulty: str = ""
+    problem_id: Text | None = Field(None, min_length=1, max_length=200)
+    difficulty: Text = ""
 
 
 class ContentPart(BaseModel):
     model_config = ConfigDict(extra="allow")
 
-    type: str
-    text: str | None = None
+    type: Text
+    text: Text | None = None
 
 
 class ChatMessage(BaseModel):
@@ -81,15 +95,15 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: str
-    content: str | list[ContentPart] | None = None
+    content: Text | list[ContentPart] | None = None
 
 
 class TriageRequest(Overrides):
     """Exactly one of ``problem`` and ``messages``."""
 
-    task: str | None = None
+    task: Text | None = None
     """None: the first of the service's tasks that can read the problem."""
-    problem: str | ProblemBody | None = None
+    problem: Text | ProblemBody | None = None
     messages: list[ChatMessage] | None = None
     """The last user message is the problem."""
 
@@ -103,7 +117,7 @@ class TriageRequest(Overrides):
 class ChatOverrides(Overrides):
     """The ``raydebm`` object of a chat request."""
 
-    task: str | None = None
+    task: Text | None = None
     on_abstain: Literal["refuse", "best", "error"] = "refuse"
     """refuse: a refusal in OpenAI's shape; best: the selected text all the same; error: HTTP 422."""
     progress: Literal["comments", "events", "none"] = "comments"
@@ -121,7 +135,7 @@ class ChatRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str
+    model: Text
     messages: list[ChatMessage] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -130,7 +144,7 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
-    stop: str | list[str] | None = None
+    stop: Text | list[Text] | None = None
     raydebm: ChatOverrides | None = None
 
     def sampling(self) -> SamplingOverrides:
@@ -148,13 +162,13 @@ class ChatRequest(BaseModel):
 class ScoreRequest(Body):
     """Either a problem with candidates (checked and scored), or vLLM's ``text_1`` and ``text_2`` (scored only)."""
 
-    task: str | None = None
-    problem: str | ProblemBody | None = None
-    candidates: list[str] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    task: Text | None = None
+    problem: Text | ProblemBody | None = None
+    candidates: list[Text] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     lambda_: NotNegative | None = Field(None, alias="lambda")
-    text_1: str | list[str] | None = None
+    text_1: Text | list[Text] | None = None
     """Problem text: one, or one for each ``text_2``."""
-    text_2: str | list[str] | None = None
+    text_2: Text | list[Text] | None = None
     model: str | None = None
     """Accepted because vLLM's clients send it; the service has one ensemble."""
 

@@ -5,6 +5,7 @@ Out:  the bodies of schema.py.
 Does not know: Ray, HTTP.
 """
 
+import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -94,9 +95,9 @@ class TriageService:
             )
             for index, text in enumerate(texts)
         ]
-        watch = Watch(None)
-        energies = await Scorer(self.backend, watch).score(problem, candidates)
-        reports = await self.backend.check(problem, candidates)
+        energies, reports = await asyncio.gather(
+            Scorer(self.backend, Watch(None)).score(problem, candidates), self.backend.check(problem, candidates)
+        )
         lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
         return [
             checked_item(index, ScoredCandidate(candidate=candidate, report=report, energies=found), lambda_)

@@ -58,4 +58,6 @@ def install_plug_in() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
 
 
+# Helper processes of Ray Train that watch machines which nobody takes away here.
+os.environ.update(RAY_TRAIN_ENABLE_PREEMPTION_WATCHER="0", RAY_TRAIN_METRICS_ENABLED="0")
 install_plug_in()  # at import, because a cluster that a test starts hands on the environment of that moment

@@ -110,6 +110,17 @@ def test_in_flight_is_bounded_over_all_endpoints(local_ray, server, run):
     assert server.max_in_flight == 10
 
 
+@pytest.mark.slow
+def test_endpoint_is_kept_full(local_ray, server, run):
+    """256 in flight, over all block ends. Rates on a busy machine say little, so the places taken are counted: from
+    the first full house to the last 256 requests. ``benchmarks/bench_generation.py`` prints rates."""
+    server.latency_s = 2.0
+    generate([ask(f"p{i}: ok") for i in range(1280)], recipe=recipe_of(http(server.url, max_in_flight=256)), run=run)
+    taken = server.in_flight_at_arrival[256:]
+    assert server.max_in_flight == 256
+    assert sum(taken) / len(taken) >= 0.8 * 256
+
+
 def test_budget_leaves_the_rest_for_a_later_run(local_ray, server, run):
     requests = [ask(f"p{i}: priced") for i in range(12)]
     tight = recipe_of(http(server.url, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0)

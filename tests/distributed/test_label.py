@@ -17,9 +17,7 @@ GOLD = Gold(task="moody", problem_id="p", value={"text": "yes"})
 
 
 def candidate(number, text, error=None):
-    return Candidate(
-        candidate_id=f"c{number:04d}", task="moody", problem_id="p", generator="g", text=text, error=error
-    )
+    return Candidate(candidate_id=f"c{number:04d}", task="moody", problem_id="p", generator="g", text=text, error=error)
 
 
 @pytest.fixture

@@ -71,11 +71,11 @@ def pool(*rows, problem_id="p", difficulty="", violations=None):
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_pool():
     return pool
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_item():
     return item

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydebm.evaluation.selectors import best_generator_of, standard_selectors, value_of
@@ -162,7 +162,7 @@ def test_without_energies_only_selectors_that_need_none_appear(make_pool):
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the fixture is a plain function
+@settings(deadline=None)
 def test_probabilities_sum_to_one_or_nothing_and_no_selector_beats_the_oracle(data, make_pool):
     number = st.floats(-3, 3)
     rows = data.draw(

@@ -29,6 +29,7 @@ class MisbehavingServer:
         self.attempts: Counter[str] = Counter()
         self.in_flight = 0
         self.max_in_flight = 0
+        self.in_flight_at_arrival: list[int] = []
         self.num_requests = 0
         self.keep_bodies = True
         self._loop = asyncio.new_event_loop()
@@ -73,6 +74,7 @@ class MisbehavingServer:
         self.num_requests += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
+        self.in_flight_at_arrival.append(self.in_flight)
         if self.keep_bodies:
             self.bodies.append(body)
             self.headers.append(dict(request.headers))

@@ -11,7 +11,7 @@ from raydebm.errors import MissingKeyError
 from raydebm.generators.limits import Backoff, Budget
 from raydebm.generators.openai_api import OpenAIApiGenerator, Secret, key_of
 from raydebm.generators.protocol import collect
-from raydebm.generators.transports import AiohttpTransport, OpenAIClientTransport
+from raydebm.generators.transports import AiohttpTransport, OpenAIClientTransport, environment_proxy
 from raydebm.records import Sampling
 
 QUICK = Backoff(base_s=0.01)
@@ -226,3 +226,37 @@ def test_secret_shows_itself_to_nobody_but_survives_pickling():
     assert "sk-1" not in repr(secret)
     assert "sk-1" not in f"{secret}"
     assert pickle.loads(pickle.dumps(secret)) == secret
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://api.example/v1", "http://proxy:3128"),
+        ("http://api.example/v1", None),
+        ("https://inside.example/v1", None),
+    ],
+    ids=["https", "no proxy for http", "in NO_PROXY"],
+)
+def test_proxy_of_the_environment(url, expected, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "https_proxy", "no_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example")
+    assert environment_proxy(url) == expected
+
+
+def test_requests_go_through_the_proxy(server, ask, monkeypatch):
+    """The server plays the proxy: it is asked for an address that does not exist."""
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
+    config = OpenAIGenerator(name="g", model="m", base_url="http://api.example/v1", api_key_env=None, max_retries=0)
+
+    async def session():
+        generator = OpenAIApiGenerator(config)
+        try:
+            return await collect(generator, [ask()])
+        finally:
+            await generator.aclose()
+
+    assert asyncio.run(session())[0].text == "answer to p with seed 1000"

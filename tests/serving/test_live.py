@@ -35,7 +35,7 @@ def unused_port():
 def url(local_ray, live_run, repository):
     """serve_config.yaml as it is, with this run and a free port."""
     args = {"run_dir": live_run, "threads": 1, "device": "cpu", "dtype": "float32"}
-    with deployed(repository / "serve_config.yaml", port=unused_port(), args=args) as address:
+    with deployed(repository / "serve_config.yaml", port=unused_port(), args=args, timeout_s=240) as address:
         yield address
 
 

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,7 +95,9 @@ def test_broken_statements_are_those_that_disagree_with_their_speaker() -> None:
     assert broken_statements([(T, 1), (L, 0)], (True, False)) == [0]
 
 
-@pytest.mark.parametrize("text", ["(('telling-truth', 5), ('lying', 0))", "(('maybe', 0), ('lying', 0))", "(((", "(1,)"])
+@pytest.mark.parametrize(
+    "text", ["(('telling-truth', 5), ('lying', 0))", "(('maybe', 0), ('lying', 0))", "(((", "(1,)"]
+)
 def test_malformed_statements_are_refused(text: str) -> None:
     with pytest.raises(TaskDataError, match="statement"):
         read_statements(text, 2)
@@ -257,6 +261,27 @@ def test_unknown_sources_are_refused(task: KnightsKnaves, source: str) -> None:
         list(task.load("test", source=source))
 
 
+def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def load_dataset(name: str, configuration: str) -> dict[str, list[dict[str, Any]]]:
+        asked.append((name, configuration))
+        return {f"{n}ppl": [{"quiz": make_puzzle(n, part="test", seed=0, index=0).quiz}] for n in (2, 3)}
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    found = [problem.difficulty for problem, _ in task.load("test", source="hub:K-and-K/knights-and-knaves")]
+    assert (asked, found) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
+
+
+def test_an_unreachable_hub_is_a_data_error(task: KnightsKnaves, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(name: str, configuration: str) -> None:
+        raise ConnectionError("offline")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    with pytest.raises(TaskDataError, match=r"offline.*generate:2-8"):
+        list(task.load("test", source="hub:"))
+
+
 def test_gold_is_not_in_the_problem(task: KnightsKnaves) -> None:
     problem, gold = next(task.load("test", source="generate:3"))
     assert set(problem.data) == {"names", "roles", "statements"}
@@ -284,10 +309,10 @@ def test_the_format_stands_in_the_system_message_and_the_puzzle_in_the_user_mess
         f"```json\n{json.dumps(SOLUTION, indent=2)}\n```\nHope this helps!",
         '{"amelia": "Knight", "PENELOPE": "a knight", "Evelyn": "KNAVE"}',
         "{'Amelia': 'knight', 'Penelope': 'knight', 'Evelyn': 'knave',}",
-        f'First {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}, no: {{"answer": {json.dumps(SOLUTION)}}}',
+        f'Is it {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}? {{"answer": {json.dumps(SOLUTION)}}}',
         f'{json.dumps(SOLUTION)} and not {{"Amelia": "knave"}}',
         "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.",
-        "If Amelia is a knave, that fails. So:\n(1) Amelia is a knight\n(2) Penelope is a knight\n(3) Evelyn is a knave",
+        "Amelia is a knave? No:\n(1) Amelia is a knight\n(2) Penelope is a knight\n(3) Evelyn is a knave",
         "<answer>Amelia is a knight, Penelope is a knight, and Evelyn is a knave</answer> Evelyn is a knight? No.",
         "- **Amelia**: knight\n- **Penelope**: knight\n- **Evelyn**: **knave**",
         'Use {"Amelia": "knight or knave"} ... Amelia = knight; Penelope -> knight; Evelyn is the knave',

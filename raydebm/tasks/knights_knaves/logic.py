@@ -55,9 +55,7 @@ def solutions(statements: Sequence[Statement]) -> list[Assignment]:
     num_people = len(statements)
     num_worlds = 1 << num_people
     everything = (1 << num_worlds) - 1
-    knight_in = [
-        sum(1 << world for world in range(num_worlds) if world >> person & 1) for person in range(num_people)
-    ]
+    knight_in = [sum(1 << world for world in range(num_worlds) if world >> person & 1) for person in range(num_people)]
     consistent = everything
     for person, statement in enumerate(statements):
         consistent &= ~(_worlds(statement, knight_in, everything) ^ knight_in[person])

@@ -141,7 +141,9 @@ class _ClaimReader:
             return inner
         token = self.tokens[self.position] if self.position < len(self.tokens) else "its end"
         if isinstance(token, str):
-            raise TaskDataError(f"cannot read the claim {self.text!r}: expected a statement about a person at {token!r}")
+            raise TaskDataError(
+                f"cannot read the claim {self.text!r}: expected a statement about a person at {token!r}"
+            )
         self.position += 1
         return token
 

@@ -74,8 +74,7 @@ def _files(split: str, path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _file_rows(file: Path) -> Iterator[tuple[str, Row]]:
-    opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
-    with opened as lines:
+    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             where = f"{file.name}:{number}"
             try:
@@ -95,9 +94,9 @@ def _hub(split: str, dataset: str) -> Iterator[tuple[str, Row]]:
         raise TaskDataError(f"{dataset} needs the `datasets` package: pip install datasets") from error
     try:
         parts = load_dataset(dataset, split)
-    except Exception as error:  # noqa: BLE001 - the hub client raises many kinds, and all mean the same here
+    except Exception as error:  # the hub client raises many kinds, and all mean the same here
         raise TaskDataError(
-            f"cannot load {dataset} ({split}): {error}. Check the network, or give a .jsonl file or generate:2-8 instead"
+            f"cannot load {dataset} ({split}): {error}. Check the network, or use a .jsonl file or generate:2-8"
         ) from error
     for name, part in parts.items():
         for number, row in enumerate(part):

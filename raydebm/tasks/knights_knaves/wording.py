@@ -31,7 +31,7 @@ SPEECHES: tuple[str, ...] = (
     'As {name} put it, "{claim}".',
     'According to {name}, "{claim}".',
     'In a statement by {name}: "{claim}".',
-    "In {name}'s words: \"{claim}\".",
+    'In {name}\'s words: "{claim}".',
 )
 
 

@@ -1,0 +1,156 @@
+"""How fast candidates can be asked for: our generator against raw asyncio, both transports, and Ray Data on top.
+
+A mock endpoint in a process of its own answers after a fixed latency; at 0.5 s and 256 in flight no client can pass
+512 requests per second. Rates are taken between the 256th and the last answer, so start-up does not count.
+
+    python benchmarks/bench_generation.py                    # 4,000 requests per client
+    python benchmarks/bench_generation.py --no-ray --num-requests 1000
+"""
+
+import argparse
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+
+from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
+from raydebm.generators.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.transports import AiohttpTransport, OpenAIClientTransport
+from raydebm.records import GenerationRequest, Sampling
+from raydebm.store import RunDir
+
+IN_FLIGHT = 256
+SERVER = Path(__file__).resolve().parent.parent / "tests" / "generators" / "misbehaving_server.py"
+_RUNS = itertools.count()
+
+
+@contextmanager
+def mock_endpoint(latency_s: float) -> Iterator[str]:
+    command = [sys.executable, str(SERVER), "--latency-s", str(latency_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        process.kill()
+
+
+def make_requests(count: int) -> list[GenerationRequest]:
+    run = next(_RUNS)
+    return [
+        GenerationRequest(
+            task="bench",
+            problem_id=f"{run}-{i}",
+            generator="g",
+            messages=({"role": "system", "content": "Think step by step."}, {"role": "user", "content": f"{run}-{i}"}),
+            sampling=Sampling(),
+            seed=i,
+        )
+        for i in range(count)
+    ]
+
+
+class Clock:
+    """Rate between the 256th answer and the last, and this process's CPU seconds per 1,000 answers."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self._cpu = time.process_time()
+
+    def tick(self, count: int = 1) -> None:
+        self.times += [time.monotonic()] * count
+
+    def rate(self) -> float:
+        return (len(self.times) - IN_FLIGHT) / (self.times[-1] - self.times[IN_FLIGHT - 1])
+
+    def cpu_s_per_1000(self) -> float:
+        return 1000 * (time.process_time() - self._cpu) / len(self.times)
+
+
+async def raw_asyncio(url: str, requests: list[GenerationRequest]) -> Clock:
+    """The least that can be done: post, read, parse."""
+    clock, slots = Clock(), asyncio.Semaphore(IN_FLIGHT)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask(request: GenerationRequest) -> None:
+            body = {"model": "m", "messages": [dict(message) for message in request.messages], "seed": request.seed}
+            async with slots, session.post(f"{url}/chat/completions", json=body) as response:
+                reply = await response.json()
+                assert reply["choices"][0]["message"]["content"]
+            clock.tick()
+
+        await asyncio.gather(*(ask(request) for request in requests))
+    return clock
+
+
+def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], Awaitable[Clock]]:
+    async def run(url: str, requests: list[GenerationRequest]) -> Clock:
+        config = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
+        generator = OpenAIApiGenerator(
+            config,
+            transport=lambda config, key: transport(config.base_url, api_key=key.value, headers={}, timeout_s=60.0),
+            key=Secret(None),
+        )
+        clock = Clock()
+        async for candidate in generator.stream(requests):
+            assert candidate.error is None, candidate.error
+            clock.tick()
+        await generator.aclose()
+        return clock
+
+    return run
+
+
+def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
+    """The whole stage: Ray Data, journal, Parquet. CPU is that of the driver alone."""
+    from raydebm.distributed.generate import generate
+
+    endpoint = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
+    recipe = Recipe(name="bench", task=TaskConfig(name="bench"), generators=(endpoint,))
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        generate(
+            requests,
+            recipe=recipe,
+            run=RunDir(folder),
+            on_progress=lambda done, total: clock.tick(done - len(clock.times)),
+        )
+    return clock
+
+
+def report(name: str, clock: Clock, raw_rate: float) -> None:
+    rate = clock.rate()
+    print(f"{name:34} {rate:8.0f}/s {100 * rate / raw_rate:6.1f} % {clock.cpu_s_per_1000():8.2f} s CPU per 1,000")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--num-requests", type=int, default=4000)
+    parser.add_argument("--latency-s", type=float, default=0.5)
+    parser.add_argument("--no-ray", action="store_true")
+    options = parser.parse_args()
+    with mock_endpoint(options.latency_s) as url:
+        raw = asyncio.run(raw_asyncio(url, make_requests(options.num_requests)))
+        raw_rate = raw.rate()
+        report("raw asyncio + aiohttp", raw, raw_rate)
+        for name, transport in (("aiohttp", AiohttpTransport), ("openai client", OpenAIClientTransport)):
+            clock = asyncio.run(generator_with(transport)(url, make_requests(options.num_requests)))
+            report(f"our generator, {name}", clock, raw_rate)
+        if not options.no_ray:
+            os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_DATA_DISABLE_PROGRESS_BARS="1")
+            import ray
+
+            ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            through_ray_data(url, make_requests(IN_FLIGHT + 64))  # starts Ray Data's helpers
+            report("Ray Data stage", through_ray_data(url, make_requests(options.num_requests)), raw_rate)
+            ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

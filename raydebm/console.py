@@ -1,0 +1,102 @@
+"""What people see on a terminal: progress bars, one line per stage, the tables of an evaluation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from raydebm.config import Recipe
+
+if TYPE_CHECKING:
+    from raydebm.distributed.stages import Pipeline, StageReport
+    from raydebm.evaluation.results import Evaluation
+
+console = Console(highlight=False)
+if not console.is_terminal:
+    console = Console(highlight=False, width=140)  # a log or a pipe has no width of its own; 80 would break the tables
+
+
+@contextmanager
+def pipeline_for(recipe: Recipe) -> Iterator["Pipeline"]:
+    """A pipeline inside a Ray session, with progress bars and one printed line per stage."""
+    from raydebm.distributed.session import ray_session
+    from raydebm.distributed.stages import Pipeline
+    from raydebm.tasks import get_task
+
+    get_task(recipe.task.name)  # A wrong name must not cost the start of a cluster.
+    with ProgressBars() as bars, ray_session(recipe.ray):
+        yield Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
+
+
+class ProgressBars:
+    """Progress bars on a terminal; a line now and then where output goes to a file."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description:<22}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> "ProgressBars":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def print(self, text: str) -> None:
+        self._bars.console.print(text)
+
+    def __call__(self, stage: str) -> Callable[[int, int], None]:
+        bar = self._bars.add_task(stage, total=None)
+        shown = 0
+
+        def update(done: int, total: int) -> None:
+            nonlocal shown
+            self._bars.update(bar, completed=done, total=total, visible=done < total)
+            if not console.is_terminal and total and done * 4 // total > shown:
+                shown = done * 4 // total
+                self.print(f"  {stage}: {done}/{total}")
+
+        return update
+
+
+def describe(report: "StageReport") -> str:
+    """One line about a finished stage."""
+    facts = ", ".join(f"{name} {_short(value)}" for name, value in report.facts.items())
+    how = "reused" if report.reused else f"{report.seconds:.1f} s"
+    return f"[bold]{report.stage:<12}[/bold] {how:>8}  {facts}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{name} {_short(item)}" for name, item in value.items()) + ")"
+    return str(value)
+
+
+def show_evaluation(result: "Evaluation", report: str) -> None:
+    """The selectors and the loop, from the same rows as the report."""
+    from raydebm.evaluation.report import summary
+    from raydebm.evaluation.tables import loop_table, selector_table
+
+    for found in (selector_table(result), loop_table(result)):
+        table = Table(title=found.title, title_justify="left", caption=found.caption, caption_justify="left")
+        for index, header in enumerate(found.headers):
+            table.add_column(header, justify="left" if index == 0 else "right")
+        for number, row in enumerate(found.rows):
+            table.add_row(*row, style="bold" if number in found.emphasised else None)
+        if found.rows:
+            console.print(table)
+    console.print(summary(result), markup=False)
+    console.print(f"report: {report}")

@@ -1,0 +1,221 @@
+"""Ray Train: placement, death and return of workers, what is kept and what is trained again."""
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from scorer_parts import groups_of, recipe_for, tiny_backbone
+
+from raydebm.distributed.train import private_mib, train_ensemble
+from raydebm.errors import CheckpointError, PoolError, ResourceError, TrainingError
+from raydebm.store import RunDir
+
+ADAPTERS = ("a0", "a1", "a2", "a3", "a4")
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("backbone"))
+
+
+def train(recipe, folder, *, size=12, **options):
+    return train_ensemble(
+        recipe=recipe,
+        run=RunDir(str(folder)),
+        train=groups_of(0, size),
+        validation=groups_of(500, 4),
+        **options,
+    )
+
+
+def files_of(folder):
+    return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def trained(local_ray, backbone, tmp_path_factory):
+    """(run directory, summary, what was reported) of five adapters on three pretend GPUs."""
+    folder = tmp_path_factory.mktemp("run")
+    progress, epochs = [], []
+    summary = train(
+        recipe_for(backbone),
+        folder,
+        on_progress=lambda done, total: progress.append((done, total)),
+        on_epoch=lambda name, facts: epochs.append((name, facts["metrics"]["epoch"])),
+    )
+    return folder, summary, progress, epochs
+
+
+def test_five_adapters_share_three_gpus_two_two_and_one(trained):
+    _, summary, _, _ = trained
+
+    assert [adapter.name for adapter in summary.adapters] == list(ADAPTERS)
+    assert sorted(adapter.gpu for adapter in summary.adapters) == ["0", "0", "1", "1", "2"]
+
+
+def test_every_epoch_of_every_adapter_is_reported(trained):
+    _, _, progress, epochs = trained
+
+    assert sorted(epochs) == [(name, epoch) for name in ADAPTERS for epoch in (1, 2)]
+    assert progress[-1] == (10, 10)
+
+
+def test_the_ensemble_on_disk_can_score(trained):
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    folder, summary, _, _ = trained
+    scorer = EnsembleScorer.load(summary.checkpoint, device="cpu")
+
+    assert scorer.adapters == ADAPTERS
+    assert len(scorer.score([("w1 w2", "w3 right")])[0].members) == 5
+    assert not (folder / "scorer" / "progress").exists()
+
+
+def test_adapters_do_not_see_the_same_problems_and_have_the_same_validation(trained):
+    folder, _, _, _ = trained
+    records = [json.loads((folder / "scorer" / name / "training.json").read_text()) for name in ADAPTERS]
+
+    assert {record["num_train_problems"] for record in records} == {10}
+    assert {record["num_validation_problems"] for record in records} == {4}
+    assert len({record["data_fingerprint"] for record in records}) == 1
+
+
+def test_the_facts_of_a_run_are_json(trained):
+    facts = json.loads(json.dumps(trained[1].facts()))
+
+    assert facts["adapters"]["a3"]["restarts"] == 0
+    assert facts["backbone_mib"] > 0
+
+
+def test_finished_adapters_are_not_trained_again(trained, backbone):
+    folder, _, _, _ = trained
+    before = files_of(folder / "scorer")
+    summary = train(recipe_for(backbone), folder)
+
+    after = files_of(folder / "scorer")
+    kept = {name for name in before if "/" in name}
+    assert all(adapter.reused for adapter in summary.adapters)
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+def test_only_the_adapter_whose_settings_changed_is_trained_again(trained, backbone, tmp_path, caplog):
+    import shutil
+
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    recipe = recipe_for(backbone)
+    changed = recipe.scorer.adapters[1].model_copy(update={"rank": 3})
+    adapters = tuple(changed if adapter.name == "a1" else adapter for adapter in recipe.scorer.adapters)
+    scorer = recipe.scorer.model_copy(update={"adapters": adapters})
+
+    with caplog.at_level(logging.WARNING):
+        summary = train(recipe.model_copy(update={"scorer": scorer}), folder)
+
+    assert {adapter.name: adapter.reused for adapter in summary.adapters} == {
+        "a0": True, "a1": False, "a2": True, "a3": True, "a4": True,
+    }  # fmt: skip
+    assert "adapter a1 was trained from other data or settings" in caplog.text
+
+
+class Killer(threading.Thread):
+    """Ends the worker of one adapter with SIGKILL once it has started so many epochs."""
+
+    def __init__(self, folder: Path, adapter: str, *, after_epoch: int) -> None:
+        super().__init__(daemon=True)
+        self._pattern = f"scorer/progress/{adapter}-*.epochs/"
+        self._folder, self._after = folder, after_epoch
+        self.killed: int | None = None
+
+    def run(self) -> None:
+        while not list(self._folder.glob(f"{self._pattern}{self._after:04d}.json")):
+            time.sleep(0.05)
+        time.sleep(0.7)  # until the epoch's checkpoint is stored and the next epoch runs
+        started = next(self._folder.glob(f"{self._pattern}0000.json"))
+        self.killed = json.loads(started.read_text())["pids"][-1]
+        os.kill(self.killed, signal.SIGKILL)
+
+
+def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(backbone, tmp_path):
+    recipe = recipe_for(backbone, num_adapters=3, training={"batch_size": 2, "max_epochs": 3, "patience": 3})
+    killer = Killer(tmp_path, "a1", after_epoch=1)
+    killer.start()
+    epochs = {}
+    summary = train(
+        recipe,
+        tmp_path,
+        size=200,
+        on_epoch=lambda name, facts: epochs.setdefault(name, []).append((facts["metrics"]["seconds"], facts["pid"])),
+    )
+
+    assert [adapter.restarts for adapter in summary.adapters] == [0, 1, 0]
+    assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3, 3]
+    pids = [pid for _, pid in epochs["a1"]]
+    assert pids[0] == killer.killed
+    assert killer.killed not in pids[1:]
+    record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
+    assert [epoch["seconds"] for epoch in record["epochs"]] == [seconds for seconds, _ in epochs["a1"]]
+    assert all(len({pid for _, pid in epochs[name]}) == 1 for name in ("a0", "a2"))
+
+
+def test_adapters_that_finished_are_kept_when_one_fails_and_a_rerun_trains_only_that_one(backbone, tmp_path):
+    recipe = recipe_for(
+        backbone, num_adapters=2, training={"batch_size": 2, "max_epochs": 2, "patience": 2}, max_failures=0
+    )
+    Killer(tmp_path, "a1", after_epoch=1).start()
+    with pytest.raises(TrainingError, match="Finished adapters kept: a0") as raised:
+        train(recipe, tmp_path, size=200)
+    assert set(raised.value.failed) == {"a1"}
+    assert not (tmp_path / "scorer" / "ensemble.json").exists()
+
+    summary = train(recipe, tmp_path, size=200)
+
+    assert [(adapter.reused, adapter.restarts) for adapter in summary.adapters] == [(True, 0), (False, 1)]
+    assert (tmp_path / "scorer" / "ensemble.json").exists()
+
+
+def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path):
+    recipe = recipe_for(backbone, num_adapters=1, training={"learning_rate": 1e30})
+
+    with pytest.raises(TrainingError, match=r"lower training\.learning_rate"):
+        train(recipe, tmp_path)
+    (started,) = tmp_path.glob("scorer/progress/a0-*.epochs/0000.json")
+    assert len(json.loads(started.read_text())["pids"]) == 1
+
+
+def test_a_backbone_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match="nowhere"):
+        train(recipe_for(tmp_path / "nowhere"), tmp_path)
+
+
+def test_a_request_that_no_node_can_hold_is_refused_before_anything_starts(backbone, tmp_path):
+    with pytest.raises(ResourceError, match="100 CPU"):
+        train(recipe_for(backbone, cpus_per_adapter=100), tmp_path)
+
+
+def test_nothing_to_train_on_is_an_error(backbone, tmp_path):
+    with pytest.raises(PoolError, match="nothing to train on"):
+        train(recipe_for(backbone), tmp_path, size=0)
+
+
+def test_private_memory_does_not_count_shared_pages(tmp_path):
+    import numpy as np
+
+    file = tmp_path / "array.npy"
+    np.save(file, np.ones(50 * 2**17))
+    before = private_mib()
+    if before is None:
+        pytest.skip("this system does not tell private memory")
+    mapped = np.load(file, mmap_mode="r")
+    assert float(mapped.sum()) == 50 * 2**17
+    shared = private_mib() - before
+    copied = mapped.copy()
+    assert private_mib() - before - shared > 45
+    assert shared < 60
+    assert copied.nbytes == 50 * 2**20

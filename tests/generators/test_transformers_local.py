@@ -1,0 +1,197 @@
+"""Local models: a tiny random Llama, the embedded ones, and a model served over HTTP."""
+
+import asyncio
+
+import pytest
+import torch
+from aiohttp import web
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from raydebm.config import OpenAIGenerator, TransformersGenerator
+from raydebm.embedded import embedded_path
+from raydebm.errors import GenerationError, UnknownNameError
+from raydebm.generators import build_generator
+from raydebm.generators.openai_api import OpenAIApiGenerator
+from raydebm.generators.protocol import collect
+from raydebm.generators.transformers_local import LocalGenerator
+from raydebm.records import GenerationRequest, Sampling
+
+CONTEXT = 48
+WORDS = ["<pad>", "<unk>", "<eos>", *(f"w{i}" for i in range(60))]
+
+
+def save_model(folder, *, chat_template="{% for m in messages %}{{ m['content'] }} {% endfor %}"):
+    vocabulary = {word: index for index, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")
+    fast.chat_template = chat_template
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=CONTEXT, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(30)
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def local(model_folder):
+    return LocalGenerator(TransformersGenerator(name="l", model=model_folder, device="cpu", batch_size=16), threads=1)
+
+
+def ask(content="w1 w2 w3", *, seed=0, **sampling):
+    return GenerationRequest(
+        task="toy",
+        problem_id=content,
+        generator="l",
+        messages=({"role": "user", "content": content},),
+        sampling=Sampling(**{"max_tokens": 12, **sampling}),
+        seed=seed,
+    )
+
+
+def draw(generator, *requests):
+    return asyncio.run(collect(generator, requests))
+
+
+def test_request_alone_and_in_company(local):
+    requests = [ask(" ".join(f"w{j}" for j in range(i % 5 + 1)), seed=i) for i in range(40)]
+    together = draw(local, *requests)
+    alone = [draw(local, request)[0] for request in requests]
+    assert [candidate.text for candidate in alone] == [candidate.text for candidate in together]
+    assert len({candidate.text for candidate in together}) > 20
+
+
+def test_candidate_says_what_it_took(local):
+    (candidate,) = draw(local, ask("w1 w2 w3", seed=5))
+    assert candidate.candidate_id == ask("w1 w2 w3", seed=5).candidate_id
+    assert (candidate.prompt_tokens, candidate.completion_tokens) == (3, len(candidate.text.split()))
+    assert candidate.finish_reason == ("length" if candidate.completion_tokens == 12 else "stop")
+    assert candidate.cost_usd == 0.0
+    assert candidate.latency_s > 0
+
+
+def test_prompt_longer_than_the_context_is_an_error_row(local):
+    long, short = draw(local, ask(" ".join(["w1"] * 50)), ask("w1 w2", seed=1))
+    assert long.text is None
+    assert "50 tokens" in long.error
+    assert f"holds {CONTEXT}" in long.error
+    assert short.text is not None
+
+
+def test_completion_ends_with_the_context(local):
+    candidates = draw(local, *(ask(" ".join(["w1"] * 40), seed=seed, max_tokens=1000) for seed in range(8)))
+    assert max(candidate.completion_tokens for candidate in candidates if candidate.text) == CONTEXT - 40
+
+
+def test_stop_string_ends_the_text(local):
+    (whole,) = draw(local, ask(seed=5))
+    stop = whole.text.split()[3]
+    expected = whole.text.partition(stop)[0]
+    (cut,) = draw(local, ask(seed=5, stop=(stop,)))
+    assert (cut.text, cut.finish_reason) == (expected, "stop")
+    assert cut.completion_tokens <= 4
+
+
+def test_system_message_joins_the_user_where_the_template_has_no_system(tmp_path):
+    template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    folder = save_model(tmp_path, chat_template=template + "{% for m in messages %}{{ m['content'] }} {% endfor %}")
+    request = ask("w1 w2")
+    with_system = GenerationRequest(
+        **{
+            **{name: getattr(request, name) for name in ("task", "problem_id", "generator", "sampling", "seed")},
+            "messages": ({"role": "system", "content": "w7"}, *request.messages),
+        }
+    )
+    (candidate,) = draw(LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu")), with_system)
+    assert candidate.prompt_tokens == 3
+
+
+def test_template_that_refuses_is_an_error_row(tmp_path):
+    folder = save_model(tmp_path, chat_template="{{ raise_exception('never') }}")
+    (candidate,) = draw(LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu")), ask())
+    assert "chat template of 'l' refused the messages: never" in candidate.error
+
+
+def test_model_without_chat_template(tmp_path):
+    folder = save_model(tmp_path, chat_template=None)
+    with pytest.raises(GenerationError, match="has no chat template"):
+        LocalGenerator(TransformersGenerator(name="l", model=folder, device="cpu"))
+
+
+def test_model_that_is_not_there(tmp_path):
+    with pytest.raises(GenerationError, match=r"generator 'l': model .*nowhere.* cannot be loaded"):
+        LocalGenerator(TransformersGenerator(name="l", model=str(tmp_path / "nowhere"), device="cpu"))
+
+
+def test_unknown_embedded_model():
+    with pytest.raises(UnknownNameError, match="kk-zoe"):
+        LocalGenerator(TransformersGenerator(name="l", model="embedded:kk-zoe", device="cpu"))
+
+
+def test_embedded_model_alone_and_in_a_batch_of_16():
+    try:
+        embedded_path("kk-dee")
+    except UnknownNameError:
+        pytest.skip("the embedded models are not built yet")
+    generator = build_generator(TransformersGenerator(name="l", model="embedded:kk-dee", device="cpu"), threads=1)
+    quiz = "A very special island is inhabited only by knights and knaves. You meet 2 inhabitants: Zoey, and Oliver."
+    requests = [ask(quiz, seed=seed, max_tokens=24) for seed in range(16)]
+    together = [candidate.text for candidate in draw(generator, *requests)]
+    assert [draw(generator, request)[0].text for request in requests] == together
+
+
+def chat_app(generator):
+    """A local model as an OpenAI-compatible endpoint."""
+
+    async def answer(http_request):
+        body = await http_request.json()
+        request = GenerationRequest(
+            task="served",
+            problem_id="served",
+            generator=body["model"],
+            messages=tuple(body["messages"]),
+            sampling=Sampling(temperature=body["temperature"], top_p=body["top_p"], max_tokens=body["max_tokens"]),
+            seed=body["seed"],
+        )
+        (candidate,) = await collect(generator, [request])
+        choice = {"message": {"role": "assistant", "content": candidate.text}, "finish_reason": candidate.finish_reason}
+        usage = {"prompt_tokens": candidate.prompt_tokens, "completion_tokens": candidate.completion_tokens}
+        return web.json_response({"choices": [choice], "usage": usage})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    return app
+
+
+def test_model_served_over_http_writes_what_it_writes_here(model_folder):
+    requests = [ask(f"w{i} w{i + 1}", seed=i) for i in range(6)]
+
+    async def both_ways():
+        local = LocalGenerator(TransformersGenerator(name="l", model=model_folder, device="cpu"), threads=1)
+        runner = web.AppRunner(chat_app(local))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        remote = OpenAIApiGenerator(OpenAIGenerator(name="l", model="l", base_url=url, api_key_env=None, max_retries=0))
+        try:
+            return await collect(remote, requests), await collect(local, requests)
+        finally:
+            await remote.aclose()
+            await runner.cleanup()
+
+    served, here = asyncio.run(both_ways())
+    assert [candidate.text for candidate in served] == [candidate.text for candidate in here]
+    assert [c.completion_tokens for c in served] == [c.completion_tokens for c in here]

@@ -1,0 +1,95 @@
+"""Whatever JSON a client sends, the answer is never a 5xx and errors have OpenAI's form."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SURROGATE = "\ud800"
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.just(SURROGATE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+NUMBERS = st.integers(-2, 10) | st.floats(-2, 10) | st.just(1e308)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "system", "x"])},
+        optional={"content": st.sampled_from(["PUZZLE", SURROGATE, None, [{"type": "text", "text": "PUZZLE"}]]) | JSON},
+    ),
+    max_size=2,
+)
+OVERRIDES = {
+    "lambda": NUMBERS | JSON,
+    "theta_sigma": NUMBERS | JSON,
+    "theta_abstain": NUMBERS | JSON,
+    "max_passes": NUMBERS,
+    "num_samples": NUMBERS,
+    "generators": st.lists(st.sampled_from(["ada", "bo", "eve", SURROGATE]), max_size=2) | JSON,
+    "seed": st.integers(-(2**70), 2**70),
+    "task": st.sampled_from(["knights_knaves", "auto", "gsm8k", SURROGATE]) | JSON,
+}
+PROBLEM = {
+    "prompt": st.sampled_from(["PUZZLE", "x", ""]) | JSON,
+    "data": JSON | st.fixed_dictionaries({"names": JSON, "roles": JSON, "statements": JSON}),
+}
+TRIAGE = st.fixed_dictionaries(
+    {},
+    optional={
+        "problem": st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON,
+        "messages": MESSAGES,
+        **OVERRIDES,
+    },
+)
+CHAT = st.fixed_dictionaries(
+    {"model": st.sampled_from(["raydebm/auto", "raydebm/knights_knaves", SURROGATE]), "messages": MESSAGES},
+    optional={
+        "raydebm": st.fixed_dictionaries({}, optional=OVERRIDES) | JSON,
+        "stream": st.booleans() | JSON,
+        "temperature": NUMBERS,
+        "stop": JSON,
+        "n": JSON,
+        "tools": JSON,
+    },
+)
+SCORE = st.fixed_dictionaries(
+    {},
+    optional={
+        "problem": st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON,
+        "candidates": st.lists(st.text(max_size=5) | st.just(SURROGATE), max_size=3) | JSON,
+        "text_1": st.text(max_size=5) | st.just(SURROGATE) | JSON,
+        "text_2": st.lists(st.text(max_size=5), max_size=3) | JSON,
+        "lambda": NUMBERS,
+    },
+)
+BODIES = (
+    st.tuples(st.just("/v1/triage"), TRIAGE)
+    | st.tuples(st.just("/v1/chat/completions"), CHAT)
+    | st.tuples(st.just("/v1/score"), SCORE)
+    | st.tuples(st.sampled_from(["/v1/triage", "/v1/chat/completions", "/v1/score"]), JSON)
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BODIES)
+def test_no_input_is_a_server_error(client, puzzle, body):
+    path, value = body
+    text = json.dumps(value).replace('"PUZZLE"', json.dumps(puzzle))
+    reply = client.request("POST", path, content=text, headers={"Content-Type": "application/json"})
+    assert reply.status_code < 500, reply.text
+    if reply.status_code != 200:
+        assert set(reply.json()["error"]) == {"message", "type", "code", "param"}
+
+
+@pytest.mark.parametrize("field", ["problem", "task"])
+def test_text_that_has_no_utf8_is_refused(client, puzzle, field):
+    reply = client.request(
+        "POST",
+        "/v1/triage",
+        content=json.dumps({"problem": puzzle, field: SURROGATE}),
+        headers={"Content-Type": "application/json"},
+    )
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"].startswith(field)
+    assert "lone surrogate" in reply.json()["error"]["message"]
