@@ -70,17 +70,31 @@ class ProgressBars:
         return update
 
 
+_QUIET = {"seconds", "num_unpriced", "startup_seconds", "backbone_mib", "num_incomplete", "within_limit", "num_texts"}
+"""Facts that stand in the manifest and would crowd the line."""
+
+
 def describe(report: "StageReport") -> str:
     """One line about a finished stage."""
-    facts = ", ".join(f"{name} {_short(value)}" for name, value in report.facts.items())
+    facts = ", ".join(
+        f"{name} {_short(value)}"
+        for name, value in report.facts.items()
+        if name not in _QUIET and _says_something(value)
+    )
     how = "reused" if report.reused else f"{report.seconds:.1f} s"
     return f"[bold]{report.stage:<12}[/bold] {how:>8}  {facts}"
+
+
+def _says_something(value: Any) -> bool:
+    return value is not None and value != 0 and value not in ([], {}, (), "")
 
 
 def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, dict):
+        if all(isinstance(item, dict) for item in value.values()) and len(value) > 2:
+            return ", ".join(value)
         return "(" + ", ".join(f"{name} {_short(item)}" for name, item in value.items()) + ")"
     return str(value)
 

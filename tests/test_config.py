@@ -100,7 +100,7 @@ def test_an_unset_variable_without_default_is_named(monkeypatch):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere.yaml"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         load_recipe(tmp_path / "nowhere.yaml")
 
 

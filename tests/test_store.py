@@ -85,7 +85,7 @@ def test_a_row_that_could_not_be_scored_gives_no_energies():
 
 
 def test_a_missing_table_says_so(run):
-    with pytest.raises(PoolError, match="labels/labels.parquet does not exist"):
+    with pytest.raises(PoolError, match=r"labels/labels\.parquet does not exist"):
         run.read_table(store.LABELS, "labels", "labels.parquet")
 
 
@@ -99,7 +99,7 @@ def test_an_unreadable_table_is_named(run):
 def test_a_table_without_a_column_names_it(run):
     run.write_table([{"problem_id": "p"}], pa.schema([("problem_id", pa.string())]), "pairs", "train.parquet")
 
-    with pytest.raises(PoolError, match="lacks column.*chosen, rejected"):
+    with pytest.raises(PoolError, match=r"lacks column.*chosen, rejected"):
         run.read_table(store.PAIRS, "pairs", "train.parquet")
 
 

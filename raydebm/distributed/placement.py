@@ -13,6 +13,7 @@ from raydebm.errors import ResourceError
 
 DEFAULT_GPU_SHARE = 0.5
 """Two adapters a GPU: five adapters on three GPUs become 2+2+1."""
+MAX_GRAPH_GIB = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,18 @@ def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
             "ray.gpus_per_adapter (0 trains on CPUs), or start a larger cluster"
         )
     return found
+
+
+def graph_gib(share: Share, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
+    """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs, which are not shared so.
+
+    A quarter of the smallest node's memory, divided by the workers that it may hold. On 24 GiB, five workers that took
+    2 GiB each for activations came to 4 GiB each in all, and Ray ended them one after the other.
+    """
+    memory = [(node["memory"], _on_node(share, node)) for node in nodes if "memory" in node and _on_node(share, node)]
+    if share.gpus > 0 or not memory:
+        return None
+    return min(MAX_GRAPH_GIB, *(size / 2**30 * 0.25 / min(held, num_workers) for size, held in memory))
 
 
 def _on_node(share: Share, node: Mapping[str, float]) -> int:

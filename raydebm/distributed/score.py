@@ -17,13 +17,14 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 import ray
 import ray.data
+from ray.exceptions import ActorDiedError
 
 from raydebm.config import RayConfig, Recipe
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.label import require_problems
 from raydebm.distributed.placement import Share, places, share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
-from raydebm.errors import ScoringError
+from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Energies, Problem
 from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
@@ -169,7 +170,12 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         num_gpus=share.gpus or None,
         compute=ray.data.ActorPoolStrategy(size=num_workers),
     )
-    yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
+    try:
+        yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
+    except ActorDiedError as error:
+        # A scorer that cannot be built dies in its constructor, and Ray keeps of its error only the text.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise CheckpointError(f"no scorer could be started from {checkpoint}: {lines[-1]}") from error
 
 
 def _num_places(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]]) -> int:

@@ -32,6 +32,8 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # train.report waits for the controller's next look: 2 s by default, which is longer than a small epoch.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    # On a busy machine a worker that needs more than 60 s to come up would be stopped and started again, for ever.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
     # Workers keep the driver's folder, so that relative paths in a recipe mean the same thing everywhere.
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",

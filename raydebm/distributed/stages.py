@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raydebm import __version__
-from raydebm.config import Recipe, SplitSource
+from raydebm.config import Recipe, RecordedGenerator, SplitSource
+from raydebm.distributed.fingerprints import stage_fingerprint
 from raydebm.distributed.generate import generate
 from raydebm.distributed.label import label
 from raydebm.distributed.recorded import RecordedPools
@@ -27,9 +28,10 @@ from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
 from raydebm.evaluation.report import write_report
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators.passes import PassRequests
+from raydebm.generators.recorded import import_pool
 from raydebm.identity import content_id
 from raydebm.pairs import build_pairs, split_problems, training_groups
-from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem, ScoredCandidate
+from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
     GOLDS,
@@ -99,17 +101,7 @@ class Pipeline:
     # ---- bookkeeping -------------------------------------------------------------------------------------------
 
     def _fingerprint(self, stage: str) -> str:
-        """What a stage's output depends on: its own settings and, by construction, all settings upstream."""
-        recipe = self.recipe.model_dump(mode="json")
-        upstream: dict[str, tuple[str, ...]] = {
-            "problems": ("task", "seed"),
-            "candidates": ("task", "seed", "generators", "generation"),
-            "labels": ("task", "seed", "generators", "generation"),
-            "pairs": ("task", "seed", "generators", "generation", "pairs"),
-            "scorer": ("task", "seed", "generators", "generation", "pairs", "scorer", "training"),
-        }
-        keys = upstream.get(stage, (*upstream["scorer"], "triage", "calibration", "evaluation"))
-        return content_id(__version__, {key: _without_placement(recipe[key]) for key in keys})
+        return stage_fingerprint(stage, self.recipe)
 
     def _stage(self, stage: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Run ``make`` unless the stage is complete for these settings; returns its manifest."""
@@ -158,10 +150,31 @@ class Pipeline:
 
     def _make_problems(self) -> dict[str, Any]:
         loaded = list(self.load_problems())
+        answered = self._recorded_problems([problem for _, problem, _ in loaded])
+        dropped = 0 if answered is None else sum(problem.problem_id not in answered for _, problem, _ in loaded)
+        if answered is not None:
+            loaded = [item for item in loaded if item[1].problem_id in answered]
         self.run.write_table((gold_row(gold) for _, _, gold in loaded), GOLDS, "problems", "golds.parquet")
         rows = [problem_row(problem, split) for split, problem, _ in loaded]
         self.run.write_table(rows, PROBLEMS, "problems", "problems.parquet")
-        return dict(Counter(split for split, _, _ in loaded))
+        return {**Counter(split for split, _, _ in loaded), **({"not_recorded": dropped} if dropped else {})}
+
+    def _recorded_problems(self, problems: Sequence[Problem]) -> set[str] | None:
+        """Ids that some recorded pool answers; None when a generator can answer any problem.
+
+        A recorded pool rarely covers a whole benchmark, and a problem without a single candidate measures nothing.
+        """
+        if not all(isinstance(config, RecordedGenerator) for config in self.recipe.generators):
+            return None
+        pools: dict[str, list[str]] = {}
+        for config in self.recipe.generators:
+            if isinstance(config, RecordedGenerator):
+                pools.setdefault(config.pool, []).append(config.model)
+        return {
+            candidate.problem_id
+            for pool, models in pools.items()
+            for candidate in import_pool(pool, task=self.recipe.task.name, problems=problems, models=models)
+        }
 
     def problems(self) -> dict[str, Problem]:
         rows = self.run.read_table(PROBLEMS, "problems", "problems.parquet")
@@ -440,19 +453,3 @@ class Pipeline:
             labels=pools.labels,
             shuffle_seed=self.recipe.evaluation.shuffle_seed,
         )
-
-
-def _without_placement(section: Any) -> Any:
-    """A recipe section without what only says where and how fast it runs: that must not invalidate results."""
-    placement = {
-        "device", "batch_size_rows", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries",
-        "requests_per_minute", "micro_batch_tokens", "max_usd",
-    }  # fmt: skip
-    if isinstance(section, dict):
-        return {key: _without_placement(value) for key, value in section.items() if key not in placement}
-    if isinstance(section, list):
-        return [_without_placement(value) for value in section]
-    return section
-
-
-__all__ = ["Pipeline", "Progress", "ScoredCandidate", "StageReport", "silent"]

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from raydebm import __version__
 from raydebm.config import AdapterConfig, Recipe
 from raydebm.distributed.folders import absolute, local_copy, publish
-from raydebm.distributed.placement import Share, places, share_of
+from raydebm.distributed.placement import Share, graph_gib, places, share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, PoolError, RaydebmError, TrainingError
 from raydebm.identity import content_id
@@ -103,6 +103,8 @@ class _Job:
     """Fingerprint of data and settings; the backbone's weights have their own."""
     data: str
     device: str
+    graph_gib: float | None
+    """Memory for a step's activations; None: what the trainer takes by itself."""
 
     @property
     def name(self) -> str:
@@ -156,7 +158,8 @@ def train_ensemble(
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
     num_parallel = places(share, nodes)
-    jobs = _jobs(recipe, absolute(run), stage, train=train, validation=validation, share=share)
+    memory = graph_gib(share, nodes, num_workers=min(num_parallel, len(recipe.scorer.adapters)))
+    jobs = _jobs(recipe, absolute(run), stage, train=train, validation=validation, share=share, memory=memory)
     weights, backbone = cast("Any", _read_backbone).remote(recipe.scorer.backbone)
     reused = [job for job in jobs if _is_complete(job, backbone)]
     waiting = [job for job in jobs if job not in reused]
@@ -187,6 +190,7 @@ def _jobs(
     train: Sequence[TrainingGroup],
     validation: Sequence[TrainingGroup],
     share: Share,
+    memory: float | None,
 ) -> list[_Job]:
     data = content_id(
         [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
@@ -210,6 +214,7 @@ def _jobs(
             plan=content_id(*common, adapter.model_dump(mode="json")),
             data=data,
             device="cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device,
+            graph_gib=memory,
         )
         for adapter in recipe.scorer.adapters
     ]
@@ -433,6 +438,7 @@ def _run_epochs(
     from raydebm.scorer.training import TrainingSettings, train_adapter
 
     recipe, name = job.recipe, job.adapter.name
+    settings = TrainingSettings.from_recipe(recipe, get_task(recipe.task.name).defaults)
     ids = [group.problem_id for group in train]
     bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.seed, adapter=name))
 
@@ -447,7 +453,7 @@ def _run_epochs(
             backbone=backbone,
             train=[group for group in train if group.problem_id in bagged],
             validation=validation,
-            settings=TrainingSettings.from_recipe(recipe, get_task(recipe.task.name).defaults),
+            settings=replace(settings, graph_gib=job.graph_gib),
             out_dir=out_dir,
             report=report,
             resume_from=resume_from,

@@ -77,6 +77,11 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
     """
     application = build(args)
     check_port(host, port)
+    if serve.status().proxies:  # its host and port are fixed; ours would be ignored
+        raise ResourceError(
+            "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
+            "`serve deploy serve_config.yaml`"
+        )
     serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=REQUEST_TIMEOUT_S))
     try:
         serve.run(application, name=name, route_prefix="/")

@@ -6,11 +6,10 @@ Every mistake of the client ends here, as a ServiceError that names the field.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.config import GeneratorConfig
 from raydebm.errors import ConfigError, RaydebmError, ServiceError
-from raydebm.generators.requests import requests_for
+from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
-from raydebm.records import GenerationRequest, Message, Problem, Sampling
+from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.schema import ChatMessage, Overrides, ProblemBody, SamplingOverrides
 from raydebm.tasks import get_task
@@ -40,41 +39,16 @@ class Ask:
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
         """The generation requests of a pass, the same ones that evaluation makes for this problem."""
-        if messages is None:
-            return self._first_pass()
-        name = self.bundle.regenerator if self.bundle.regenerator in self.generators else self.generators[0]
-        config = next(config for config in self.bundle.recipe.generators if config.name == name)
-        return self._of(config, messages, num_samples=self.policy.num_regenerate, pass_index=pass_index)
-
-    def _first_pass(self) -> list[GenerationRequest]:
-        messages, default = self.task.messages(self.problem), self.bundle.recipe.generation.num_samples
-        found: list[GenerationRequest] = []
-        for config in self.bundle.generator_configs():
-            if config.name in self.generators:
-                own = default if config.num_samples is None else config.num_samples
-                found += self._of(config, messages, num_samples=self.num_samples or own, pass_index=1)
-        return found
-
-    def _of(
-        self, config: GeneratorConfig, messages: tuple[Message, ...], *, num_samples: int, pass_index: int
-    ) -> list[GenerationRequest]:
-        return requests_for(
-            self.problem,
-            messages,
-            generator=config.name,
-            sampling=self._sampling(config),
-            num_samples=num_samples,
-            run_seed=self.seed,
-            pass_index=pass_index,
+        passes = PassRequests(
+            recipe=self.bundle.recipe,
+            task=self.task,
+            generators=self.generators,
+            num_samples=self.num_samples,
+            num_regenerate=self.policy.num_regenerate,
+            seed=self.seed,
+            sampling_changes=self.sampling.model_dump(exclude_none=True),
         )
-
-    def _sampling(self, config: GeneratorConfig) -> Sampling:
-        generation = self.bundle.recipe.generation
-        most = config.max_tokens or generation.max_tokens or self.task.defaults.max_tokens
-        changes = self.sampling.model_dump(exclude_none=True)
-        # A client may ask for shorter candidates, never for longer (dearer) ones than the recipe allows.
-        changes["max_tokens"] = min(most, changes.get("max_tokens", most))
-        return replace(generation.sampling(max_tokens=most), **changes)
+        return passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
 
 
 def make_ask(

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from raydebm.distributed.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
+
 PLUG_IN = '''
 """A task whose checker does what the completion says."""
 import os
@@ -58,6 +60,7 @@ def install_plug_in() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
 
 
-# Helper processes of Ray Train that watch machines which nobody takes away here.
-os.environ.update(RAY_TRAIN_ENABLE_PREEMPTION_WATCHER="0", RAY_TRAIN_METRICS_ENABLED="0")
+# What ray_session sets for a cluster of its own; `local_ray` is started without it.
+for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():
+    os.environ.setdefault(name, value)
 install_plug_in()  # at import, because a cluster that a test starts hands on the environment of that moment

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.config import RayConfig
-from raydebm.distributed.placement import Share, places, share_of
+from raydebm.distributed.placement import Share, graph_gib, places, share_of
 from raydebm.errors import ResourceError
 
 LAPTOP = [{"CPU": 8.0}]
@@ -41,3 +41,22 @@ def test_the_configuration_alone_decides_the_placement(config, nodes, expected):
 def test_what_no_node_can_hold_is_refused_with_a_way_out(share, nodes):
     with pytest.raises(ResourceError, match=r"asks for .* GPU.*at most .* CPU.*Lower ray\.cpus_per_adapter"):
         places(share, nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "num_workers", "expected"),
+    [
+        pytest.param([{"CPU": 8.0, "memory": 20.0 * 2**30}], 5, 1.0, id="a quarter of 20 GiB for five"),
+        pytest.param([{"CPU": 2.0, "memory": 20.0 * 2**30}], 5, 2.0, id="two at a time, and never above 2 GiB"),
+        pytest.param(
+            [{"CPU": 8.0, "memory": 64.0 * 2**30}, {"CPU": 4.0, "memory": 8.0 * 2**30}], 4, 0.5, id="smallest"
+        ),
+        pytest.param([{"CPU": 8.0}], 5, None, id="unknown memory"),
+    ],
+)
+def test_activations_of_all_workers_of_a_node_fit_in_a_quarter_of_its_memory(nodes, num_workers, expected):
+    assert graph_gib(Share(cpus=1, gpus=0), nodes, num_workers=num_workers) == expected
+
+
+def test_gpu_workers_are_left_to_the_gpus_memory():
+    assert graph_gib(Share(cpus=1, gpus=0.5), [{"CPU": 8.0, "GPU": 3.0, "memory": 2.0**34}], num_workers=5) is None

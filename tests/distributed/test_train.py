@@ -143,7 +143,7 @@ class Killer(threading.Thread):
 
 
 def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(backbone, tmp_path):
-    recipe = recipe_for(backbone, num_adapters=3, training={"batch_size": 2, "max_epochs": 3, "patience": 3})
+    recipe = recipe_for(backbone, num_adapters=2, training={"batch_size": 2, "max_epochs": 3, "patience": 3})
     killer = Killer(tmp_path, "a1", after_epoch=1)
     killer.start()
     epochs = {}
@@ -154,14 +154,14 @@ def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_noth
         on_epoch=lambda name, facts: epochs.setdefault(name, []).append((facts["metrics"]["seconds"], facts["pid"])),
     )
 
-    assert [adapter.restarts for adapter in summary.adapters] == [0, 1, 0]
-    assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3, 3]
+    assert [adapter.restarts for adapter in summary.adapters] == [0, 1]
+    assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3]
     pids = [pid for _, pid in epochs["a1"]]
     assert pids[0] == killer.killed
     assert killer.killed not in pids[1:]
     record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
     assert [epoch["seconds"] for epoch in record["epochs"]] == [seconds for seconds, _ in epochs["a1"]]
-    assert all(len({pid for _, pid in epochs[name]}) == 1 for name in ("a0", "a2"))
+    assert len({pid for _, pid in epochs["a0"]}) == 1
 
 
 def test_adapters_that_finished_are_kept_when_one_fails_and_a_rerun_trains_only_that_one(backbone, tmp_path):

@@ -1,0 +1,92 @@
+"""Training sequences: one puzzle as a chat, with the label of every token."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from raydebm.embedded.build.tokenizer import token_id
+from raydebm.embedded.build.traces import (
+    Piece,
+    Pieces,
+    Style,
+    answer_json,
+    draw_plan,
+    learned,
+    skipped,
+)
+from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
+from raydebm.tasks.knights_knaves.logic import Assignment
+from raydebm.tasks.knights_knaves.puzzles import Puzzle
+
+SECOND_PASS_SHARE = 0.22
+CONSTRAINT_FEEDBACK = (
+    "Your answer breaks these rules:\n{rules}\nFind an answer that breaks none of them. Use the same output format."
+)
+QUALITY_FEEDBACK = (
+    "Your answer may be wrong. Check each step again, then give your final answer in the same output format."
+)
+"""What triage says to a first answer, word for word; triage stands above this package, so a test compares them."""
+
+IGNORED = -100
+"""The label of tokens that are not learned, as PyTorch's cross-entropy ignores it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token ids and, shifted by nothing, the label of each."""
+
+    ids: list[int]
+    labels: list[int]
+
+
+def draw_conversation(rng: random.Random, puzzle: Puzzle, style: Style) -> Pieces:
+    """The first pass, or with some probability the second after a wrong (rarely a right) answer."""
+    pieces = skipped("<|user|>", puzzle.quiz, "<|assistant|>")
+    refuted: Assignment | None = None
+    if rng.random() < SECOND_PASS_SHARE:
+        answer, feedback = _first_answer(rng, puzzle)
+        if feedback != QUALITY_FEEDBACK:
+            refuted = answer
+        pieces += skipped(answer_json(puzzle, answer), "<|end|>", "<|user|>", feedback, "<|assistant|>")
+    plan = draw_plan(rng, puzzle, style, refuted=refuted)
+    return [*pieces, *style.write(puzzle, plan, rng), *learned("<|end|>")]
+
+
+def _first_answer(rng: random.Random, puzzle: Puzzle) -> tuple[Assignment, str]:
+    """What was answered in the first pass and what the checks said to it."""
+    if rng.random() < 0.1:
+        return puzzle.solution, QUALITY_FEEDBACK
+    answer = puzzle.solution
+    while answer == puzzle.solution:
+        answer = tuple(rng.random() < 0.5 for _ in puzzle.names)
+    return answer, constraint_feedback(puzzle, answer)
+
+
+def constraint_feedback(puzzle: Puzzle, answer: Assignment) -> str:
+    """The second pass's message about a wrong answer, worded by the task."""
+    roles = {name: "knight" if knight else "knave" for name, knight in zip(puzzle.names, answer, strict=True)}
+    broken = KnightsKnaves().violations(problem_of(puzzle.quiz), roles)
+    return CONSTRAINT_FEEDBACK.format(rules="\n".join(f"- {violation.message}" for violation in broken))
+
+
+def encode(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> Encoded:
+    """Tokenise the whole text at once and give every token the label of the piece it begins in."""
+    encoding = tokenizer.encode("".join(piece.text for piece in pieces), add_special_tokens=False)
+    labels: list[int] = []
+    remaining = iter(piece for piece in pieces if piece.text)
+    piece, end = next(remaining), 0
+    end = len(piece.text)
+    for token, (start, _) in zip(encoding.ids, encoding.offsets, strict=True):
+        while start >= end:
+            piece = next(remaining)
+            end += len(piece.text)
+        labels.append(_label(tokenizer, piece, token))
+    return Encoded(encoding.ids, labels)
+
+
+def _label(tokenizer: Tokenizer, piece: Piece, token: int) -> int:
+    if piece.label is None:
+        return IGNORED
+    return token if piece.label == piece.text else token_id(tokenizer, piece.label)

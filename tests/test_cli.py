@@ -1,0 +1,127 @@
+"""The command line as a user meets it: one clear line for a mistake, exit code 2, nothing started."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+RECIPE = {
+    "name": "t",
+    "task": {
+        "name": "knights_knaves",
+        "train": {"split": "train", "source": "generate:2-3", "limit": 6},
+        "test": {"split": "test", "source": "generate:2-3", "limit": 4},
+    },
+    "generators": [
+        {"kind": "openai", "name": "priced", "model": "m", "usd_per_million_prompt_tokens": 1.0,
+         "usd_per_million_completion_tokens": 2.0},
+        {"kind": "openai", "name": "unpriced", "model": "n", "base_url": "http://127.0.0.1:9/v1"},
+    ],
+    "generation": {"num_samples": 2, "greedy": False, "max_tokens": 100},
+}  # fmt: skip
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(**changes):
+        file = tmp_path / "recipe.yaml"
+        file.write_text(yaml.safe_dump({**RECIPE, "run_dir": str(tmp_path / "run"), **changes}), encoding="utf-8")
+        return str(file)
+
+    return write
+
+
+def raydebm(*arguments, **environment):
+    import os
+
+    cleared = {key: value for key, value in os.environ.items() if key not in {"OPENROUTER_API_KEY", "RAY_ADDRESS"}}
+    return subprocess.run(
+        [sys.executable, "-m", "raydebm", *arguments],
+        capture_output=True, text=True, check=False, timeout=120, env={**cleared, "COLUMNS": "200", **environment},
+    )  # fmt: skip
+
+
+def assert_one_clear_error(done, pattern):
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert re.search(pattern, done.stderr, flags=re.DOTALL), done.stderr
+
+
+def test_unknown_task_is_named_with_the_nearest(recipe):
+    assert_one_clear_error(raydebm("run", "--config", recipe(), "--task", "gms8k"), "'gms8k'.*did you mean 'gsm8k'")
+
+
+def test_unknown_recipe_key_is_named_with_its_path(recipe):
+    done = raydebm("validate", "--config", recipe(), "generation.num_sample=3")
+
+    assert_one_clear_error(done, r"generation\.num_sample: Extra inputs")
+
+
+def test_unknown_generator_kind_is_named(recipe):
+    done = raydebm("validate", "--config", recipe(generators=[{"kind": "oracle", "name": "x", "model": "m"}]))
+
+    assert_one_clear_error(done, "'oracle'.*openai.*transformers.*vllm.*recorded")
+
+
+def test_unknown_generator_name_for_later_passes_is_named(recipe):
+    done = raydebm("validate", "--config", recipe(triage={"regenerate_with": "nobody"}))
+
+    assert_one_clear_error(done, "'nobody'; known: priced, unpriced")
+
+
+def test_missing_recipe_is_named():
+    assert_one_clear_error(raydebm("run", "--config", "nowhere.yaml"), "nowhere.yaml.*does not exist")
+
+
+@pytest.mark.ray
+def test_missing_api_key_names_generator_variable_and_way_out(recipe):
+    done = raydebm("generate", "--config", recipe())
+
+    assert_one_clear_error(done, "'priced'.*OPENROUTER_API_KEY.*export OPENROUTER_API_KEY")
+
+
+def test_unreachable_ray_is_named_with_a_way_out(recipe):
+    done = raydebm("generate", "--config", recipe(ray={"address": "127.0.0.1:9"}))
+
+    assert_one_clear_error(done, r"127\.0\.0\.1:9")
+
+
+def test_dry_run_counts_requests_and_cost_and_writes_nothing(recipe, tmp_path):
+    """10 problems x 2 samples; 20 completions of at most 100 tokens at $2 per million are $0.004."""
+    done = raydebm("run", "--config", recipe(), "--dry-run")
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"priced\s+│\s+20 │[^│]*│\s+2,000 │", done.stdout), done.stdout
+    assert re.search(r"unpriced.*unknown", done.stdout)
+    assert "plus what has no price" in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_validate_prints_every_default(recipe):
+    done = raydebm("validate", "--config", recipe())
+
+    assert '"theta_sigma": 0.8' in done.stdout
+
+
+def test_tasks_lists_both():
+    done = raydebm("tasks")
+
+    assert {line.split()[0] for line in done.stdout.splitlines()} >= {"gsm8k", "knights_knaves"}
+
+
+def test_a_job_file_takes_the_same_flags(repository):
+    done = subprocess.run(
+        [sys.executable, str(repository / "jobs" / "train_all.py"), "--help"],
+        capture_output=True, text=True, check=True, cwd="/",
+    )  # fmt: skip
+
+    assert "--config" in done.stdout
+    assert "--run-dir" in done.stdout
+
+
+def test_serving_a_folder_that_is_no_run_says_what_to_do(tmp_path):
+    done = raydebm("serve", "--run-dir", str(tmp_path), "--port", "0")
+
+    assert_one_clear_error(done, "recipe.json.*make demo")
