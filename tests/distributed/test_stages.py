@@ -156,7 +156,7 @@ def test_an_empty_part_is_refused_and_named(local_ray, tmp_path):
 def test_an_unknown_task_is_refused_before_anything_is_written(tmp_path):
     from raydebm.distributed.stages import Pipeline
 
-    with pytest.raises(UnknownNameError, match="'knights_knave'.*did you mean 'knights_knaves'"):
+    with pytest.raises(UnknownNameError, match=r"'knights_knave'.*did you mean 'knights_knaves'"):
         Pipeline(recipe=recipe_of(tmp_path / "run", task={"name": "knights_knave"})).make_problems()
     assert not (tmp_path / "run").exists()
 
