@@ -285,7 +285,9 @@ def _dataset(
     ]
     return ray.data.from_arrow(tables).map_batches(
         GenerateBlocks,
-        batch_size=None,
+        # None keeps blocks whole; with GPUs Ray Data asks for a number, and may then join blocks, which changes nothing
+        # but what decodes together.
+        batch_size=max(map(len, blocks)) if num_gpus else None,
         batch_format="pyarrow",
         fn_constructor_args=(setup,),
         compute=ActorPoolStrategy(
