@@ -179,5 +179,5 @@ def _next_steps(run_dir: str) -> str:
         "  raydebm serve --run-dir runs/demo          the service again, until Ctrl-C\n"
         "  serve run serve_config.yaml                the same, as a Ray Serve application\n"
         "  export OPENROUTER_API_KEY=…                the paper's four generators:\n"
-        "  raydebm run --config configs/paper.yaml --task gsm8k --dry-run"
+        "  raydebm run --config configs/paper.yaml --dry-run"
     )

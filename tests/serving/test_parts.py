@@ -139,6 +139,7 @@ def test_a_host_that_is_not_ours_is_refused():
 
 def test_a_missing_key_is_refused_before_ray_starts(write_run, recipe, monkeypatch, free_port):
     monkeypatch.setattr("ray.init", lambda *args, **kwargs: pytest.fail("Ray was started"))
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # other tests of the session may have started one
     generator = {**recipe["generators"][0], "api_key_env": "RAYDEBM_NO_SUCH_KEY"}
     root = write_run({**recipe, "generators": [generator]})
     with pytest.raises(MissingKeyError, match="RAYDEBM_NO_SUCH_KEY is not set"):
