@@ -15,7 +15,7 @@ from typing import Any
 from raydebm.config import load_recipe
 from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.distributed.stages import Pipeline
-from raydebm.errors import ConfigError, ResourceError
+from raydebm.errors import ConfigError
 from raydebm.records import Decision, Outcome, Verdict
 
 PACKAGE = Path(__file__).resolve().parent
@@ -32,8 +32,10 @@ def run_demo(*, run_dir: str, port: int) -> None:
     """
     if not SERVE_CONFIG.exists():
         raise ConfigError(f"the demo needs {SERVE_CONFIG}; run it from a clone of the repository")
+    from raydebm.serving.app import check_port
+
     port = port or _free_port()
-    _refuse_used_port(port)
+    check_port("127.0.0.1", port)
     started = time.monotonic()
     recipe = load_recipe(RECIPE, overrides=[f"run_dir={run_dir}"])
     console.rule("raydebm: choose among LLM answers, and know when none can be trusted")
@@ -164,12 +166,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _refuse_used_port(port: int) -> None:
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise ResourceError(f"port {port} on 127.0.0.1 is in use; choose another with --port, or 0 for a free one")
 
 
 def _next_steps(run_dir: str) -> str:

@@ -112,3 +112,9 @@ class ServiceError(RaydebmError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def last_line(message: str) -> str:
+    """What Ray hands back of a worker's error is a traceback; the exception stands in its last line."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

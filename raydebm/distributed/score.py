@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import ray
@@ -24,8 +24,9 @@ from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.label import require_problems
 from raydebm.distributed.placement import Share, places, share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
-from raydebm.errors import CheckpointError, ScoringError
+from raydebm.errors import CheckpointError, ScoringError, last_line
 from raydebm.records import Candidate, Energies, Problem
+from raydebm.scorer.halving import TextScorer, scores_or_errors
 from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
 BATCH_SIZE = 128
@@ -35,23 +36,6 @@ INDEX = "index"
 
 _INPUT = pa.schema([(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string())])
 _OUTPUT = pa.schema([(INDEX, pa.int64()), *(ENERGIES.field(name) for name in ENERGIES.names[1:])])
-
-
-class Scores(Protocol):
-    """What one text gets; ``scorer.ensemble.TextEnergies``."""
-
-    @property
-    def members(self) -> tuple[float, ...]: ...
-    @property
-    def num_tokens(self) -> int: ...
-    @property
-    def num_truncated(self) -> int: ...
-
-
-class Scorer(Protocol):
-    """``scorer.ensemble.EnsembleScorer``."""
-
-    def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[Scores]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +158,7 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
     except ActorDiedError as error:
         # A scorer that cannot be built dies in its constructor, and Ray keeps of its error only the text.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise CheckpointError(f"no scorer could be started from {checkpoint}: {lines[-1]}") from error
+        raise CheckpointError(f"no scorer could be started from {checkpoint}: {last_line(str(error))}") from error
 
 
 def _num_places(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
@@ -205,7 +188,7 @@ class ScoreBatch:
 
         config = recipe.scorer
         with local_copy(checkpoint) as folder:
-            self._scorer: Scorer = EnsembleScorer.load(
+            self._scorer: TextScorer = EnsembleScorer.load(
                 folder,
                 device="cpu" if share.gpus == 0 and config.device == "auto" else config.device,
                 dtype=config.dtype,
@@ -222,20 +205,13 @@ class ScoreBatch:
         )
 
 
-def score_texts(scorer: Scorer, texts: Sequence[tuple[str, str]]) -> list[Row]:
-    """Rows of ``store.ENERGIES`` without ids. Where a batch fails, its halves are tried, down to the text at fault."""
-    if not texts:
-        return []
-    try:
-        found = scorer.score(texts)
-    except ScoringError as error:
-        if len(texts) == 1:
-            return [failed_row(str(error))]
-        middle = len(texts) // 2
-        return score_texts(scorer, texts[:middle]) + score_texts(scorer, texts[middle:])
+def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Row]:
+    """Rows of ``store.ENERGIES`` without ids; a text that could not be scored has its error in its row."""
     return [
-        energies_row(
+        failed_row(str(one))
+        if isinstance(one, ScoringError)
+        else energies_row(
             Energies(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
         )
-        for one in found
+        for one in scores_or_errors(scorer, texts)
     ]

@@ -29,7 +29,7 @@ from raydebm.config import AdapterConfig, Recipe
 from raydebm.distributed.folders import absolute, local_copy, publish
 from raydebm.distributed.placement import Share, graph_gib, places, share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
-from raydebm.errors import CheckpointError, PoolError, RaydebmError, TrainingError
+from raydebm.errors import CheckpointError, PoolError, RaydebmError, TrainingError, last_line
 from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup, bag
 from raydebm.store import RunDir
@@ -302,8 +302,7 @@ def _fit(job: _Job, inputs: list[Any], share: Share) -> str | None:
 
 
 def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"
+    return f"{type(error).__name__}: {last_line(str(error)) or 'no message'}"
 
 
 class _Watch:

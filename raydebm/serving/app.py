@@ -18,7 +18,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview
 
-from raydebm.errors import ResourceError
+from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
@@ -104,12 +104,6 @@ def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
         for name, overview in deployments.items()
         if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and overview.message.strip()
     )
-
-
-def last_line(message: str) -> str:
-    """Serve's messages are tracebacks; the exception stands in their last line."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def stop_local() -> None:

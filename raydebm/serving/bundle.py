@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.store import RunDir
 from raydebm.tasks import get_task
@@ -69,8 +70,8 @@ class Bundle:
     @property
     def regenerator(self) -> str:
         """The generator of later passes: the recipe's, or the first one when the recipe's is not served."""
-        wanted = self.recipe.triage.regenerate_with
-        return wanted if wanted in self.generators else self.generators[0]
+        task = get_task(self.tasks[0])
+        return PassRequests(recipe=self.recipe, task=task, generators=self.generators).regenerator.name
 
 
 def load_bundle(args: AppArgs) -> Bundle:

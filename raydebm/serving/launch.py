@@ -11,8 +11,8 @@ from ray import serve
 from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
-from raydebm.errors import ConfigError, ResourceError
-from raydebm.serving.app import failures, last_line
+from raydebm.errors import ConfigError, ResourceError, last_line
+from raydebm.serving.app import failures
 
 
 def read_serve_config(path: str | Path) -> dict[str, Any]:

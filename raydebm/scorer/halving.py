@@ -1,0 +1,45 @@
+"""Scoring many texts so that one bad text sinks no other. The service and the batch stage both score through here.
+
+Does not know: torch, Ray, files.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raydebm.errors import ScoringError
+
+
+class Scored(Protocol):
+    """What one text gets; ``ensemble.TextEnergies``."""
+
+    @property
+    def members(self) -> tuple[float, ...]: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_truncated(self) -> int: ...
+
+
+class TextScorer(Protocol):
+    """``ensemble.EnsembleScorer``."""
+
+    def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[Scored]:
+        """Raises ScoringError when any energy is not finite."""
+        ...
+
+
+def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Scored | ScoringError]:
+    """What each text gets, in order, or why it gets nothing.
+
+    Where a batch fails its halves are tried, down to the text at fault: few extra passes, and the others keep their
+    energies.
+    """
+    if not texts:
+        return []
+    try:
+        return list(scorer.score(texts))
+    except ScoringError as error:
+        if len(texts) == 1:
+            return [error]
+    middle = len(texts) // 2
+    return scores_or_errors(scorer, texts[:middle]) + scores_or_errors(scorer, texts[middle:])
