@@ -15,4 +15,4 @@ The flow, in the order in which data meets the rooms:
 Importing this package loads neither Ray nor torch.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

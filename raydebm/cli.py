@@ -8,8 +8,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,9 +19,8 @@ from rich.table import Table
 from raydebm.config import Recipe, load_recipe
 from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.errors import RaydebmError
-
-if TYPE_CHECKING:
-    pass
+from raydebm.replay_command import replay
+from raydebm.task_commands import app as task_app
 
 app = typer.Typer(
     name="raydebm",
@@ -30,6 +30,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(task_app, name="task")
+app.command()(replay)
+
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
 RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory or URL; overrides the recipe's.")]
@@ -121,6 +124,63 @@ def evaluate(
 
 
 @app.command()
+def reproduce(
+    config: Annotated[list[Path], typer.Option("--config", "-c", help="Recipe file; repeatable, a run each.")],
+    task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
+    out: Annotated[str, typer.Option("--out", help="Where the report goes.")] = "runs/reproduction",
+    transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    overrides: SetArgument = None,
+) -> None:
+    """Every table and figure of the paper, from all the runs given, in one report; makes what is missing first."""
+    tasks: list[str | None] = [*task] if task else [None]
+    recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
+    with ExitStack() as stack:
+        pipelines = [stack.enter_context(pipeline_for(recipe)) for recipe in recipes]
+        from raydebm.distributed.studies import reproduce as make_report
+        from raydebm.store import RunDir
+
+        _, address = make_report(pipelines, run=RunDir(_resolved(out)), with_transfer=transfer)
+        console.print(f"report: {address}")
+
+
+@app.command()
+def confounding(
+    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+) -> None:
+    """Does the scorer know what is right, or who wrote it? Screen, linear probes, style ablation."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        from raydebm.distributed.studies import confounding as make_report
+
+        found, address = make_report(pipeline)
+        console.print(found.summary())
+        console.print(f"report: {address}")
+
+
+@app.command()
+def repair(
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    equalise: Annotated[
+        float, typer.Option("--equalise", help="Weight on what balancing leaves; 0: the paper's way.")
+    ] = 0,
+    overrides: SetArgument = None,
+) -> None:
+    """Refit the energy heads on data balanced over generators and labels; measures before and after."""
+    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+        from raydebm.distributed.studies import repair_run
+
+        found, address = repair_run(pipeline, equalise=equalise)
+        console.print(f"before: {found.before.summary()}")
+        console.print(f"after: {found.after.summary()}")
+        console.print(f"repaired checkpoint: {pipeline.run.uri('repair', 'scorer')}; report: {address}")
+
+
+def _resolved(folder: str) -> str:
+    return folder if "://" in folder else str(Path(folder).resolve())
+
+
+@app.command()
 def validate(
     config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
 ) -> None:
@@ -154,10 +214,10 @@ def import_pool(
     """Turn a recorded pool of other people's generations into candidates of our schema."""
     from raydebm.generators.recorded import import_pool as read_pool
     from raydebm.store import CANDIDATES, RunDir, candidate_row
-    from raydebm.tasks import get_task
+    from raydebm.tasks import task_of
 
     recipe = read_recipe(config, task, None, overrides)
-    found = get_task(recipe.task.name)
+    found = task_of(recipe.task)
     problems = [
         problem
         for source in (recipe.task.train, recipe.task.test)
@@ -194,9 +254,9 @@ def demo(
 
 
 def _check_names(recipe: Recipe) -> None:
-    from raydebm.tasks import get_task
+    from raydebm.tasks import task_of
 
-    get_task(recipe.task.name)
+    task_of(recipe.task)
 
 
 def show_plan(recipe: Recipe) -> None:

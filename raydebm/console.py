@@ -23,9 +23,9 @@ def pipeline_for(recipe: Recipe) -> Iterator["Pipeline"]:
     """A pipeline inside a Ray session, with progress bars and one printed line per stage."""
     from raydebm.distributed.session import ray_session
     from raydebm.distributed.stages import Pipeline
-    from raydebm.tasks import get_task
+    from raydebm.tasks import task_of
 
-    get_task(recipe.task.name)  # A wrong name must not cost the start of a cluster.
+    task_of(recipe.task)  # A wrong name must not cost the start of a cluster.
     with ProgressBars() as bars, ray_session(recipe.ray):
         yield Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
 

@@ -4,6 +4,7 @@ RaydebmError
 ├── ConfigError          a recipe, flag or request is wrong: fix the input
 │   ├── UnknownNameError a name that is not in a table; the message lists the known ones
 │   └── MissingKeyError  an API key is not in the environment
+├── ConstraintError      a constraint is declared wrongly, or gave something that is not a penalty
 ├── TaskDataError        benchmark data or a recorded pool is not as described
 ├── PoolError            a pool cannot be used: empty, all rows failed, nothing to pair
 ├── GenerationError      a generator as a whole cannot work (one bad row is data, not this)
@@ -55,6 +56,10 @@ class MissingKeyError(ConfigError):
             f"generator {self.generator!r} needs an API key: environment variable {self.variable} is not set; "
             f"run `export {self.variable}=...` or change the generator's `api_key_env`"
         )
+
+
+class ConstraintError(RaydebmError):
+    """A constraint is declared wrongly, or its check gave something that is not a penalty."""
 
 
 class TaskDataError(RaydebmError):

@@ -16,6 +16,7 @@ def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: 
         problem_id=candidate.problem_id,
         verdict=judgement.verdict,
         violation_score=judgement.violation_score,
+        severity=judgement.severity,
         reason=judgement.reason,
     )
 

@@ -3,6 +3,7 @@
 Everything here is decided by ids and a seed alone, so the order of problems and candidates changes nothing.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from raydebm.errors import PoolError
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, Label, Pair, Problem, Verdict
 from raydebm.store import pools_of
+from raydebm.tasks.base import TaskDefaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,14 @@ def _ranked(ids: Iterable[str], *key: object) -> list[str]:
     return sorted(ids, key=lambda name: content_id(*key, name))
 
 
+def with_defaults(config: PairsConfig, defaults: TaskDefaults) -> PairsConfig:
+    """The recipe's settings, with the task's limits on texts where the recipe has none."""
+    limits = {
+        name: getattr(defaults, name) for name in ("max_correct", "max_incorrect") if getattr(config, name) is None
+    }
+    return config.model_copy(update=limits)
+
+
 def build_pairs(
     candidates: Iterable[Candidate], labels: Iterable[Label], *, config: PairsConfig, seed: int
 ) -> list[Pair]:
@@ -64,7 +74,10 @@ def build_pairs(
     Greedy, failed and unlabeled candidates take no part. Candidates with the same text count once; if their labels
     contradict each other, the text is left out. Where labels carry violation scores (continuous tasks), the best
     ``config.positive_frac`` of a problem's texts are chosen against the rest, and equal scores are never paired.
-    More than ``config.max_pairs`` pairs of a problem are thinned out by a uniform draw.
+    At most ``config.max_correct`` correct texts of a problem are paired, drawn by seed, and at most
+    ``config.max_incorrect`` incorrect ones: those whose labels have the smallest severity, drawn by seed among equals,
+    because a failure that is nearer to right teaches more. More than ``config.max_pairs`` pairs of a problem are
+    thinned out by a uniform draw.
 
     Raises:
         PoolError: no problem has a pair; the message counts why.
@@ -73,7 +86,7 @@ def build_pairs(
     pairs: list[Pair] = []
     kinds: Counter[str] = Counter()
     for problem_id, pool in pools_of(candidates).items():
-        texts = _labelled_texts(pool, label_of)
+        texts = _capped(_labelled_texts(pool, label_of), config, seed_for(seed, "caps", problem_id))
         found = _all_pairs(texts, positive_frac=config.positive_frac)
         kinds[_kind(texts, has_pairs=bool(found))] += 1
         for chosen, rejected in _thinned(found, config.max_pairs, seed_for(seed, "pairs", problem_id)):
@@ -99,6 +112,23 @@ def _labelled_texts(pool: Sequence[Candidate], label_of: dict[str, Label]) -> li
     return [
         same[0] for same in by_text.values() if len({(label.verdict, label.violation_score) for label in same}) == 1
     ]
+
+
+def _capped(texts: list[Label], config: PairsConfig, seed: int) -> list[Label]:
+    """At most so many of either verdict, in the order in which they come; continuous labels are not capped."""
+    limits = {Verdict.CORRECT: config.max_correct, Verdict.INCORRECT: config.max_incorrect}
+    kept: set[str] = set()
+    for verdict, limit in limits.items():
+        same = [label for label in texts if label.verdict is verdict]
+        if limit is not None and len(same) > limit and not any(label.violation_score is not None for label in same):
+            same = sorted(same, key=lambda label: (_severity(label), content_id("cap", seed, label.candidate_id)))
+            same = same[:limit]
+        kept.update(label.candidate_id for label in same)
+    return [label for label in texts if label.candidate_id in kept]
+
+
+def _severity(label: Label) -> float:
+    return math.inf if label.severity is None else label.severity
 
 
 def _all_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[Label, Label]]:

@@ -65,6 +65,8 @@ class GenerationRequest:
     seed: int
     pass_index: int = 1
     sample_index: int = 0
+    response_format: str | None = None
+    """OpenAI's object as JSON text, where a client of the service gave one; for endpoints that honour it."""
 
     @property
     def candidate_id(self) -> str:
@@ -78,6 +80,7 @@ class GenerationRequest:
             self.seed,
             self.pass_index,
             self.sample_index,
+            *(() if self.response_format is None else (self.response_format,)),
         )
 
 
@@ -125,6 +128,8 @@ class Label:
     verdict: Verdict
     violation_score: float | None = None
     """In [0, 1], lower is better, where the task is continuous; else None."""
+    severity: int | None = None
+    """How far an incorrect candidate is from right, where the task tells kinds of failure apart; smaller is nearer."""
     reason: str = ""
     """Why there is no label, or what was wrong."""
 
@@ -196,6 +201,29 @@ class Energies:
         """Population standard deviation over adapters (ddof=0)."""
         mu = self.mu
         return math.sqrt(sum((energy - mu) ** 2 for energy in self.members) / len(self.members))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateScore:
+    """What a baseline (a reward model, a judge, ...) says about one candidate."""
+
+    candidate_id: str
+    name: str
+    """Of the baseline."""
+    score: float | None
+    """Higher is better; None exactly when ``error`` says why there is none."""
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not math.isfinite(self.score):
+            raise ScoringError(
+                f"candidate {self.candidate_id!r}: baseline {self.name!r} gave {self.score}, which is no score; "
+                "load its model with dtype float32"
+            )
+        if (self.score is None) == (self.error is None):
+            raise ScoringError(
+                f"candidate {self.candidate_id!r}: baseline {self.name!r} must give a score or the reason why not"
+            )
 
 
 class Decision(StrEnum):

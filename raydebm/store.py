@@ -18,6 +18,7 @@ from raydebm.errors import PoolError, TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.records import (
     Candidate,
+    CandidateScore,
     ConstraintReport,
     Energies,
     Gold,
@@ -69,6 +70,7 @@ LABELS = pa.schema(
         ("problem_id", pa.string()),
         ("verdict", pa.string()),
         ("violation_score", pa.float64()),
+        ("severity", pa.int32()),
         ("reason", pa.string()),
     ]
 )
@@ -88,6 +90,14 @@ ENERGIES = pa.schema(
         ("members", pa.list_(pa.float64())),
         ("num_tokens", pa.int32()),
         ("num_truncated", pa.int32()),
+        ("error", pa.string()),
+    ]
+)
+SCORES = pa.schema(
+    [
+        ("candidate_id", pa.string()),
+        ("name", pa.string()),
+        ("score", pa.float64()),
         ("error", pa.string()),
     ]
 )
@@ -166,6 +176,7 @@ def label_row(label: Label) -> Row:
         "problem_id": label.problem_id,
         "verdict": str(label.verdict),
         "violation_score": label.violation_score,
+        "severity": label.severity,
         "reason": label.reason,
     }
 
@@ -220,6 +231,14 @@ def energies_of(row: Mapping[str, Any]) -> Energies | None:
         num_tokens=row["num_tokens"],
         num_truncated=row["num_truncated"],
     )
+
+
+def score_row(score: CandidateScore) -> Row:
+    return {name: getattr(score, name) for name in SCORES.names}
+
+
+def score_of(row: Mapping[str, Any]) -> CandidateScore:
+    return CandidateScore(**{name: row[name] for name in SCORES.names})
 
 
 def pair_row(pair: Pair) -> Row:

@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -20,6 +21,10 @@ os.environ.update(
     # Ray workers import the package by the same path as the tests, installed or not.
     PYTHONPATH=os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
 )
+
+# Time says nothing about correctness where the machine is shared.
+settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared-machine")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ EXAMPLES = [
     errors.ConfigError("bad"),
     errors.UnknownNameError("task", "gms8k", ["gsm8k", "knights_knaves"]),
     errors.MissingKeyError("qwen", "OPENROUTER_API_KEY"),
+    errors.ConstraintError("penalty nan"),
     errors.TaskDataError("no file"),
     errors.PoolError("empty"),
     errors.GenerationError("no model"),

@@ -35,6 +35,14 @@ def test_the_checkers_verdict_is_the_label(text, verdict):
     assert (label.candidate_id, label.problem_id, label.verdict, label.reason) == ("c", "p", verdict, "seen")
 
 
+def test_the_severity_is_kept():
+    class Severe(Checker):
+        def judge(self, problem, gold, text):
+            return Judgement(verdict=Verdict.INCORRECT, severity=5)
+
+    assert label_candidate(Severe(), PROBLEM, GOLD, candidate("no")).severity == 5
+
+
 def test_the_violation_score_is_kept():
     assert label_candidate(Checker(), PROBLEM, GOLD, candidate("score 0.25")).violation_score == 0.25
 

@@ -59,6 +59,10 @@ def run(tmp_path):
             Label(candidate_id="c1", problem_id="p1", verdict=Verdict.UNLABELED, reason="checker died"),
             store.label_row, store.label_of, store.LABELS,
         ),
+        (
+            Label(candidate_id="c1", problem_id="p1", verdict=Verdict.INCORRECT, severity=5, reason="runtime_error"),
+            store.label_row, store.label_of, store.LABELS,
+        ),
         (REPORT, store.report_row, store.report_of, store.REPORTS),
         (
             ConstraintReport(candidate_id="c1", answer=None, vote_key=None, penalty=math.inf),

@@ -4,18 +4,16 @@ A time limit inside the process would depend on the checker's cooperation: signa
 only between Python's own steps. So a child process checks one candidate at a time; one that takes too long is killed,
 its row says so, and a new child goes on with the next.
 
-The child speaks JSON lines: ``{"problem", "gold", "candidate"}`` rows in, ``{"label", "report"}`` rows out.
+The child speaks JSON lines: the recipe's ``task`` section first, then ``{"problem", "gold", "candidate"}`` rows in and
+``{"label", "report"}`` rows out.
 """
 
 import json
 import os
-import queue
-import subprocess
 import sys
-import threading
-from collections.abc import Mapping
-from typing import IO, Any
 
+from raydebm.child import Child, ChildLostError
+from raydebm.config import TaskConfig
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Label, Problem, Verdict
 from raydebm.store import (
@@ -29,8 +27,8 @@ from raydebm.store import (
     problem_row,
     report_row,
 )
-from raydebm.tasks import get_task
-from raydebm.triage.constraints import check_candidate, unchecked
+from raydebm.tasks import task_of
+from raydebm.triage.checks import check_candidate, unchecked
 
 START_S = 60.0
 """Time for a child to come up and import its task's plug-in."""
@@ -39,9 +37,14 @@ START_S = 60.0
 class DeadlineChecker:
     """Checks candidates of one task, each within a time limit. Not for several threads at once."""
 
-    def __init__(self, task: str, *, deadline_s: float) -> None:
+    def __init__(self, task: TaskConfig, *, deadline_s: float) -> None:
+        """
+        Args:
+            task: the recipe's section, which may hold a user's definition.
+            deadline_s: of one candidate.
+        """
         self._task, self._deadline_s = task, deadline_s
-        self._child: _Child | None = None
+        self._child: Child | None = None
 
     def check(self, problem: Problem, gold: Gold | None, candidate: Candidate) -> tuple[Row, Row]:
         """The label row and the report row. Never raises: what hung or broke down says so in both."""
@@ -52,11 +55,11 @@ class DeadlineChecker:
         }
         try:
             if self._child is None:
-                self._child = _Child(self._task)
+                self._child = _start(self._task)
             reply = self._child.ask(request, timeout_s=self._deadline_s)
-        except _ChildLostError as error:
-            self.close()
-            return _unchecked_rows(candidate, f"the checker of task {self._task!r} {error}")
+        except ChildLostError as error:
+            self._child = None
+            return _unchecked_rows(candidate, f"the checker of task {self._task.name!r} {error}")
         return reply["label"], reply["report"]
 
     def close(self) -> None:
@@ -72,70 +75,19 @@ def _unchecked_rows(candidate: Candidate, reason: str) -> tuple[Row, Row]:
     return label_row(label), report_row(unchecked(candidate.candidate_id, reason))
 
 
-class _ChildLostError(Exception):
-    """The child hung or died; the message goes on after "the checker of task 'x'"."""
+def _start(task: TaskConfig) -> Child:
+    child = Child([sys.executable, "-m", "raydebm.distributed.checking"])
+    child.ask(task.model_dump(mode="json"), timeout_s=START_S)
+    return child
 
 
-class _Child:
-    def __init__(self, task: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "raydebm.distributed.checking", task],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-        self._replies: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self._receive(START_S)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._replies.put(line)
-        self._replies.put("")
-
-    def ask(self, request: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise _ChildLostError(f"is not reachable: {error}") from error
-        return self._receive(timeout_s)
-
-    def _receive(self, timeout_s: float) -> dict[str, Any]:
-        try:
-            line = self._replies.get(timeout=timeout_s)
-        except queue.Empty:
-            raise _ChildLostError(f"took longer than {timeout_s:g} s and was stopped") from None
-        if not line:
-            raise _ChildLostError(f"ended its process with exit code {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                _close_quietly(stream)
-
-
-def _close_quietly(stream: IO[str]) -> None:
-    try:
-        stream.close()
-    except OSError:  # what was still to be sent to a dead child
-        return
-
-
-def _serve(task_name: str) -> None:
-    """The child: answer one line with one line until the input ends."""
+def _serve() -> None:
+    """The child: read the task, then answer one line with one line until the input ends."""
     # Replies get a descriptor of their own; whatever a plug-in prints goes to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    task = get_task(task_name)
-    print(json.dumps({"ready": task_name}), file=replies, flush=True)
+    task = task_of(TaskConfig.model_validate_json(sys.stdin.readline()))
+    print(json.dumps({"ready": task.name}), file=replies, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         problem = problem_of(request["problem"])
@@ -149,4 +101,4 @@ def _serve(task_name: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve()

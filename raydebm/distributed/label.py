@@ -6,6 +6,7 @@ Out:  ``<run>/<stage>/labels.parquet`` (``store.LABELS``) and ``reports.parquet`
 """
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +16,17 @@ import pyarrow as pa
 import ray
 import ray.data
 
-from raydebm.config import Recipe
+from raydebm.config import Recipe, TaskConfig
 from raydebm.distributed.checking import DeadlineChecker
 from raydebm.distributed.placement import Share, places
-from raydebm.distributed.session import cluster_nodes
+from raydebm.distributed.session import cluster_nodes, is_own_cluster
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, Gold, Problem, Verdict
 from raydebm.store import CANDIDATES, LABELS, REPORTS, Row, RunDir, candidate_of, candidate_row
-from raydebm.tasks import get_task
+from raydebm.tasks import task_of
 
-DEADLINE_S = 60.0
-"""For one candidate, all its tests together."""
 BATCH_SIZE = 256
-ROWS_PER_WORKER = 4096
-"""Below that a second worker costs more to start than it saves."""
-WORKER = Share(cpus=0.5, gpus=0.0)
+WORKER = Share(cpus=1.0, gpus=0.0)
 POSITION, REPORT = "position", "report_"
 
 _INPUT = CANDIDATES.append(pa.field(POSITION, pa.int64()))
@@ -66,24 +63,26 @@ def label(
     recipe: Recipe,
     run: RunDir,
     stage: str = "labels",
-    deadline_s: float = DEADLINE_S,
+    deadline_s: float | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LabelSummary:
     """Check every candidate against gold and against the gold-free constraints. Ray is initialised.
 
     Args:
         problems: by problem id; likewise ``golds``. A candidate without gold is unlabeled.
-        deadline_s: of one candidate; one that takes longer is unlabeled and unselectable, with the reason.
+        deadline_s: of one candidate; one that takes longer is unlabeled and unselectable, with the reason. None: the
+            task's default.
         on_progress: (candidates done, candidates).
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
-        ResourceError: no node has half a CPU.
+        ResourceError: no node has a CPU.
     """
-    get_task(recipe.task.name)
+    if deadline_s is None:
+        deadline_s = task_of(recipe.task).defaults.label_deadline_s
     require_problems(problems, candidates)
     rows: list[Row] = []
-    for batch in _checked(problems, golds, candidates, task=recipe.task.name, deadline_s=deadline_s):
+    for batch in _checked(problems, golds, candidates, task=recipe.task, deadline_s=deadline_s):
         rows += batch.to_pylist()
         if on_progress is not None:
             on_progress(len(rows), len(candidates))
@@ -122,17 +121,22 @@ def _checked(
     golds: Mapping[str, Gold],
     candidates: Sequence[Candidate],
     *,
-    task: str,
+    task: TaskConfig,
     deadline_s: float,
 ) -> Iterator[pa.Table]:
     if not candidates:
         return
-    num_workers = min(math.ceil(len(candidates) / ROWS_PER_WORKER), places(WORKER, cluster_nodes()))
+    per_worker = task_of(task).defaults.labels_per_worker
+    num_workers = min(math.ceil(len(candidates) / per_worker), places(WORKER, cluster_nodes()))
+    if is_own_cluster():
+        # It may claim more logical CPUs than there are; checks compute, and some are timed.
+        num_workers = min(num_workers, os.cpu_count() or 1)
+    batch_size = min(BATCH_SIZE, per_worker)
     reference = ray.put((dict(problems), dict(golds)))
-    checked = table_of(candidates).map_batches(
+    checked = table_of(candidates, batch_size=batch_size).map_batches(
         CheckBatch,
         fn_constructor_kwargs={"task": task, "deadline_s": deadline_s, "reference": [reference]},
-        batch_size=BATCH_SIZE,
+        batch_size=batch_size,
         batch_format="pyarrow",
         zero_copy_batch=True,
         num_cpus=WORKER.cpus,
@@ -141,12 +145,12 @@ def _checked(
     yield from checked.iter_batches(batch_size=None, batch_format="pyarrow")
 
 
-def table_of(candidates: Iterable[Candidate]) -> ray.data.Dataset:
+def table_of(candidates: Iterable[Candidate], *, batch_size: int) -> ray.data.Dataset:
     """Candidates as a Ray Data set: the columns of ``store.CANDIDATES``, and ``position`` to sort results by."""
     rows = [candidate_row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
     tables = [
-        pa.Table.from_pylist(rows[first : first + BATCH_SIZE], schema=_INPUT)
-        for first in range(0, len(rows), BATCH_SIZE)
+        pa.Table.from_pylist(rows[first : first + batch_size], schema=_INPUT)
+        for first in range(0, len(rows), batch_size)
     ]
     return ray.data.from_arrow(tables)
 
@@ -157,7 +161,7 @@ class CheckBatch:
     Columns given: ``position``, those of ``store.LABELS``, and those of ``store.REPORTS`` with ``report_`` before them.
     """
 
-    def __init__(self, *, task: str, deadline_s: float, reference: list[Any]) -> None:
+    def __init__(self, *, task: TaskConfig, deadline_s: float, reference: list[Any]) -> None:
         self._problems, self._golds = ray.get(reference[0])
         self._checker = DeadlineChecker(task, deadline_s=deadline_s)
 

@@ -24,13 +24,13 @@ from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
 from raydebm.errors import CheckpointError, TaskDataError
-from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
+from raydebm.evaluation.pools import EvaluatedPool, Scores, assemble_pools
 from raydebm.evaluation.report import write_report
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import import_pool
 from raydebm.identity import content_id
-from raydebm.pairs import build_pairs, split_problems, training_groups
+from raydebm.pairs import build_pairs, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
@@ -48,7 +48,7 @@ from raydebm.store import (
     problem_of,
     problem_row,
 )
-from raydebm.tasks import get_task
+from raydebm.tasks import task_of
 from raydebm.triage.calibration import calibrate
 from raydebm.triage.policy import Policy, policy_of
 from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
@@ -130,7 +130,7 @@ class Pipeline:
         Raises:
             TaskDataError: the data is missing, a part is empty, or a problem is in both parts.
         """
-        task = get_task(self.recipe.task.name)
+        task = task_of(self.recipe.task)
         seen: dict[str, str] = {}
         for split, source in (("train", self.recipe.task.train), (TEST, self.recipe.task.test)):
             loaded = task.load(source.split, source=source.source, seed=self.recipe.seed)
@@ -200,7 +200,7 @@ class Pipeline:
 
     @cached_property
     def passes(self) -> PassRequests:
-        return PassRequests(recipe=self.recipe, task=get_task(self.recipe.task.name))
+        return PassRequests(recipe=self.recipe, task=task_of(self.recipe.task))
 
     def requests(self, problems: Iterable[Problem]) -> list[GenerationRequest]:
         """Every request of the first pass: samples of each generator, and its greedy one."""
@@ -257,7 +257,7 @@ class Pipeline:
             pairs = build_pairs(
                 [candidate for candidate in self.candidates() if candidate.problem_id in wanted],
                 [found for found in labels if found.problem_id in wanted],
-                config=self.recipe.pairs,
+                config=with_defaults(self.recipe.pairs, task_of(self.recipe.task).defaults),
                 seed=self.recipe.seed,
             )
             self.run.write_table(map(pair_row, pairs), PAIRS, "pairs", f"{split}.parquet")
@@ -294,9 +294,9 @@ class Pipeline:
     def make_energies(self) -> None:
         """Energies of all validation and test candidates."""
         self.train()
-        self._stage("energies", lambda: self._score(self._pool_candidates(), "energies"))
+        self._stage("energies", lambda: self._score(self.pool_candidates(), "energies"))
 
-    def _pool_candidates(self) -> list[Candidate]:
+    def pool_candidates(self) -> list[Candidate]:
         splits = self.splits()
         wanted = {*splits[VALIDATION], *splits[TEST]}
         return [found for found in self.candidates() if found.problem_id in wanted and not found.is_greedy]
@@ -324,7 +324,7 @@ class Pipeline:
 
     def default_policy(self) -> Policy:
         """The recipe's own policy, before calibration."""
-        policy = policy_of(self.recipe.triage, get_task(self.recipe.task.name).defaults)
+        policy = policy_of(self.recipe.triage, task_of(self.recipe.task).defaults)
         return policy if self.can_regenerate else replace(policy, max_passes=1)
 
     def recorded(self, split: str) -> RecordedPools:
@@ -423,10 +423,6 @@ class Pipeline:
     def _evaluate(self) -> dict[str, Any]:
         policy, outcomes = self.policy(), self.outcomes()
         pools = self.recorded(TEST)
-        curves = {
-            adapter.name: self.run.read_json("scorer", adapter.name, "training.json")
-            for adapter in self.recipe.scorer.adapters
-        }
         result = evaluate(
             self.evaluated_pools(TEST),
             validation=self.evaluated_pools(VALIDATION),
@@ -440,10 +436,18 @@ class Pipeline:
             task=self.recipe.task.name,
             command=self.command,
         )
-        write_report(result, self.run, "evaluation", training=curves)
+        write_report(result, self.run, "evaluation", training=self.training_curves())
         return result.facts()
 
-    def evaluated_pools(self, split: str) -> list[EvaluatedPool]:
+    def training_curves(self) -> dict[str, Any]:
+        """Contents of training.json by adapter."""
+        return {
+            adapter.name: self.run.read_json("scorer", adapter.name, "training.json")
+            for adapter in self.recipe.scorer.adapters
+        }
+
+    def evaluated_pools(self, split: str, *, scores: Scores | None = None) -> list[EvaluatedPool]:
+        """The scored pools of a split; with the scores of baselines, where given."""
         problems, pools = self.problems(), self.recorded(split)
         return assemble_pools(
             [problems[problem_id] for problem_id in self.splits()[split]],
@@ -451,5 +455,6 @@ class Pipeline:
             reports=pools.reports,
             energies=pools.energies,
             labels=pools.labels,
+            scores=scores,
             shuffle_seed=self.recipe.evaluation.shuffle_seed,
         )

@@ -9,15 +9,11 @@ Ray's object store once per node, and CPU workers map them instead of copying; o
 own on the device.
 """
 
-import json
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import ray
@@ -25,23 +21,20 @@ import ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raydebm import __version__
-from raydebm.config import AdapterConfig, Recipe
-from raydebm.distributed.folders import absolute, local_copy, publish
+from raydebm.config import Recipe
+from raydebm.distributed.folders import absolute
 from raydebm.distributed.placement import Share, graph_gib, places, share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
-from raydebm.errors import CheckpointError, PoolError, RaydebmError, TrainingError, last_line
+from raydebm.distributed.train_worker import assemble, read_backbone, size_mib, train_loop
+from raydebm.distributed.training_job import ENSEMBLE_FILE, PROGRESS, TrainingJob
+from raydebm.errors import PoolError, TrainingError, last_line
 from raydebm.identity import content_id
-from raydebm.pairs import TrainingGroup, bag
+from raydebm.pairs import TrainingGroup
 from raydebm.store import RunDir
-from raydebm.tasks import get_task
+from raydebm.tasks import task_of
 
 LOG = logging.getLogger(__name__)
 
-DONE_FILE = "finished.json"
-"""In an adapter's folder, written last: what it was trained from, and how that went."""
-ENSEMBLE_FILE = "ensemble.json"
-PROGRESS = "progress"
-"""Folder of resumable epochs; removed when the ensemble is complete."""
 POLL_S = 0.5
 START_LIMIT = 5
 """How often Ray Train may fail to start a worker before it gives up; its own default is for ever."""
@@ -91,43 +84,6 @@ class EnsembleSummary:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """One adapter's training, as its worker gets it."""
-
-    adapter: AdapterConfig
-    recipe: Recipe
-    run: RunDir
-    stage: str
-    plan: str
-    """Fingerprint of data and settings; the backbone's weights have their own."""
-    data: str
-    device: str
-    graph_gib: float | None
-    """Memory for a step's activations; None: what the trainer takes by itself."""
-
-    @property
-    def name(self) -> str:
-        """Of the Ray Train run. Holds the plan, so that other data or settings never resume from these epochs."""
-        return f"{self.adapter.name}-{self.plan[:12]}"
-
-    def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:
-        self.run.write_json(dict(facts), self.stage, PROGRESS, f"{self.name}.epochs", f"{epoch:04d}.json")
-
-    def epoch(self, epoch: int) -> dict[str, Any] | None:
-        parts = (self.stage, PROGRESS, f"{self.name}.epochs", f"{epoch:04d}.json")
-        if not self.run.exists(*parts):
-            return None
-        facts: dict[str, Any] = self.run.read_json(*parts)
-        return facts
-
-    def finished(self) -> dict[str, Any] | None:
-        if not self.run.exists(self.stage, self.adapter.name, DONE_FILE):
-            return None
-        facts: dict[str, Any] = self.run.read_json(self.stage, self.adapter.name, DONE_FILE)
-        return facts
-
-
 def train_ensemble(
     *,
     recipe: Recipe,
@@ -160,7 +116,7 @@ def train_ensemble(
     num_parallel = places(share, nodes)
     memory = graph_gib(share, nodes, num_workers=min(num_parallel, len(recipe.scorer.adapters)))
     jobs = _jobs(recipe, absolute(run), stage, train=train, validation=validation, share=share, memory=memory)
-    weights, backbone = cast("Any", _read_backbone).remote(recipe.scorer.backbone)
+    weights, backbone = cast("Any", read_backbone).remote(recipe.scorer.backbone)
     reused = [job for job in jobs if _is_complete(job, backbone)]
     waiting = [job for job in jobs if job not in reused]
     watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress, on_epoch=on_epoch)
@@ -171,12 +127,12 @@ def train_ensemble(
         if failed:
             kept = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
             raise TrainingError(failed, kept)
-    get_or_raise(_assemble.remote(jobs))
+    get_or_raise(assemble.remote(jobs))
     run.remove(stage, PROGRESS)
     return EnsembleSummary(
         checkpoint=run.uri(stage),
         adapters=tuple(_summary(job, reused=job in reused) for job in jobs),
-        backbone_mib=ray.get(_size_mib.remote(weights)) if waiting else None,
+        backbone_mib=ray.get(size_mib.remote(weights)) if waiting else None,
         seconds=time.monotonic() - started,
         startup_seconds=watch.startup_seconds(started),
     )
@@ -191,7 +147,7 @@ def _jobs(
     validation: Sequence[TrainingGroup],
     share: Share,
     memory: float | None,
-) -> list[_Job]:
+) -> list[TrainingJob]:
     data = content_id(
         [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
     )
@@ -203,10 +159,10 @@ def _jobs(
         recipe.training.model_dump(mode="json"),
         recipe.pairs.bag_frac,
         recipe.seed,
-        asdict(get_task(recipe.task.name).defaults),
+        asdict(task_of(recipe.task).defaults),
     )
     return [
-        _Job(
+        TrainingJob(
             adapter=adapter,
             recipe=recipe,
             run=run,
@@ -220,7 +176,7 @@ def _jobs(
     ]
 
 
-def _is_complete(job: _Job, backbone: Any) -> bool:
+def _is_complete(job: TrainingJob, backbone: Any) -> bool:
     """Whether the adapter on disk came from the same data, settings and weights; says so in the log when not."""
     found = job.finished()
     if found is None:
@@ -249,7 +205,7 @@ class _LeanTrainer(DataParallelTrainer):
 
 
 def _fit_all(
-    jobs: Sequence[_Job], inputs: list[Any], backbone: Any, *, share: Share, num_parallel: int, watch: "_Watch"
+    jobs: Sequence[TrainingJob], inputs: list[Any], backbone: Any, *, share: Share, num_parallel: int, watch: "_Watch"
 ) -> dict[str, str]:
     """Train side by side as many as fit; returns why adapters failed, by name."""
     pool = ThreadPoolExecutor(num_parallel, thread_name_prefix="adapter")
@@ -274,7 +230,7 @@ def _fit_all(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fit(job: _Job, inputs: list[Any], share: Share) -> str | None:
+def _fit(job: TrainingJob, inputs: list[Any], share: Share) -> str | None:
     """Train one adapter; returns why it failed for good, or None."""
     trainer = _LeanTrainer(
         train_loop,
@@ -310,8 +266,8 @@ class _Watch:
 
     def __init__(
         self,
-        jobs: Sequence[_Job],
-        reused: Sequence[_Job],
+        jobs: Sequence[TrainingJob],
+        reused: Sequence[TrainingJob],
         *,
         max_epochs: int,
         on_progress: Callable[[int, int], None] | None,
@@ -344,144 +300,6 @@ class _Watch:
         return None if self._first_epoch_began is None else round(max(0.0, self._first_epoch_began - started), 1)
 
 
-def _summary(job: _Job, *, reused: bool) -> AdapterSummary:
+def _summary(job: TrainingJob, *, reused: bool) -> AdapterSummary:
     found = job.finished() or {}
     return AdapterSummary(name=job.adapter.name, reused=reused, **found["summary"])
-
-
-# ---- inside the cluster --------------------------------------------------------------------------------------------
-
-
-@ray.remote(num_cpus=0.1, num_returns=2)
-def _read_backbone(name: str) -> tuple[dict[str, Any], str]:
-    """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch."""
-    from raydebm.scorer.backbone import frozen_weights, load_backbone
-
-    weights = frozen_weights(name)
-    return weights, load_backbone(name, weights=weights, device="cpu", dtype="float32").fingerprint
-
-
-@ray.remote(num_cpus=0.1)
-def _size_mib(weights: Mapping[str, Any]) -> float:
-    return round(float(sum(array.nbytes for array in weights.values())) / 2**20, 1)
-
-
-@ray.remote(num_cpus=0.1)
-def _assemble(jobs: Sequence[_Job]) -> None:
-    """Put the adapters' folders together to an ensemble (see ``scorer.checkpoint``)."""
-    from raydebm.scorer.checkpoint import CARD_FILE, write_ensemble
-
-    first = jobs[0]
-    recipe = first.recipe
-    meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.seed, "raydebm": __version__}
-    with local_copy(first.run.uri(first.stage)) as folder:
-        write_ensemble(folder, {job.adapter.name: folder / job.adapter.name for job in jobs}, meta)
-        if "://" in first.run.root:
-            for file in (CARD_FILE, ENSEMBLE_FILE):
-                first.run.write_bytes((folder / file).read_bytes(), first.stage, file)
-
-
-def train_loop(config: Mapping[str, Any]) -> str | None:
-    """What one adapter's worker does. Returns why training was refused, or None.
-
-    An error of our own would come again on a new worker, so it is returned and not raised: restarts are for workers
-    that die.
-    """
-    try:
-        _train(config["job"], config["inputs"])
-    except TrainingError as error:
-        return "; ".join(error.failed.values())
-    except RaydebmError as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _train(job: _Job, inputs: Sequence[Any]) -> None:
-    import torch
-
-    from raydebm.scorer.backbone import load_backbone
-
-    pids = [*(job.epoch(0) or {"pids": []})["pids"], os.getpid()]
-    job.record_epoch(0, {"pids": pids})
-    torch.set_num_threads(job.recipe.ray.threads_per_worker)
-    weights, (train, validation) = ray.get(list(inputs))
-    before = private_mib()
-    backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
-    after = private_mib()
-    with tempfile.TemporaryDirectory(prefix=f"raydebm-{job.adapter.name}-") as folder:
-        record = _run_epochs(job, backbone, train, validation, out_dir=Path(folder))
-        best = record.best
-        facts = {
-            "plan": job.plan,
-            "backbone_fingerprint": backbone.fingerprint,
-            "summary": {
-                "num_epochs": len(record.epochs),
-                "best_epoch": record.best_epoch,
-                "train_loss": best.train_loss,
-                "validation_loss": best.validation_loss,
-                "validation_accuracy": best.validation_accuracy,
-                "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
-                "restarts": len(pids) - 1,
-                "gpu": _gpu(),
-                "mapped_mib": None if before is None or after is None else round(after - before, 1),
-            },
-        }
-        (Path(folder) / DONE_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        publish(Path(folder), job.run, job.stage, job.adapter.name, last=DONE_FILE)
-
-
-def _run_epochs(
-    job: _Job, backbone: Any, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup], *, out_dir: Path
-) -> Any:
-    """Train in this adapter's bag, going on after the last reported epoch where there is one."""
-    from raydebm.scorer.training import TrainingSettings, train_adapter
-
-    recipe, name = job.recipe, job.adapter.name
-    settings = TrainingSettings.from_recipe(recipe, get_task(recipe.task.name).defaults)
-    ids = [group.problem_id for group in train]
-    bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.seed, adapter=name))
-
-    def report(epoch: Any) -> None:
-        metrics = epoch.metrics.model_dump()
-        job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(epoch.checkpoint)))
-
-    def run(resume_from: Path | None) -> Any:
-        return train_adapter(
-            job.adapter,
-            backbone=backbone,
-            train=[group for group in train if group.problem_id in bagged],
-            validation=validation,
-            settings=replace(settings, graph_gib=job.graph_gib),
-            out_dir=out_dir,
-            report=report,
-            resume_from=resume_from,
-            data=job.data,
-        ).record
-
-    checkpoint = ray.train.get_checkpoint()
-    if checkpoint is None:
-        return run(None)
-    with checkpoint.as_directory() as folder:
-        try:
-            return run(Path(folder))
-        except CheckpointError as error:
-            LOG.warning("adapter %s: cannot go on from its last epoch, starting again: %s", name, error)
-    return run(None)
-
-
-def _gpu() -> str | None:
-    ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return ids[0] if ids else None
-
-
-def private_mib() -> float | None:
-    """Memory of this process that it shares with no other (USS), in MiB; None where the system does not tell.
-
-    Not RSS: that counts the shared backbone in every worker.
-    """
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty"))) / 1024

@@ -13,9 +13,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raydebm.evaluation.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
 from raydebm.evaluation.intervals import Estimate
 from raydebm.evaluation.metrics import Retained
-from raydebm.evaluation.results import ALL_PASSES, OURS, DifficultyRow, PassAtN, PickPoint, SelectorRow
+from raydebm.evaluation.results import PassAtN, PickPoint
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, INK = (
     "#0072B2",
@@ -30,6 +31,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, INK = (
 GROUP_COLOURS = {
     "baseline": GREY,
     "generator": SKY,
+    "external": GREEN,
     "adapter": ORANGE,
     "ablation": PURPLE,
     "ours": BLUE,
@@ -99,7 +101,7 @@ def _gap_limits(rows: Sequence[SelectorRow]) -> tuple[float, float]:
 
 
 def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
-    drawn = _percent(estimate)
+    drawn = percent_of(estimate)
     if drawn is None:
         axes.text(1, place, "no value", va="center", fontsize=8, color=INK)
         return
@@ -110,7 +112,7 @@ def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
     )
 
 
-def _percent(estimate: Estimate) -> Drawn | None:
+def percent_of(estimate: Estimate) -> Drawn | None:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return None
     # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
@@ -120,9 +122,9 @@ def _percent(estimate: Estimate) -> Drawn | None:
 
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
     """Share of problems with a correct candidate among the first n, by energy and by chance."""
-    figure, axes = _axes("candidates looked at (n)", "share with a correct one, %")
-    _band(axes, [(row.n, row.by_energy) for row in rows], "lowest energy first", LINES[0])
-    _band(axes, [(row.n, row.by_chance) for row in rows], "in random order", LINES[1])
+    figure, axes = axes_of("candidates looked at (n)", "share with a correct one, %")
+    draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest energy first", LINES[0])
+    draw_band(axes, [(row.n, row.by_chance) for row in rows], "in random order", LINES[1])
     if rows[-1].n > 16:
         axes.set_xscale("log", base=2)
     ticks = [row.n for row in rows if row.n <= 4 or row.n % 4 == 0 or row is rows[-1]]
@@ -134,7 +136,7 @@ def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
 
 def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_abstain: float) -> Figure:
     """Each problem's selection on the mu-sigma plane, with both thresholds."""
-    figure, axes = _axes("mu of the selected candidate (lower is better)", "sigma of the selected candidate")
+    figure, axes = axes_of("mu of the selected candidate (lower is better)", "sigma of the selected candidate")
     looks: tuple[tuple[bool | None, str, dict[str, Any]], ...] = (
         (True, "correct", {"c": BLUE, "marker": "o", "s": 16, "alpha": 0.5, "linewidths": 0}),
         (None, "unlabeled", {"c": INK, "marker": "+", "s": 26, "linewidths": 1.0}),
@@ -166,14 +168,14 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
 
 def selective_figure(rows: Sequence[Retained]) -> Figure:
     """Accuracy on what is left when the selections with the highest sigma are not answered."""
-    figure, axes = _axes("left unanswered, % (highest sigma first)", "correct among answered, %")
-    _band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], None, LINES[0])
+    figure, axes = axes_of("left unanswered, % (highest sigma first)", "correct among answered, %")
+    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], None, LINES[0])
     return figure
 
 
 def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
     """pass@1 per group of problems for the main selectors, with intervals."""
-    figure, axes = _axes("", "pass@1, %", width=max(6.4, 1.2 * len(rows) + 2))
+    figure, axes = axes_of("", "pass@1, %", width=max(6.4, 1.2 * len(rows) + 2))
     names = list(dict.fromkeys(name for row in rows for name in row.pass_at_1))
     for index, name in enumerate(names):
         colour, mark, style = SELECTOR_LINES.get(name, LINES[index % len(LINES)])
@@ -181,7 +183,7 @@ def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
         points = [
             (place + offset, drawn)
             for place, row in enumerate(rows)
-            if name in row.pass_at_1 and (drawn := _percent(row.pass_at_1[name])) is not None
+            if name in row.pass_at_1 and (drawn := percent_of(row.pass_at_1[name])) is not None
         ]
         axes.errorbar(
             [place for place, _ in points],
@@ -221,7 +223,7 @@ def training_figure(training: Mapping[str, Mapping[str, Any]]) -> Figure:
     losses.set_ylabel("loss, nats")
     accuracies.set_ylabel("validation pairs ranked right, %")
     for axes in (losses, accuracies):
-        _tidy(axes)
+        tidy(axes)
         axes.set_xlabel("epoch")
         axes.set_xlim(0.8, longest + 0.2)
         axes.set_xticks(range(1, longest + 1, max(1, longest // 10)))
@@ -237,24 +239,26 @@ def _curve(axes: Axes, epochs: Sequence[Mapping[str, Any]], field: str, *, scale
         axes.plot([x for x, _ in points], [y for _, y in points], markersize=4, linewidth=1.2, **style)
 
 
-def _axes(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
+def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, 4.0), layout="constrained")
     axes = figure.subplots()
-    _tidy(axes)
+    tidy(axes)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     return figure, axes
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _band(axes: Axes, points: Sequence[tuple[float, Estimate]], label: str | None, look: tuple[str, str, str]) -> None:
+def draw_band(
+    axes: Axes, points: Sequence[tuple[float, Estimate]], label: str | None, look: tuple[str, str, str]
+) -> None:
     colour, mark, style = look
-    drawn = [(x, percent) for x, estimate in points if (percent := _percent(estimate)) is not None]
+    drawn = [(x, percent) for x, estimate in points if (percent := percent_of(estimate)) is not None]
     places = [x for x, _ in drawn]
     axes.fill_between(places, [p[1] for _, p in drawn], [p[2] for _, p in drawn], color=colour, alpha=0.18, linewidth=0)
     axes.plot(places, [p[0] for _, p in drawn], color=colour, marker=mark, linestyle=style, markersize=4, label=label)

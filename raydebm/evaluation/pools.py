@@ -3,18 +3,35 @@
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.errors import PoolError
 from raydebm.identity import seed_for
-from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
-from raydebm.triage.constraints import unchecked
+from raydebm.records import (
+    Candidate,
+    CandidateScore,
+    ConstraintReport,
+    Energies,
+    Label,
+    Problem,
+    ScoredCandidate,
+    Verdict,
+)
+from raydebm.triage.checks import unchecked
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+Scores = Mapping[str, Mapping[str, float | None]]
+"""What other scorers (reward models, judges) say: name -> candidate id -> score, higher is better.
+
+None, NaN or no entry: the candidate was not scored.
+"""
+Dimensions = Mapping[str, Mapping[str, float]]
+"""Parts of a violation score: candidate id -> name -> value in [0, 1], lower is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,6 +53,10 @@ class EvaluatedPool:
     """Energies, shape (N + G, K); a row of NaN where nothing was scored. K = 0 without a scorer."""
     penalty: Floats
     """E_constraint; +inf where the candidate did not parse."""
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    """Higher is better; NaN where that scorer has no score. Every pool of a run has the same names."""
+    dimensions: Mapping[str, Floats] = field(default_factory=dict)
+    """Parts of the violation score, lower is better; NaN where unknown."""
 
     @property
     def in_pool(self) -> Bools:
@@ -59,6 +80,14 @@ class EvaluatedPool:
         return int(np.isnan(self.correct[: len(self.candidates)]).sum())
 
 
+def scores_by_name(found: Iterable[CandidateScore]) -> dict[str, dict[str, float | None]]:
+    """Baselines' rows as ``Scores``; rows with an error become None."""
+    by_name: dict[str, dict[str, float | None]] = {}
+    for score in found:
+        by_name.setdefault(score.name, {})[score.candidate_id] = score.score
+    return by_name
+
+
 def assemble_pools(
     problems: Iterable[Problem],
     *,
@@ -66,14 +95,16 @@ def assemble_pools(
     labels: Mapping[str, Label],
     reports: Mapping[str, ConstraintReport],
     energies: Mapping[str, Energies | None],
+    scores: Scores | None = None,
+    dimensions: Dimensions | None = None,
     shuffle_seed: int = 42,
 ) -> list[EvaluatedPool]:
     """Join a run's tables into one pool per problem, in the order of the problems.
 
     Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
     not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
-    as unlabeled, candidates without a report or energies as unselectable by whatever needs these. Labels, reports and
-    energies are given by candidate id.
+    as unlabeled, candidates without a report or energies as unselectable by whatever needs these. Labels, reports,
+    energies and dimensions are given by candidate id.
 
     Raises:
         PoolError: no problem has any candidate.
@@ -89,10 +120,26 @@ def assemble_pools(
         )
         random.Random(seed_for(shuffle_seed, problem.problem_id)).shuffle(sampled)
         greedy = [item for item in scored if item.candidate.is_greedy]
-        pools.append(pool_of(problem, sampled, greedy=greedy, labels=labels))
+        pools.append(
+            pool_of(problem, sampled, greedy=greedy, labels=labels, scores=scores or {}, dimensions=dimensions or {})
+        )
     if not pools:
         raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
     return pools
+
+
+def with_tolerance(pools: Iterable[EvaluatedPool], tolerance: float) -> list[EvaluatedPool]:
+    """The same pools, where a candidate counts as correct when its violation score is at most ``tolerance``.
+
+    For tasks with a violation score, whose strict verdict (no violation at all) may be too rare to compare by.
+    Candidates without a violation score become unlabeled.
+    """
+    return [
+        replace(
+            pool, correct=np.where(np.isnan(pool.violation), math.nan, (pool.violation <= tolerance).astype(np.float64))
+        )
+        for pool in pools
+    ]
 
 
 def pool_of(
@@ -101,10 +148,13 @@ def pool_of(
     *,
     greedy: Sequence[ScoredCandidate] = (),
     labels: Mapping[str, Label],
+    scores: Scores | None = None,
+    dimensions: Dimensions | None = None,
 ) -> EvaluatedPool:
     """One pool, in the order given."""
     everything = (*candidates, *greedy)
-    found = [labels.get(item.candidate.candidate_id) for item in everything]
+    ids = [item.candidate.candidate_id for item in everything]
+    found = [labels.get(candidate_id) for candidate_id in ids]
     num_members = max((len(item.energies.members) for item in everything if item.energies is not None), default=0)
     members = np.full((len(everything), num_members), math.nan)
     for row, item in enumerate(everything):
@@ -124,7 +174,20 @@ def pool_of(
         violation=np.array([_violation(label) for label in found], dtype=np.float64),
         members=members,
         penalty=np.array([item.report.penalty for item in everything], dtype=np.float64),
+        scores={name: _column(ids, by_id) for name, by_id in (scores or {}).items()},
+        dimensions=_dimension_columns(ids, dimensions or {}),
     )
+
+
+def _column(ids: Sequence[str], by_id: Mapping[str, float | None]) -> Floats:
+    found = (by_id.get(candidate_id) for candidate_id in ids)
+    return np.array([math.nan if value is None else value for value in found], dtype=np.float64)
+
+
+def _dimension_columns(ids: Sequence[str], dimensions: Dimensions) -> dict[str, Floats]:
+    rows = [dimensions.get(candidate_id, {}) for candidate_id in ids]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([row.get(name, math.nan) for row in rows], dtype=np.float64) for name in names}
 
 
 def _scored(

@@ -8,9 +8,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.figure import Figure
 
-from raydebm.evaluation import figures
+from raydebm.evaluation import figures, study_figures
 from raydebm.evaluation.results import Evaluation, evaluate
-from raydebm.evaluation.tables import Table, number, percent, selector_table, tables, with_interval
+from raydebm.evaluation.table_cells import Table, number, percent, with_interval
+from raydebm.evaluation.tables import selector_table, tables
+from raydebm.evaluation.trust import Trust
 from raydebm.store import RunDir
 
 __all__ = ["Evaluation", "Table", "evaluate", "render_html", "render_markdown", "selector_table", "write_report"]
@@ -54,7 +56,7 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
     """Figures for everything that has data."""
     policy = evaluation.policy
     found = [
-        _plate(
+        plate_of(
             figures.selector_figure(evaluation.rows),
             "Selectors",
             "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
@@ -66,7 +68,7 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
             "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
             "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
         )
-        found.append(_plate(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
+        found.append(plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
     if evaluation.picks:
         caption = (
             "One mark per problem: the selected candidate. The loop accepts at once below the dashed line and abstains "
@@ -75,27 +77,46 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
         figure = figures.triage_figure(
             evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
         )
-        found.append(_plate(figure, "Triage surface", caption))
+        found.append(plate_of(figure, "Triage surface", caption))
     if evaluation.selective and evaluation.selective[0].pass_at_1.value is not None:
         caption = (
             "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
             "sigma knows where the selection is wrong; a flat or falling one: it does not."
         )
-        found.append(_plate(figures.selective_figure(evaluation.selective), "Selective accuracy", caption))
+        found.append(plate_of(figures.selective_figure(evaluation.selective), "Selective accuracy", caption))
+    if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
+        found += trust_plates(evaluation.trust)
     if evaluation.difficulties:
         caption = "pass@1 of the main selectors per group of problems; lines: 95 % intervals."
-        found.append(_plate(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption))
+        found.append(plate_of(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption))
     curves = {name: record for name, record in (training or {}).items() if record.get("epochs")}
     if curves:
         caption = (
             "Bradley-Terry loss and validation accuracy per epoch and adapter; 0.693 nats is chance. Validation rising "
             "while training falls is overfitting, which early stopping ends."
         )
-        found.append(_plate(figures.training_figure(curves), "Training", caption))
+        found.append(plate_of(figures.training_figure(curves), "Training", caption))
     return found
 
 
-def _plate(figure: Figure, title: str, caption: str) -> Plate:
+def trust_plates(found: Trust) -> list[Plate]:
+    risk = (
+        "Share of wrong selections among the answered, by the share that is answered, most certain first. The lower "
+        "and the later it rises, the better the signal knows where the selection is wrong; dotted: 80 % answered."
+    )
+    diagrams = (
+        "Observed against predicted, in ten bins; the darker a bar, the more problems; points on the dashed diagonal "
+        "mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; if sigma told, "
+        "it would fall from left to right."
+    )
+    plates = [plate_of(study_figures.risk_coverage_figure(found.signals), "Risk and coverage", risk)]
+    rows = [row for row in found.reliabilities if row.bins]
+    if rows or found.sigma_bins:
+        plates.append(plate_of(study_figures.reliability_figure(rows, found.sigma_bins), "Reliability", diagrams))
+    return plates
+
+
+def plate_of(figure: Figure, title: str, caption: str) -> Plate:
     return Plate(title=title, caption=caption, svg=figures.svg_of(figure))
 
 
@@ -113,7 +134,7 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
 def render_markdown(evaluation: Evaluation) -> str:
     parts = [f"# {evaluation.title}", summary(evaluation)]
     for table in tables(evaluation):
-        parts += [f"## {table.title}", table.caption, _markdown_table(table)]
+        parts += [f"## {table.title}", table.caption, markdown_table(table)]
     parts.append("## How each selector chooses")
     parts.append("\n".join(f"- **{row.name}**: {row.description}" for row in evaluation.rows))
     parts.append("## How these numbers were made")
@@ -121,7 +142,7 @@ def render_markdown(evaluation: Evaluation) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -134,7 +155,8 @@ def _markdown_table(table: Table) -> str:
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A page of ``evaluation/templates``."""
     environment = Environment(
         loader=PackageLoader("raydebm.evaluation", "templates"),
         autoescape=True,
@@ -142,7 +164,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> str:
@@ -152,7 +174,7 @@ def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, A
         evaluation: the numbers.
         training: contents of training.json by adapter, for the training curves; None leaves them out.
     """
-    return _template().render(
+    return template("report.html.j2").render(
         evaluation=evaluation,
         summary=summary(evaluation),
         tables=tables(evaluation),

@@ -14,7 +14,22 @@ from pydantic import TypeAdapter
 
 from raydebm.config import EvaluationConfig
 from raydebm.errors import PoolError
+from raydebm.evaluation.agreement import agreement_selectors
+from raydebm.evaluation.entries import (
+    ALL_PASSES,
+    ANSWERED,
+    OURS,
+    DifficultyRow,
+    SelectorRow,
+    comparisons,
+    difficulties,
+    entry_of,
+    loop_entries,
+    selector_rows,
+    violation_comparisons,
+)
 from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.learned_vote import learned_votes
 from raydebm.evaluation.metrics import (
     Retained,
     energy_gap,
@@ -27,36 +42,15 @@ from raydebm.evaluation.metrics import (
     sigma_auroc,
     total_energy,
 )
-from raydebm.evaluation.outcomes import LoopSummary, OutcomeValues, outcome_values, summarise_loop
-from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
-from raydebm.evaluation.selectors import Selector, best_generator_of, standard_selectors, value_of
+from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
+from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.selectors import best_generator_of, standard_selectors
+from raydebm.evaluation.significance import Comparison
+from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_theory
+from raydebm.evaluation.trust import Trust, trust
 from raydebm.records import Label, Outcome
 from raydebm.triage.policy import Policy
-
-OURS = "ours"
-ALL_PASSES = "ours, all passes"
-ANSWERED = "ours, answered only"
-BY_DIFFICULTY = ("random", "greedy", "majority vote", OURS, ALL_PASSES, "oracle")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectorRow:
-    """What one selector is worth."""
-
-    name: str
-    group: str
-    description: str
-    pass_at_1: Estimate
-    """Expected share correct, over problems whose choice is labelled."""
-    gap_closed: Estimate
-    """(selector - random) / (oracle - random) on the same problems; 0 is random, 1 the oracle."""
-    ours_minus: Estimate
-    """Ours minus this selector, paired by problem."""
-    mean_violation: Estimate
-    """In [0, 1], lower is better; no value where the task has no violation score."""
-    num_unlabeled: int
-    """Problems left out because the choice has no label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +62,9 @@ class EnergyRow:
     kendall_tau_b: Estimate
     energy_gap: Estimate
     """Mean energy of incorrect minus that of correct candidates."""
+    mean_correct: Estimate
+    """Over all correct candidates, so problems with many of them weigh more."""
+    mean_incorrect: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +83,6 @@ class PickPoint:
     sigma: float
     correct: bool | None
     """None: unlabeled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifficultyRow:
-    difficulty: str
-    num_problems: int
-    pass_at_1: dict[str, Estimate]
-    """By selector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +123,12 @@ class Evaluation:
     difficulties: tuple[DifficultyRow, ...]
     loop: LoopSummary | None
     picks: tuple[PickPoint, ...]
+    comparisons: tuple[Comparison, ...]
+    """Ours against every other selector, and every vote that uses energies against the plain one."""
+    violation_comparisons: tuple[Comparison, ...]
+    """The same in violation avoided (1 - violation score); empty where the task has none."""
+    trust: Trust | None
+    """Signals of certainty and calibration; None without energies."""
     command: str
     versions: dict[str, str]
 
@@ -214,12 +209,15 @@ def evaluate(
     selectors = standard_selectors(
         pools, lambda_=policy.lambda_, adapters=names, best_generator=best_generator_of(validation)
     )
-    entries = [_entry(selector, pools) for selector in selectors]
+    tuned = [*learned_votes(validation), *agreement_selectors(pools, validation, lambda_=policy.lambda_)]
+    end = -2 if num_members else -1  # before ours and the oracle
+    selectors[end:end] = tuned
+    entries = [entry_of(selector, pools) for selector in selectors]
     loop = None
     if outcomes is not None and num_members:
         results = outcome_values(pools, outcomes, labels=labels or {})
         loop = summarise_loop(results, bootstrap)
-        entries[-1:-1] = _loop_entries(results, policy)  # before the oracle
+        entries[-1:-1] = loop_entries(results, policy)  # before the oracle
     selected = picks(pools, policy.lambda_)
     return Evaluation(
         title=title or task,
@@ -231,18 +229,27 @@ def evaluate(
         generators=tuple(sorted({item.candidate.generator for pool in pools for item in pool.candidates})),
         adapters=tuple(names),
         counts=_counts(pools),
-        rows=tuple(_selector_rows(entries, bootstrap)),
+        rows=tuple(selector_rows(entries, bootstrap)),
         energies=tuple(_energy_rows(pools, names, policy.lambda_, bootstrap)),
         pass_at_n=tuple(_pass_at_n(pools, policy.lambda_, bootstrap)) if num_members else (),
         sigma_auroc=sigma_auroc(selected, bootstrap),
         selective=selective_accuracy(selected, bootstrap) if num_members else (),
         theory=ensemble_theory(pools, bootstrap),
-        difficulties=tuple(_difficulties(pools, entries, bootstrap)),
+        difficulties=tuple(difficulties(pools, entries, bootstrap)),
         loop=loop,
         picks=tuple(
             PickPoint(mu=pick.mu, sigma=pick.sigma, correct=None if math.isnan(pick.correct) else pick.correct == 1)
             for pick in selected
             if not math.isnan(pick.mu)
+        ),
+        comparisons=tuple(comparisons(entries, bootstrap, seed)),
+        violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
+        trust=trust(
+            Stack.of(pools),
+            Stack.of(validation) if validation else None,
+            lambda_=policy.lambda_,
+            bootstrap=bootstrap,
+            seed=seed,
         ),
         command=shlex.join(sys.argv) if command is None else command,
         versions=versions(),
@@ -282,80 +289,6 @@ def _counts(pools: Sequence[EvaluatedPool]) -> Counts:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Entry:
-    """A selector or the loop, with its value on each problem."""
-
-    name: str
-    group: str
-    description: str
-    correct: Floats
-    violation: Floats
-    unlabeled: Bools
-    """Problems that are left out because the choice has no label."""
-
-
-def _entry(selector: Selector, pools: Sequence[EvaluatedPool]) -> _Entry:
-    values = [value_of(selector, pool) for pool in pools]
-    correct = np.array([value.correct for value in values])
-    return _Entry(
-        name=selector.name,
-        group=selector.group,
-        description=selector.description,
-        correct=correct,
-        violation=np.array([value.violation for value in values]),
-        unlabeled=np.isnan(correct),
-    )
-
-
-def _loop_entries(results: OutcomeValues, policy: Policy) -> list[_Entry]:
-    entries = [
-        _Entry(
-            name=ANSWERED,
-            group="ours",
-            description="the loop's answers; problems it abstains on are left out, so n is smaller",
-            correct=np.where(results.accepted, results.final, math.nan),
-            violation=np.where(results.accepted, results.violation, math.nan),
-            unlabeled=results.accepted & np.isnan(results.final),
-        )
-    ]
-    if policy.max_passes > 1:
-        every_pass = _Entry(
-            name=ALL_PASSES,
-            group="ours",
-            description=f"the loop's selection after up to {policy.max_passes} passes, also where it abstains",
-            correct=results.final,
-            violation=results.violation,
-            unlabeled=np.isnan(results.final),
-        )
-        entries.insert(0, every_pass)
-    return entries
-
-
-def _selector_rows(entries: Sequence[_Entry], bootstrap: Bootstrap) -> list[SelectorRow]:
-    by_name = {entry.name: entry.correct for entry in entries}
-    chance, bound = by_name["random"], by_name["oracle"]
-    ours = by_name.get(OURS, np.full(len(chance), math.nan))
-    rows = []
-    for entry in entries:
-        unknown = np.isnan(entry.correct + chance + bound)
-        rows.append(
-            SelectorRow(
-                name=entry.name,
-                group=entry.group,
-                description=entry.description,
-                pass_at_1=bootstrap.mean(entry.correct),
-                gap_closed=bootstrap.ratio(
-                    np.where(unknown, math.nan, entry.correct - chance), np.where(unknown, math.nan, bound - chance)
-                ),
-                ours_minus=bootstrap.mean(ours - entry.correct),
-                mean_violation=bootstrap.mean(entry.violation),
-                num_unlabeled=int(entry.unlabeled.sum()),
-            )
-        )
-    return rows
-
-
 def _energy_rows(
     pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float, bootstrap: Bootstrap
 ) -> list[EnergyRow]:
@@ -379,9 +312,17 @@ def _energy_rows(
                 pair_accuracy=bootstrap.mean(np.array([pair_accuracy(*item) for item in joined])),
                 kendall_tau_b=bootstrap.mean(np.array([kendall_tau_b(*item) for item in joined])),
                 energy_gap=bootstrap.mean(np.array([energy_gap(*item) for item in finite])),
+                mean_correct=_class_mean(finite, 1.0, bootstrap),
+                mean_incorrect=_class_mean(finite, 0.0, bootstrap),
             )
         )
     return rows
+
+
+def _class_mean(found: Sequence[tuple[EvaluatedPool, Floats]], label: float, bootstrap: Bootstrap) -> Estimate:
+    inside = [pool.in_pool & (pool.correct == label) & ~np.isnan(energy) for pool, energy in found]
+    sums = np.array([energy[mask].sum() for (_, energy), mask in zip(found, inside, strict=True)])
+    return bootstrap.ratio(sums, np.array([float(mask.sum()) for mask in inside]))
 
 
 def _pass_at_n(pools: Sequence[EvaluatedPool], lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
@@ -399,29 +340,3 @@ def _sizes(largest: int) -> list[int]:
     return sorted(
         {*range(1, min(8, largest) + 1), *(2**power for power in range(4, 16) if 2**power < largest), largest}
     )
-
-
-def _difficulties(
-    pools: Sequence[EvaluatedPool], entries: Sequence[_Entry], bootstrap: Bootstrap
-) -> list[DifficultyRow]:
-    shown = [entry for entry in entries if entry.name in BY_DIFFICULTY]
-    groups = np.array([pool.problem.difficulty for pool in pools])
-    found = sorted({str(group) for group in groups}, key=_natural)
-    if len(found) < 2:
-        return []
-    return [
-        DifficultyRow(
-            difficulty=group or "(none)",
-            num_problems=int((groups == group).sum()),
-            pass_at_1={
-                entry.name: bootstrap.mean(np.where(groups == group, entry.correct, math.nan)) for entry in shown
-            },
-        )
-        for group in found
-    ]
-
-
-def _natural(text: str) -> tuple[float, str]:
-    """Sorts "10 people" after "9 people"."""
-    digits = "".join(character for character in text.split(" ")[0] if character.isdigit())
-    return (float(digits) if digits else math.inf, text)

@@ -17,7 +17,7 @@ import numpy as np
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.triage.policy import select
 
-Group = Literal["baseline", "generator", "adapter", "ablation", "ours", "bound"]
+Group = Literal["baseline", "generator", "external", "adapter", "ablation", "ours", "bound"]
 Weights = Callable[[EvaluatedPool], Floats]
 """Pool -> probability of each of its N + G candidates; sums to 1, or to 0 when the rule cannot choose."""
 
@@ -29,6 +29,9 @@ class Selector:
     description: str
     """How it chooses, with its tie-breaking."""
     weights: Weights
+    partial_cover: bool = False
+    """It depends on something that a problem may lack (a generator's candidates, a judge's scores). Where it cannot
+    choose it was not asked, so the problem is left out; another rule that cannot choose has answered nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,12 @@ def value_of(selector: Selector, pool: EvaluatedPool) -> Value:
     """The expected label of the choice.
 
     Unlabeled candidates are left out, never counted as incorrect: probability is taken over the labelled ones. A rule
-    that could not choose has answered nothing, which is worth 0, unless the pool has no label at all.
+    that could not choose has answered nothing, which is worth 0, unless the pool has no label at all or the rule covers
+    only some problems.
     """
     weights = selector.weights(pool)
     if weights.sum() == 0:
-        labelled = not np.isnan(pool.correct[pool.in_pool]).all()
+        labelled = not (selector.partial_cover or np.isnan(pool.correct[pool.in_pool]).all())
         return Value(0.0 if labelled else math.nan, math.nan)
     return Value(_mean(weights, pool.correct), _mean(weights, pool.violation))
 
@@ -91,6 +95,16 @@ def standard_selectors(
             )
             for index, name in enumerate(names[:num_members])
         ]
+    found += [
+        Selector(
+            name=name,
+            group="external",
+            description=f"highest score of {name}; ties shared; candidates without a score are never chosen",
+            weights=partial(_highest_score, name=name),
+            partial_cover=True,
+        )
+        for name in dict.fromkeys(name for pool in pools for name in pool.scores)
+    ]
     found += _ablations(num_members > 0)
     if num_members:
         found += _combined(lambda_)
@@ -125,6 +139,7 @@ def _baselines(has_greedy: bool) -> list[Selector]:
                 group="baseline",
                 description="the sample at temperature 0 of a generator drawn with equal chance",
                 weights=_greedy,
+                partial_cover=True,
             ),
         )
     return found
@@ -139,6 +154,7 @@ def _generator_selectors(
             group="generator",
             description=f"a random candidate of generator {name}",
             weights=partial(_of_generator, name=name),
+            partial_cover=True,
         )
         for name in generators
     ]
@@ -148,6 +164,7 @@ def _generator_selectors(
             group="generator",
             description=f"the sample of generator {name} at temperature 0",
             weights=partial(_greedy_of, name=name),
+            partial_cover=True,
         )
         for name in generators
         if any(item.candidate.generator == name for pool in pools for item in pool.greedy)
@@ -161,6 +178,7 @@ def _generator_selectors(
                 group="generator",
                 description=f"always a random candidate of generator {chosen}, chosen {how}",
                 weights=partial(_of_generator, name=chosen),
+                partial_cover=True,
             )
         )
     return found
@@ -219,7 +237,7 @@ def _uniform(mask: Bools) -> Floats:
     return mask / count if count else np.zeros(len(mask))
 
 
-def _lowest(values: Floats, mask: Bools) -> Floats:
+def lowest(values: Floats, mask: Bools) -> Floats:
     """Equal chance over the minima of ``values`` within ``mask``; NaN and +inf are never chosen."""
     usable = mask & np.isfinite(values)
     if not usable.any():
@@ -241,11 +259,11 @@ def _first(pool: EvaluatedPool) -> Floats:
 
 def _shortest(pool: EvaluatedPool) -> Floats:
     lengths = [math.nan if item.candidate.text is None else float(len(item.candidate.text)) for item in pool.everything]
-    return _lowest(np.array(lengths), pool.in_pool)
+    return lowest(np.array(lengths), pool.in_pool)
 
 
 def _majority(pool: EvaluatedPool) -> Floats:
-    return _vote(pool, np.ones(len(pool.correct)))
+    return vote(pool, np.ones(len(pool.correct)))
 
 
 def _weighted_vote(pool: EvaluatedPool, *, lambda_: float) -> Floats:
@@ -255,10 +273,10 @@ def _weighted_vote(pool: EvaluatedPool, *, lambda_: float) -> Floats:
     if not usable.any():
         return np.zeros(len(energy))
     # Relative to the lowest, so that exp cannot overflow; the ratio of votes is the same.
-    return _vote(pool, np.where(usable, np.exp(np.minimum(energy[usable].min() - energy, 0.0)), 0.0))
+    return vote(pool, np.where(usable, np.exp(np.minimum(energy[usable].min() - energy, 0.0)), 0.0))
 
 
-def _vote(pool: EvaluatedPool, votes: Floats) -> Floats:
+def vote(pool: EvaluatedPool, votes: Floats) -> Floats:
     """Equal chance over the answers with the most votes, then over the candidates that gave such an answer."""
     totals: dict[str, float] = defaultdict(float)
     keys = [item.report.vote_key for item in pool.candidates]
@@ -294,15 +312,20 @@ def _generated_by(pool: EvaluatedPool, name: str) -> Bools:
 
 
 def _lowest_member(pool: EvaluatedPool, *, index: int) -> Floats:
-    return np.zeros(len(pool.correct)) if not pool.members.size else _lowest(pool.members[:, index], pool.in_pool)
+    return np.zeros(len(pool.correct)) if not pool.members.size else lowest(pool.members[:, index], pool.in_pool)
 
 
 def _lowest_mu(pool: EvaluatedPool) -> Floats:
-    return _lowest(pool.mu, pool.in_pool)
+    return lowest(pool.mu, pool.in_pool)
+
+
+def _highest_score(pool: EvaluatedPool, *, name: str) -> Floats:
+    scores = pool.scores.get(name)
+    return np.zeros(len(pool.correct)) if scores is None else lowest(-scores, pool.in_pool)
 
 
 def _lowest_penalty(pool: EvaluatedPool) -> Floats:
-    return _lowest(pool.penalty, pool.in_pool)
+    return lowest(pool.penalty, pool.in_pool)
 
 
 def _ours(pool: EvaluatedPool, *, lambda_: float) -> Floats:
@@ -319,4 +342,4 @@ def _oracle(pool: EvaluatedPool) -> Floats:
     among = correct if correct.any() else labelled
     if np.isnan(pool.violation[labelled]).all():
         return _uniform(among)
-    return _lowest(pool.violation, among)
+    return lowest(pool.violation, among)

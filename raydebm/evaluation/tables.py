@@ -1,49 +1,9 @@
 """An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
 
-from dataclasses import dataclass
-
-from raydebm.evaluation.intervals import Estimate
-from raydebm.evaluation.results import ALL_PASSES, OURS, Evaluation, SelectorRow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Text cells; every row is as long as ``headers``."""
-
-    title: str
-    caption: str
-    """How to read it."""
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    emphasised: tuple[int, ...] = ()
-    """Rows to set apart (ours)."""
-
-
-def percent(estimate: Estimate, *, digits: int = 1) -> str:
-    return "-" if estimate.value is None else f"{100 * estimate.value:.{digits}f}"
-
-
-def interval(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
-    if estimate.low is None or estimate.high is None:
-        return "-"
-    return f"[{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
-
-
-def with_interval(estimate: Estimate) -> str:
-    """A share in percent with its interval."""
-    return f"{percent(estimate)} {interval(estimate)}"
-
-
-def number(estimate: Estimate, *, digits: int = 3) -> str:
-    """A number that is not a share, with its interval."""
-    if estimate.value is None:
-        return "-"
-    return f"{estimate.value:.{digits}f} {interval(estimate, scale=1, digits=digits)}"
-
-
-def points(estimate: Estimate) -> str:
-    """A difference of shares in percentage points, with its sign and interval."""
-    return "-" if estimate.value is None else f"{100 * estimate.value:+.1f} {interval(estimate)}"
+from raydebm.evaluation.entries import ALL_PASSES, OURS, SelectorRow
+from raydebm.evaluation.results import Evaluation
+from raydebm.evaluation.table_cells import Table, interval, number, percent, points, with_interval
+from raydebm.evaluation.trust_tables import trust_tables
 
 
 def selector_table(evaluation: Evaluation) -> Table:
@@ -60,7 +20,7 @@ def selector_table(evaluation: Evaluation) -> Table:
         "unlabeled",
     ]
     if continuous:
-        headers.append("mean violation")
+        headers += ["mean violation", "violation gap closed %"]
     rows = []
     for row in evaluation.rows:
         cells = [
@@ -73,14 +33,16 @@ def selector_table(evaluation: Evaluation) -> Table:
             str(row.pass_at_1.n),
             str(row.num_unlabeled),
         ]
-        rows.append((*cells, number(row.mean_violation)) if continuous else tuple(cells))
+        if continuous:
+            cells += [number(row.mean_violation), with_interval(row.violation_gap_closed)]
+        rows.append(tuple(cells))
     return Table(
         title="Selectors",
         caption=(
             "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. "
             "Ours minus it: difference in percentage points on the same problems; an interval without 0 is a "
             "difference that resampling the problems does not explain. Unlabeled: problems left out because the choice "
-            "has no label."
+            "has no label, or because the selector has nothing there (a judge without scores, say)."
         ),
         headers=tuple(headers),
         rows=tuple(rows),
@@ -199,6 +161,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
     found = [
         selector_table(evaluation),
         loop_table(evaluation),
+        *trust_tables(evaluation),
         energy_table(evaluation),
         theory_table(evaluation),
         difficulty_table(evaluation),

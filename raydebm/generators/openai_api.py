@@ -6,6 +6,7 @@ Does not know: journals, tasks, Ray.
 """
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -175,6 +176,8 @@ class OpenAIApiGenerator:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if request.response_format is not None:
+            body["response_format"] = json.loads(request.response_format)
         return body | self._config.extra_body
 
     def _explain(self, error: ReplyError | CarrierError) -> str:

@@ -1,6 +1,8 @@
 """The triage service: a Ray Serve application in front of generators, the ensemble and the constraint checks.
 
-``schema`` is what clients send and get; ``service`` answers one request (it knows neither Ray nor HTTP); ``chat`` puts
-the answer into OpenAI's shape; ``ingress`` is the HTTP surface; ``deployments`` are the Ray parts; ``app`` builds the
-application from a run directory and starts it.
+A request passes ``guard`` (id, key, limits) and one of the ``routes``, becomes an ``asking.Ask`` (with ``conversation``
+and ``overrides``), is answered by ``service`` (which knows neither Ray nor HTTP) on ``parts``, and goes out in a shape
+of ``chat``, ``batch``, ``rerank`` or ``rewards``; ``schema`` and ``replies`` are what clients send and get. ``ingress``
+and ``deployments`` are the Ray parts, ``handles`` joins them; ``app`` builds the application from a run directory and
+starts it. Decisions are stored by ``records_writer`` and read by ``records_reader``.
 """

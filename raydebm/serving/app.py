@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 APP_NAME = "raydebm"
 REQUEST_TIMEOUT_S = 300.0
+MAX_QUEUED = 256
 
 
 def build(args: AppArgs) -> serve.Application:
@@ -43,7 +44,7 @@ def build(args: AppArgs) -> serve.Application:
         bundle,
         _deployment(GeneratorDeployment).bind(bundle.generator_configs(), args.run_dir, args.threads),
         _deployment(ScorerDeployment).bind(bundle.checkpoint, args.device, args.dtype, args.threads, args.batching),
-        _deployment(ConstraintDeployment).bind(),
+        _deployment(ConstraintDeployment).bind(bundle.recipe.task),
     )
     return application
 
@@ -51,7 +52,10 @@ def build(args: AppArgs) -> serve.Application:
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
     """A deployment named like its class. A tenth of a CPU each lets the whole graph fit on one core."""
     return serve.deployment(
-        name=kind.__name__, max_ongoing_requests=max_ongoing_requests, ray_actor_options={"num_cpus": 0.1}
+        name=kind.__name__,
+        max_ongoing_requests=max_ongoing_requests,
+        max_queued_requests=MAX_QUEUED,  # without a bound, memory grows until the node falls
+        ray_actor_options={"num_cpus": 0.1},
     )(kind)
 
 

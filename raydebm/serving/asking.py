@@ -3,16 +3,18 @@
 Every mistake of the client ends here, as a ServiceError that names the field.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from raydebm.errors import ConfigError, RaydebmError, ServiceError
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.bundle import Bundle
-from raydebm.serving.schema import ChatMessage, Overrides, ProblemBody, SamplingOverrides
-from raydebm.tasks import get_task
+from raydebm.serving.conversation import Conversation, transcript, weave
+from raydebm.serving.schema import Overrides, ProblemBody, SamplingOverrides
 from raydebm.tasks.base import Task
 from raydebm.triage.policy import Policy
 
@@ -35,7 +37,16 @@ class Ask:
     seed: int
     sampling: SamplingOverrides
     return_candidates: bool
-    ignored_messages: int
+    context: tuple[Message, ...] = ()
+    """Earlier turns of the chat, and the client's own system messages: generators see them all."""
+    ignored_messages: int = 0
+    response_format: str | None = None
+    """OpenAI's object in JSON, for the generators that take one."""
+
+    @property
+    def scored_prompt(self) -> str:
+        """What the ensemble reads as the problem, with the earlier turns, for a follow-up means nothing alone."""
+        return transcript(self.context, self.problem.prompt)
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
         """The generation requests of a pass, the same ones that evaluation makes for this problem."""
@@ -48,7 +59,13 @@ class Ask:
             seed=self.seed,
             sampling_changes=self.sampling.model_dump(exclude_none=True),
         )
-        return passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+        made = passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+        if not self.context and self.response_format is None:
+            return made
+        return [
+            replace(request, messages=weave(request.messages, self.context), response_format=self.response_format)
+            for request in made
+        ]
 
 
 def make_ask(
@@ -60,7 +77,8 @@ def make_ask(
     problem: str | ProblemBody,
     sampling: SamplingOverrides | None = None,
     seed: int | None = None,
-    ignored_messages: int = 0,
+    conversation: Conversation | None = None,
+    response_format: dict[str, Any] | None = None,
 ) -> Ask:
     """Check everything about a request.
 
@@ -68,6 +86,8 @@ def make_ask(
         ServiceError: unknown task or generator, a text that is not a problem, one that is too long, bad overrides.
     """
     task, found = read_problem(bundle, task_name, problem)
+    context = () if conversation is None else conversation.context
+    _check_context(bundle, context)
     run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
     return Ask(
         request_id=request_id,
@@ -80,7 +100,9 @@ def make_ask(
         seed=run_seed,
         sampling=sampling or SamplingOverrides(),
         return_candidates=overrides.return_candidates,
-        ignored_messages=ignored_messages,
+        context=context,
+        ignored_messages=0 if conversation is None else conversation.num_ignored,
+        response_format=None if response_format is None else json.dumps(response_format, sort_keys=True),
     )
 
 
@@ -97,7 +119,7 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
         if name not in bundle.tasks:
             message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
             raise ServiceError(message, 404, "unknown_task", "task")
-        task = get_task(name)
+        task = bundle.task(name)
         try:
             return task, _problem(task, problem)
         except NOT_A_PROBLEM as error:
@@ -106,32 +128,11 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
     raise ServiceError(message, 422, "not_a_problem", "problem")
 
 
-def last_user_message(messages: Sequence[ChatMessage]) -> tuple[str, int]:
-    """The text of the last user message, and how many other messages there are.
-
-    Raises:
-        ServiceError: no user message, no text in it, or a part that is not text.
-    """
-    asked = next((message for message in reversed(messages) if message.role == "user"), None)
-    if asked is None:
-        message = "messages hold no message with role 'user'; its content is the problem"
-        raise ServiceError(message, 400, "missing_text", "messages")
-    text = _text_of(asked)
-    if not text.strip():
-        raise ServiceError(
-            "the last user message is empty; its content is the problem", 400, "missing_text", "messages"
-        )
-    return text, len(messages) - 1
-
-
-def _text_of(message: ChatMessage) -> str:
-    if message.content is None or isinstance(message.content, str):
-        return message.content or ""
-    for part in message.content:
-        if part.type != "text":
-            reason = f"content part of type {part.type!r} cannot be read; only 'text' parts can"
-            raise ServiceError(reason, 400, "unsupported_content", "messages")
-    return "".join(part.text or "" for part in message.content)
+def _check_context(bundle: Bundle, context: Sequence[Message]) -> None:
+    size = sum(len(message["content"]) for message in context)
+    if size > bundle.max_problem_chars:
+        message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "context_too_long", "messages")
 
 
 def _check_length(bundle: Bundle, problem: str | ProblemBody) -> None:

@@ -3,10 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
+from raydebm.serving.logs import redact
 from raydebm.serving.parts import Watch
 from raydebm.serving.schema import (
     CandidateBody,
@@ -60,6 +61,18 @@ def response_body(
     )
 
 
+def decision_facts(answer: TriageResponse) -> dict[str, Any]:
+    """What a log line says about a decision: numbers and names, nothing of the problem or the answer."""
+    facts = {"task", "problem_id", "decision", "num_passes", "energy", "sigma", "penalty", "cost_usd", "latency_ms"}
+    return {
+        **answer.model_dump(include=facts),
+        "stages_ms": answer.stages_ms,
+        "candidates": sum(found.asked for found in answer.generators),
+        "failed": sum(found.failed for found in answer.generators),
+        "policy": answer.versions.get("policy"),
+    }
+
+
 def _decision(decision: Decision) -> Literal["accept", "abstain"]:
     return "accept" if decision is Decision.ACCEPT else "abstain"
 
@@ -90,7 +103,7 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
 
 def _why(scored: ScoredCandidate) -> str | None:
     if scored.candidate.error is not None:
-        return scored.candidate.error
+        return redact(scored.candidate.error)
     if scored.report.error is not None:
         return scored.report.error
     if not scored.report.parsed:
@@ -165,7 +178,7 @@ def _generators(watch: Watch) -> list[GeneratorBody]:
     errors: dict[str, str] = {}
     for candidate in watch.drawn:
         if candidate.error is not None:
-            errors.setdefault(candidate.generator, candidate.error)
+            errors.setdefault(candidate.generator, redact(candidate.error))
     return [
         GeneratorBody(name=name, asked=count, failed=count - written[name], error=errors.get(name))
         for name, count in asked.items()

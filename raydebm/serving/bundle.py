@@ -4,8 +4,9 @@ Everything that can be wrong with a run directory is found here, before a replic
 """
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,33 @@ from raydebm.config import GeneratorConfig, Recipe, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
+from raydebm.serving.records_writer import RecordsArgs
+from raydebm.serving.schema import Overrides
 from raydebm.store import RunDir
-from raydebm.tasks import get_task
+from raydebm.tasks import get_task, task_of
+from raydebm.tasks.base import Task
 from raydebm.triage.policy import Policy, policy_of
+
+
+class LimitArgs(BaseModel):
+    """How much one ingress replica takes on. With several replicas each has these limits for itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys_file: str | None = None
+    """API keys as hashes (see ``keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS, else no
+    keys are asked for."""
+    requests_per_minute: float | None = Field(None, gt=0)
+    """Per key; a key's own figure in the file goes before it. None: no limit."""
+    max_concurrent: int | None = Field(None, ge=1)
+    """Open requests per key, likewise."""
+    max_running: int = Field(96, ge=1)
+    """Requests that are worked on at once."""
+    max_waiting: int = Field(24, ge=0)
+    """Requests that wait for their turn; the next one is answered 503. The sum of both stays below the ingress
+    deployment's ``max_ongoing_requests``, so that health checks always get through."""
+    max_wait_s: float = Field(30.0, gt=0)
+    """A request that waited so long is answered 503."""
 
 
 class AppArgs(BaseModel):
@@ -43,7 +68,17 @@ class AppArgs(BaseModel):
     batching: bool = True
     """Score the candidates of requests that arrive together in one batch."""
     max_problem_chars: int = Field(32_000, ge=1)
+    max_candidate_chars: int = Field(64_000, ge=1)
+    """Longer texts to score are refused; a generator's longer candidate counts as failed."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
+    policies: dict[str, Overrides] = Field(default_factory=dict)
+    """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
+    limits: LimitArgs = Field(default_factory=LimitArgs)
+    records: RecordsArgs | None = Field(default_factory=RecordsArgs)
+    """How decisions are stored; None: they are not."""
+
+
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +94,20 @@ class Bundle:
     versions: Mapping[str, str]
     max_problem_chars: int
     max_body_bytes: int
+    max_candidate_chars: int = 64_000
+    profiles: Mapping[str, Overrides] = field(default_factory=dict)
+    """The named policies, as changes to the served one."""
+    limits: LimitArgs = field(default_factory=LimitArgs)
+    records: RecordsArgs | None = None
+    """Where decisions are stored, the folder filled in; None: they are not."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(self.policies)
+
+    def task(self, name: str) -> Task:
+        """The served task of that name."""
+        return _task(self.recipe, name)
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
         return tuple(config for config in self.recipe.generators if config.name in self.generators)
@@ -70,7 +115,7 @@ class Bundle:
     @property
     def regenerator(self) -> str:
         """The generator of later passes: the recipe's, or the first one when the recipe's is not served."""
-        task = get_task(self.tasks[0])
+        task = self.task(self.tasks[0])
         return PassRequests(recipe=self.recipe, task=task, generators=self.generators).regenerator.name
 
 
@@ -84,9 +129,9 @@ def load_bundle(args: AppArgs) -> Bundle:
     """
     run = RunDir(args.run_dir)
     recipe = _recipe(run)
-    task = get_task(args.task or recipe.task.name)
+    task = _task(recipe, args.task or recipe.task.name)
     generators = _generators(recipe, args.generators)
-    policy = _policy(run, recipe, args.policy, task.name)
+    policy = _policy(run, recipe, args.policy, task)
     ensemble = _ensemble(run)
     return Bundle(
         recipe=recipe,
@@ -102,7 +147,19 @@ def load_bundle(args: AppArgs) -> Bundle:
         },
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
+        max_candidate_chars=args.max_candidate_chars,
+        profiles=_profiles(args, policy, generators),
+        limits=args.limits,
+        records=_records(run, args.records),
     )
+
+
+def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
+    return None if args is None else args.model_copy(update={"folder": args.folder or run.uri("records")})
+
+
+def _task(recipe: Recipe, name: str) -> Task:
+    return task_of(recipe.task) if name == recipe.task.name else get_task(name)
 
 
 def _recipe(run: RunDir) -> Recipe:
@@ -123,9 +180,9 @@ def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ..
     return tuple(name for name in known if name in wanted)
 
 
-def _policy(run: RunDir, recipe: Recipe, wanted: str | None, task_name: str) -> Policy:
+def _policy(run: RunDir, recipe: Recipe, wanted: str | None, task: Task) -> Policy:
     if wanted == "recipe":
-        return policy_of(recipe.triage, get_task(task_name).defaults)
+        return policy_of(recipe.triage, task.defaults)
     if wanted is None:
         way_out = "run `raydebm calibrate`, or set `policy: recipe` to serve the recipe's own thresholds"
         value, where = _json(run, "calibration", "policy.json", way_out=way_out), run.uri("calibration", "policy.json")
@@ -135,6 +192,23 @@ def _policy(run: RunDir, recipe: Recipe, wanted: str | None, task_name: str) -> 
         return Policy.from_json(value)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{where} is not a policy: {error}") from error
+
+
+def _profiles(args: AppArgs, policy: Policy, generators: tuple[str, ...]) -> dict[str, Overrides]:
+    """The named policies, each checked against the served one, so that a bad one ends the start and no request."""
+    for name, changes in args.policies.items():
+        if not _PROFILE_NAME.fullmatch(name):
+            raise ConfigError(f"policy name {name!r} must be letters, digits, '.', '_' and '-'; rename it")
+        if changes.policy is not None:
+            raise ConfigError(f"policy {name!r} names another policy {changes.policy!r}; write its values instead")
+        for wanted in changes.generators or ():
+            if wanted not in generators:
+                raise UnknownNameError("generator", wanted, generators)
+        try:
+            Policy.from_json({**policy.to_json(), **changes.policy_changes()})
+        except ConfigError as error:
+            raise ConfigError(f"policy {name!r}: {error}") from error
+    return dict(args.policies)
 
 
 def _ensemble(run: RunDir) -> dict[str, Any]:

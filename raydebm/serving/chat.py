@@ -5,22 +5,23 @@ reasons stand in the top-level ``raydebm`` object, where typed clients find them
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raydebm.errors import ServiceError
-from raydebm.serving.asking import AUTO, Ask, last_user_message, make_ask
+from raydebm.serving.asking import AUTO, Ask, make_ask
 from raydebm.serving.bundle import Bundle
+from raydebm.serving.conversation import read_conversation
+from raydebm.serving.models import AUTO_ID, MODEL_PREFIX, parse_model
+from raydebm.serving.overrides import merged_overrides
 from raydebm.serving.schema import ChatOverrides, ChatRequest, DecisionBody, TriageResponse
 
-MODEL_PREFIX = "raydebm/"
 CHUNK_CHARS = 80
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "tools": ([],),
     "functions": ([],),
-    "response_format": ({"type": "text"},),
     "logprobs": (False,),
     "modalities": (["text"],),
     "audio": (),
@@ -31,22 +32,38 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields that would change the answer and cannot be honoured, with the values that change nothing."""
 
 
-def make_chat_ask(bundle: Bundle, request: ChatRequest, *, request_id: str) -> Ask:
-    """Raises ServiceError for an unknown model, unsupported fields, missing text and all that ``make_ask`` refuses."""
+def make_chat_ask(
+    bundle: Bundle, request: ChatRequest, *, request_id: str, headers: Mapping[str, str] | None = None
+) -> tuple[Ask, ChatOverrides]:
+    """What to run, and how to answer.
+
+    Raises:
+        ServiceError: an unknown model, unsupported fields, missing text and all that ``make_ask`` refuses.
+    """
     _check_supported(request)
-    overrides = request.raydebm or ChatOverrides()
-    task_name = _task_of(bundle, request.model, overrides.task)
-    text, ignored = last_user_message(request.messages)
-    return make_ask(
+    task_name, policy = parse_model(bundle, request.model)
+    overrides = merged_overrides(bundle, request.raydebm, headers=headers or {}, policy=policy)
+    if overrides.task is not None and task_name not in (AUTO, overrides.task):
+        message = f"model {request.model!r} and raydebm.task {overrides.task!r} contradict each other; give one of them"
+        raise ServiceError(message, 400, "bad_override", "raydebm.task")
+    conversation = read_conversation(request.messages)
+    ask = make_ask(
         bundle,
         overrides,
         request_id=request_id,
-        task_name=task_name,
-        problem=text,
+        task_name=overrides.task or task_name,
+        problem=conversation.problem,
         sampling=request.sampling(),
         seed=request.seed,
-        ignored_messages=ignored,
+        conversation=conversation,
+        response_format=_response_format(request),
     )
+    return ask, overrides
+
+
+def _response_format(request: ChatRequest) -> dict[str, Any] | None:
+    wanted = request.response_format
+    return None if wanted is None or wanted.type == "text" else wanted.model_dump(exclude_none=True)
 
 
 def _check_supported(request: ChatRequest) -> None:
@@ -54,27 +71,6 @@ def _check_supported(request: ChatRequest) -> None:
         if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
             message = f"{name!r} with value {value!r} is not supported; leave it out"
             raise ServiceError(message, 400, "unsupported_parameter", name)
-
-
-def _task_of(bundle: Bundle, model: str, task_name: str | None) -> str:
-    wanted = model.removeprefix(MODEL_PREFIX)
-    known = (*bundle.tasks, AUTO)
-    if not model.startswith(MODEL_PREFIX) or wanted not in known:
-        names = ", ".join(MODEL_PREFIX + name for name in known)
-        raise ServiceError(f"model {model!r} is not served here; served: {names}", 404, "unknown_model", "model")
-    if task_name is not None and wanted not in (AUTO, task_name):
-        message = f"model {model!r} and raydebm.task {task_name!r} contradict each other; give one of them"
-        raise ServiceError(message, 400, "bad_override", "raydebm.task")
-    return task_name or wanted
-
-
-def models_body(bundle: Bundle) -> dict[str, Any]:
-    """``GET /v1/models``."""
-    ids = [MODEL_PREFIX + name for name in (*bundle.tasks, AUTO)]
-    return {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "raydebm"} for name in ids],
-    }
 
 
 def final_text(answer: TriageResponse, on_abstain: str) -> tuple[str | None, str | None]:
@@ -137,7 +133,7 @@ def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
         "id": f"chatcmpl-{answer.request_id}",
         "object": kind,
         "created": int(time.time()),
-        "model": MODEL_PREFIX + answer.task if model.endswith(AUTO) else model,
+        "model": model.replace(AUTO_ID, MODEL_PREFIX + answer.task, 1) if model.startswith(AUTO_ID) else model,
         "system_fingerprint": f"{answer.versions.get('checkpoint', '')}-{answer.versions.get('policy', '')}",
     }
 

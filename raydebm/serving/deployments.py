@@ -7,22 +7,26 @@ of torch stay inside, so that building the application and the ingress load none
 import asyncio
 import logging
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pyarrow import fs
 from ray import serve
+from ray.serve.context import _get_serve_request_context
 
-from raydebm.config import GeneratorConfig
+from raydebm.config import GeneratorConfig, TaskConfig
 from raydebm.errors import GenerationError
 from raydebm.generators import Generator, build_generator
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.serving.logs import configure_logs
+from raydebm.serving.metrics import BatchMeter
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
 from raydebm.store import PROBLEMS, RunDir, problem_of
-from raydebm.tasks import get_task
-from raydebm.triage.constraints import check_candidate
+from raydebm.tasks import get_task, task_of
+from raydebm.triage.checks import check_candidate
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,7 @@ class GeneratorDeployment:
             run_dir: its problems tell recorded pools, which may use the source's own problem ids, what is asked.
             threads: torch threads of local models.
         """
+        configure_logs(request_id_of_serve)
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
         self._generators: dict[str, Generator] = {
             config.name: build_generator(config, threads=threads, problems=problems) for config in configs
@@ -101,7 +106,8 @@ class ScorerDeployment:
         from raydebm.scorer.ensemble import EnsembleScorer
 
         self._scorer = EnsembleScorer.load(local_folder(checkpoint), device=device, dtype=dtype, threads=threads)
-        self._batching = batching
+        configure_logs(request_id_of_serve)
+        self._batching, self._meter = batching, BatchMeter()
         self._num_calls = self._num_batches = 0
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -129,7 +135,11 @@ class ScorerDeployment:
     def score_lists(self, lists: Sequence[Sequence[TextToScore]]) -> list[list[Energies | None]]:
         """The batched work itself."""
         self._num_batches += 1
-        return energies_of_lists(self._scorer, lists)
+        started = time.perf_counter()
+        found = energies_of_lists(self._scorer, lists)
+        seconds = time.perf_counter() - started
+        self._meter.scored(num_requests=len(lists), num_texts=sum(map(len, lists)), seconds=seconds)
+        return found
 
     def info(self) -> dict[str, Any]:
         """What is loaded, and how well batching works: ``calls`` / ``batches`` requests share a pass on average."""
@@ -139,13 +149,27 @@ class ScorerDeployment:
 class ConstraintDeployment:
     """The tasks' gold-free checks."""
 
+    def __init__(self, task: TaskConfig | None = None) -> None:
+        """
+        Args:
+            task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
+        """
+        configure_logs(request_id_of_serve)
+        self._task = task
+
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         """One report per candidate, in their order; a check that crashes is a report with ``error``."""
         return await asyncio.to_thread(self._check, problem, candidates)
 
     def _check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        task = get_task(problem.task)
+        config = self._task
+        task = get_task(problem.task) if config is None or config.name != problem.task else task_of(config)
         return [check_candidate(task, problem, candidate) for candidate in candidates]
+
+
+def request_id_of_serve() -> str:
+    """The id of the request that a replica behind the ingress works on: Serve hands it on with every call."""
+    return str(_get_serve_request_context().request_id)
 
 
 def _problems(run_dir: str) -> tuple[Problem, ...]:

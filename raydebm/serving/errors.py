@@ -23,6 +23,8 @@ from raydebm.errors import (
     TaskDataError,
     UnknownNameError,
 )
+from raydebm.serving.limits import TooManyError
+from raydebm.serving.logs import redact
 
 RETRY_AFTER_S = 2
 _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
@@ -40,8 +42,15 @@ _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
 
 
 def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": _writable(message), "type": kind, "code": code, "param": param and _writable(param)}}
+    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+    return {
+        "error": {
+            "message": redact(_writable(message)),
+            "type": kind,
+            "code": code,
+            "param": param and _writable(param),
+        }
+    }
 
 
 def _writable(text: str) -> str:
@@ -49,11 +58,15 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def error_response(error: ServiceError) -> JSONResponse:
-    """429 and 503 say when to come back."""
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status in (429, 503) else None
+def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """429 and 503 say when to come back; 401 says how to authenticate."""
+    own: dict[str, str] = {}
+    if error.status in (429, 503):
+        own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
+    elif error.status == 401:
+        own = {"WWW-Authenticate": "Bearer"}
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)
-    return JSONResponse(body, status_code=error.status, headers=headers)
+    return JSONResponse(body, status_code=error.status, headers={**(headers or {}), **own})
 
 
 def as_service_error(error: RaydebmError) -> ServiceError:
@@ -81,5 +94,7 @@ def validation_error(error: RequestValidationError) -> ServiceError:
 
 def http_error(error: HTTPException) -> ServiceError:
     """Unknown paths and methods, and bodies that are too large."""
-    code = {404: "unknown_path", 405: "wrong_method", 413: "body_too_large"}.get(error.status_code, "http_error")
+    code = {404: "unknown_path", 405: "wrong_method", 408: "body_too_slow", 413: "body_too_large"}.get(
+        error.status_code, "http_error"
+    )
     return ServiceError(str(error.detail), error.status_code, code)

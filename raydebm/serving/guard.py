@@ -1,67 +1,155 @@
-"""What happens to every HTTP request before and around the routes: its id, its size limit, and the last resort.
+"""What happens to every HTTP request before and around the routes: its id, who asks, its limits, the last resort.
 
-A plain ASGI middleware, so that streams pass through unbuffered.
+A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
 """
 
+import asyncio
 import logging
 import re
+import time
 import uuid
+from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm.errors import RaydebmError, ServiceError
+from raydebm.serving.bundle import LimitArgs
 from raydebm.serving.errors import as_service_error, error_response
+from raydebm.serving.keys import ApiKey, Keyring
+from raydebm.serving.limits import Admission, KeyLimits
+from raydebm.serving.logs import REQUEST_ID
+from raydebm.serving.meter import Meter, NoMeter
 
 log = logging.getLogger(__name__)
 
+PUBLIC_PATHS = frozenset({"/health", "/docs", "/openapi.json"})
+"""What needs no key: probes have none, and the documentation says nothing about this installation."""
+CLIENT_CLOSED = 499
+BODY_WAIT_S = 30.0
+"""A client that sends nothing for so long loses its place to those that wait."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+@dataclass(slots=True)
+class _Answer:
+    """Sends, and remembers what was sent."""
+
+    to: Send
+    request_id: str | None
+    """None: something in front puts it on the answer."""
+    status: int = CLIENT_CLOSED
+    started: bool = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started, self.status = True, message["status"]
+            if self.request_id is not None:
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+        await self.to(message)
+
+
 class Guard:
-    """Wraps the application. Sets ``request.state.request_id``.
+    """Wraps the application. Sets ``request.state.request_id`` and ``logs.REQUEST_ID``.
 
     Args:
         max_body_bytes: larger bodies are answered 413.
+        limits: how much is taken on.
+        keyring: who may call; None: anyone.
+        meter: counts requests.
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
+        public_paths: what needs no key and no place in the queue.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, echo_request_id: bool = True) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        limits: LimitArgs | None = None,
+        keyring: Keyring | None = None,
+        meter: Meter | None = None,
+        echo_request_id: bool = True,
+        public_paths: Collection[str] = PUBLIC_PATHS,
+    ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._echo_request_id = echo_request_id
+        self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
+        self._admission = Admission(limits or LimitArgs())
+        self._key_limits = KeyLimits(limits or LimitArgs())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
+        request_id, started = _request_id(scope), time.perf_counter()
         scope.setdefault("state", {})["request_id"] = request_id
-        started = False
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                if self._echo_request_id:
-                    message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-            await send(message)
-
+        answer = _Answer(send, request_id if self._echo_request_id else None)
+        before = REQUEST_ID.set(request_id)
         try:
-            await self._app(scope, _limited(scope, receive, self._max_body_bytes), send_with_id)
+            await self._guarded(scope, receive, answer)
+        except ClientDisconnect:
+            pass  # there is nobody left to answer
         except RaydebmError as error:
-            await _last_resort(error_response(as_service_error(error)), started, scope, receive, send_with_id)
+            await _last_resort(error_response(as_service_error(error)), scope, receive, answer)
         except Exception:
             # One place for what nobody foresaw: logged with its id, answered without a traceback.
             log.exception("request %s failed", request_id)
             failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
-            await _last_resort(error_response(failure), started, scope, receive, send_with_id)
+            await _last_resort(error_response(failure), scope, receive, answer)
+        finally:
+            self._tell(scope, answer.status, time.perf_counter() - started)
+            REQUEST_ID.reset(before)
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        limited = _limited(scope, receive, self._max_body_bytes)
+        if scope["path"] in self._public_paths:
+            await self._app(scope, limited, answer.send)
+            return
+        key = self._caller(scope)
+        place: AbstractAsyncContextManager[None] = self._admission.place()
+        with self._key_limits.open(key):
+            async with place if scope["method"] == "POST" else nullcontext():
+                self._tell_load()
+                await self._app(scope, limited, answer.send)
+
+    def _caller(self, scope: Scope) -> ApiKey | None:
+        if self._keyring is None:
+            return None
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        key = self._keyring.owner(None if header is None else header.decode("latin-1"))
+        if key is None:
+            words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
+            raise ServiceError(words, 401, "invalid_api_key")
+        scope["state"]["key"] = key.name
+        return key
+
+    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
+        status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
+        route = getattr(scope.get("route"), "path", "other")
+        self._meter.answered(route=route, status=status, seconds=seconds)
+        self._tell_load()
+        facts = {
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "duration_ms": round(1000 * seconds, 1),
+            "key": scope["state"].get("key"),
+        }
+        log.info("request", extra={"facts": facts})
+
+    def _tell_load(self) -> None:
+        self._meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
 
 
-async def _last_resort(response: JSONResponse, started: bool, scope: Scope, receive: Receive, send: Send) -> None:
-    if not started:
-        await response(scope, receive, send)
+async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    if not answer.started:
+        await response(scope, receive, answer.send)
 
 
 def _request_id(scope: Scope) -> str:
@@ -73,18 +161,24 @@ def _request_id(scope: Scope) -> str:
 
 
 def _limited(scope: Scope, receive: Receive, limit: int) -> Receive:
-    """Refuse a body above the limit while it is read, whatever its Content-Length says.
+    """Refuse a body above the limit, or one that does not come, while it is read, whatever its Content-Length says.
 
     An HTTPException, because FastAPI turns every other error of reading a body into a 400 of its own.
     """
+    complete = False
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     seen = int(declared) if declared.isdigit() and int(declared) > limit else 0
 
     async def limited() -> Message:
-        nonlocal seen
+        nonlocal seen, complete
         if seen <= limit:
-            message = await receive()
+            try:
+                async with asyncio.timeout(None if complete else BODY_WAIT_S):
+                    message = await receive()
+            except TimeoutError as error:
+                raise HTTPException(408, f"the body did not arrive within {BODY_WAIT_S:g} s") from error
             seen += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
         if seen > limit:
             raise HTTPException(413, f"the body is larger than {limit} bytes")
         return message

@@ -6,7 +6,8 @@ made again: generation is content-addressed, scoring and checking are pure.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -74,9 +75,10 @@ class HandleBackend:
         async def draw() -> None:
             missing = [request for request in requests if request.candidate_id not in found]
             arrivals: Any = self._generator.options(stream=True).stream.remote(missing)
-            async for candidate in arrivals:
-                found[candidate.candidate_id] = candidate
-                on_candidate(candidate)
+            with _cancelled_with_us(arrivals):
+                async for candidate in arrivals:
+                    found[candidate.candidate_id] = candidate
+                    on_candidate(candidate)
 
         await persistently(draw, what="generator")
         return [found[request.candidate_id] for request in requests]
@@ -102,4 +104,17 @@ class HandleBackend:
 
     @staticmethod
     async def _call(method: Any, *args: Any) -> Any:
-        return await method.remote(*args)
+        response = method.remote(*args)
+        with _cancelled_with_us(response):
+            return await response
+
+
+@contextmanager
+def _cancelled_with_us(response: Any) -> Iterator[None]:
+    """Serve cancels what a request waits for only when it ends the request itself; a timeout or a gone client that we
+    notice would leave the replica at work."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        response.cancel()
+        raise

@@ -6,7 +6,7 @@ Does not know: Ray, HTTP. The backend is three remote parts in production and pl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Message, Problem
@@ -96,9 +96,16 @@ class Source:
         if self.watch.on_progress is not None:
             on_candidate = _counting(self.watch, pass_index, len(requests))
         with self.watch.timed("generate"):
-            candidates = await self.backend.generate(requests, on_candidate)
+            candidates = [self._fitting(found) for found in await self.backend.generate(requests, on_candidate)]
         self.watch.drawn.extend(candidates)
         return candidates
+
+    def _fitting(self, candidate: Candidate) -> Candidate:
+        """A text beyond the limit counts as failed: it would cost memory in every part that follows."""
+        limit, size = self.ask.bundle.max_candidate_chars, len(candidate.text or "")
+        if size <= limit:
+            return candidate
+        return replace(candidate, text=None, error=f"the text has {size} characters; at most {limit} are taken")
 
 
 def _counting(watch: Watch, pass_index: int, total: int) -> Callable[[Candidate], None]:
@@ -127,9 +134,12 @@ class Checker:
 class Scorer:
     backend: Backend
     watch: Watch
+    prompt: str | None = None
+    """What stands for the problem, when earlier turns of a chat belong to it; None: the problem's prompt."""
 
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        texts = [TextToScore(found.candidate_id, problem.prompt, found.text or "") for found in candidates]
+        prompt = problem.prompt if self.prompt is None else self.prompt
+        texts = [TextToScore(found.candidate_id, prompt, found.text or "") for found in candidates]
         with self.watch.timed("score"):
             energies = await self.backend.score(texts)
         self.watch.tell("scored", candidates=len(texts), unscored=sum(found is None for found in energies))

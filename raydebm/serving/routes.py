@@ -1,20 +1,26 @@
 """The HTTP surface: routes, and failures in OpenAI's form. Knows the service, not Ray."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from raydebm import __version__
 from raydebm.errors import RaydebmError
-from raydebm.serving.asking import last_user_message, make_ask
-from raydebm.serving.chat import completion_body, make_chat_ask, models_body
+from raydebm.serving.batch import BatchRequest, BatchResponse, triage_ask, triage_batch
+from raydebm.serving.chat import completion_body, make_chat_ask
+from raydebm.serving.connection import EventStream, while_connected
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
 from raydebm.serving.guard import Guard
+from raydebm.serving.keys import Keyring
+from raydebm.serving.models import model_body, models_body
+from raydebm.serving.openapi import ERRORS, describe, examples_of
+from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, ModelsBody
+from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
+from raydebm.serving.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
 from raydebm.serving.schema import (
-    ChatOverrides,
     ChatRequest,
     ScoreRequest,
     ScoreResponse,
@@ -25,20 +31,34 @@ from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events
 
 
-def create_app(service: TriageService, *, echo_request_id: bool = True) -> FastAPI:
-    """The ASGI application over one service; for ``echo_request_id`` see ``Guard``."""
+def create_app(service: TriageService, *, keyring: Keyring | None = None, echo_request_id: bool = True) -> FastAPI:
+    """The ASGI application over one service.
+
+    Args:
+        service: answers requests.
+        keyring: who may call; None: anyone.
+        echo_request_id: see ``Guard``.
+    """
     app = FastAPI(
         title="raydebm",
         version=__version__,
         summary="Chooses among LLM answers, and abstains when none can be trusted.",
         docs_url="/docs",
         redoc_url=None,
+        responses=ERRORS,
     )
-    app.add_middleware(Guard, max_body_bytes=service.bundle.max_body_bytes, echo_request_id=echo_request_id)
+    app.add_middleware(
+        Guard,
+        max_body_bytes=service.bundle.max_body_bytes,
+        limits=service.bundle.limits,
+        keyring=keyring,
+        meter=service.meter,
+        echo_request_id=echo_request_id,
+    )
     _add_error_handlers(app)
-    _add_triage_routes(app, service)
-    _add_chat_routes(app, service)
-    _add_health_route(app, service)
+    for router in (_chat_routes(service), _triage_routes(service), _scoring_routes(service), _health_route(service)):
+        app.include_router(router)
+    describe(app, service.bundle, keyed=keyring is not None)
     return app
 
 
@@ -53,53 +73,92 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
-        return error_response(http_error(error))
+        return error_response(http_error(error), headers=error.headers)
 
 
-def _add_triage_routes(app: FastAPI, service: TriageService) -> None:
-    @app.post("/v1/triage", response_model=TriageResponse, response_model_exclude_unset=False)
-    async def triage(body: TriageRequest, request: Request) -> TriageResponse:
-        """Draw candidates, check and score them, and accept, try again or abstain."""
-        problem, ignored = (body.problem, 0) if body.problem is not None else last_user_message(body.messages or [])
-        ask = make_ask(
-            service.bundle,
-            body,
-            request_id=request.state.request_id,
-            task_name=body.task,
-            problem=problem,
-            ignored_messages=ignored,
-        )
-        return await service.triage(ask)
+def _chat_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["chat"])
 
-    @app.post("/v1/score", response_model=ScoreResponse)
-    async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
-        """Energies of given candidates. ``score`` = -energy."""
-        return await service.score(body, request_id=request.state.request_id)
-
-
-def _add_chat_routes(app: FastAPI, service: TriageService) -> None:
-    @app.get("/v1/models")
+    @router.get("/v1/models", response_model=ModelsBody)
     async def models() -> dict[str, Any]:
-        """One model per task, and ``raydebm/auto``."""
+        """One model per task and named policy, and `raydebm/auto`."""
         return models_body(service.bundle)
 
-    @app.post("/v1/chat/completions", response_model=None)
+    @router.get("/v1/models/{model_id:path}", response_model=ModelBody)
+    async def model(model_id: str) -> dict[str, Any]:
+        """One of them."""
+        return model_body(service.bundle, model_id)
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=None,
+        responses={200: {"model": ChatCompletion, "content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("chat"),
+    )
     async def chat(body: ChatRequest, request: Request) -> Response:
-        """OpenAI's chat completions; the last user message is the problem."""
-        ask = make_chat_ask(service.bundle, body, request_id=request.state.request_id)
+        """OpenAI's chat completions. The last user message is the problem, what stands before it is context.
+
+        An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
+        With `stream` come progress, then the answer's chunks, then `[DONE]`."""
+        ask, overrides = make_chat_ask(
+            service.bundle, body, request_id=request.state.request_id, headers=request.headers
+        )
         if body.stream:
-            return StreamingResponse(
-                chat_events(service, ask, body),
-                media_type="text/event-stream",
-                headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-            )
-        answer = await service.triage(ask)
-        on_abstain = (body.raydebm or ChatOverrides()).on_abstain
-        return JSONResponse(completion_body(answer, model=body.model, on_abstain=on_abstain))
+            return EventStream(chat_events(service, ask, body, overrides))
+        answer = await while_connected(request, service.triage(ask))
+        return JSONResponse(completion_body(answer, model=body.model, on_abstain=overrides.on_abstain))
+
+    return router
 
 
-def _add_health_route(app: FastAPI, service: TriageService) -> None:
-    @app.get("/health")
+def _triage_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["triage"])
+
+    @router.post("/v1/triage", response_model=TriageResponse, openapi_extra=examples_of("triage"))
+    async def triage(body: TriageRequest, request: Request) -> TriageResponse:
+        """Draw candidates, check and score them, and accept, try again or abstain. The full record of one decision."""
+        ask = triage_ask(service, body, request_id=request.state.request_id, headers=request.headers)
+        return await while_connected(request, service.triage(ask))
+
+    @router.post("/v1/triage/batch", response_model=BatchResponse, openapi_extra=examples_of("batch"))
+    async def batch(body: BatchRequest, request: Request) -> BatchResponse:
+        """Many of them; each is answered or failed by itself, and the status is 200."""
+        work = triage_batch(service, body, request_id=request.state.request_id, headers=request.headers)
+        return await while_connected(request, work)
+
+    return router
+
+
+def _scoring_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["scoring"])
+
+    @router.post("/v1/score", response_model=ScoreResponse, openapi_extra=examples_of("score"))
+    async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
+        """Energies of given candidates. `score` = -energy: higher is better."""
+        return await while_connected(request, service.score(body, request_id=request.state.request_id))
+
+    # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.
+    @router.post("/v1/rerank", response_model=RerankResponse, openapi_extra=examples_of("rerank"))
+    @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)
+    @router.post("/rerank", response_model=RerankResponse, include_in_schema=False)
+    async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
+        """Documents in the order of their `relevance_score`, which is -energy: higher is better, and no probability."""
+        return await while_connected(request, rerank(service, body, request_id=request.state.request_id))
+
+    @router.post("/get_reward", response_model=RewardResponse, openapi_extra=examples_of("rewards"))
+    async def get_reward(
+        body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
+    ) -> RewardResponse:
+        """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
+        return await while_connected(request, get_rewards(service, body, settings, request_id=request.state.request_id))
+
+    return router
+
+
+def _health_route(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/health", response_model=HealthBody)
     async def health() -> dict[str, Any]:
         """200 when scorer and generators are loaded; 503 with the reason otherwise."""
         parts = await service.backend.status()
@@ -111,3 +170,5 @@ def _add_health_route(app: FastAPI, service: TriageService) -> None:
             "versions": dict(bundle.versions),
             **parts,
         }
+
+    return router

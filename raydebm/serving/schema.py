@@ -17,6 +17,7 @@ MAX_CANDIDATES_TO_SCORE = 512
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SEED_LIMIT = 2**63
+MAX_STOPS = 16
 
 
 def _writable(value: Any) -> Any:
@@ -56,6 +57,8 @@ class Overrides(Body):
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
     """Same seed, same candidates; None: the recipe's seed, so that the run's own problems give the run's candidates."""
     return_candidates: bool = False
+    policy: Text | None = None
+    """A named policy, as in the model id ``raydebm/<task>@<policy>``; the other fields change it."""
 
     def policy_changes(self) -> dict[str, Any]:
         """The fields that belong to the policy and were given, by the policy's own names."""
@@ -94,7 +97,7 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    role: str
+    role: Text
     content: Text | list[ContentPart] | None = None
 
 
@@ -105,7 +108,7 @@ class TriageRequest(Overrides):
     """None: the first of the service's tasks that can read the problem."""
     problem: Text | ProblemBody | None = None
     messages: list[ChatMessage] | None = None
-    """The last user message is the problem."""
+    """The last user message is the problem; what stands before it is context."""
 
     @model_validator(mode="after")
     def _one_problem(self) -> "TriageRequest":
@@ -130,6 +133,22 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class ResponseFormat(BaseModel):
+    """Handed to the generators whose endpoints take it. The task still says how an answer is read."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: Data | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> "ResponseFormat":
+        _writable(self.model_extra)
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("type 'json_schema' needs the field 'json_schema'")
+        return self
+
+
 class ChatRequest(BaseModel):
     """OpenAI's body. Fields that would change the answer and that the service cannot honour are refused in ``chat``."""
 
@@ -144,7 +163,8 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
-    stop: Text | list[Text] | None = None
+    stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
+    response_format: ResponseFormat | None = None
     raydebm: ChatOverrides | None = None
 
     def sampling(self) -> SamplingOverrides:
@@ -297,7 +317,7 @@ class DecisionBody(BaseModel):
     seed: int
     versions: dict[str, str]
     ignored_messages: int
-    """Earlier turns of the chat: the last user message alone is the problem."""
+    """Messages after the last user message; those before it are context."""
     candidates: list[CandidateBody] | None = None
 
 

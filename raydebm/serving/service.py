@@ -6,19 +6,25 @@ Does not know: Ray, HTTP.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raydebm.errors import ServiceError
 from raydebm.identity import content_id
 from raydebm.records import Candidate, ScoredCandidate
 from raydebm.serving.asking import Ask, read_problem
-from raydebm.serving.bodies import checked_item, response_body, score_item
+from raydebm.serving.bodies import checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
+from raydebm.serving.keeping import decision_record
+from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch
+from raydebm.serving.records import RecordSink
 from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
 from raydebm.triage.loop import solve
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,9 @@ class TriageService:
 
     bundle: Bundle
     backend: Backend
+    meter: Meter = field(default_factory=NoMeter)
+    records: RecordSink | None = None
+    """Where decisions are stored; None: nowhere."""
 
     async def triage(self, ask: Ask, on_progress: Progress | None = None) -> TriageResponse:
         """Run the loop for one request.
@@ -43,12 +52,18 @@ class TriageService:
             policy=ask.policy,
             source=Source(ask, self.backend, watch),
             checker=Checker(self.backend, watch),
-            scorer=Scorer(self.backend, watch),
+            scorer=Scorer(self.backend, watch, ask.scored_prompt),
         )
         if watch.drawn and all(candidate.text is None for candidate in watch.drawn):
             raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed")
         elapsed_ms = 1000 * (time.perf_counter() - started)
-        return response_body(ask, outcome, watch, elapsed_ms, self.bundle.versions)
+        versions = self.bundle.versions
+        if self.records is not None:
+            self.records.put(decision_record(ask, outcome, watch, elapsed_ms=elapsed_ms, versions=versions))
+        answer = response_body(ask, outcome, watch, elapsed_ms, versions)
+        self.meter.decided(answer, watch.drawn)
+        log.info("decision", extra={"facts": decision_facts(answer)})
+        return answer
 
     async def score(self, request: ScoreRequest, *, request_id: str) -> ScoreResponse:
         """Energies of given candidates; checked too when a task is known.
@@ -67,12 +82,21 @@ class TriageService:
             versions=dict(self.bundle.versions),
         )
 
+    def task_of(self, request: ScoreRequest) -> str:
+        """Name of the task whose constraints a request with a problem is checked against.
+
+        Raises:
+            ServiceError: no task can read it, or the text is too long.
+        """
+        return read_problem(self.bundle, request.task, request.problem or "")[0].name
+
     async def _score_pairs(self, request: ScoreRequest) -> list[ScoreItem]:
         try:
             pairs = request.text_pairs()
         except ValueError as error:
             raise ServiceError(str(error), 400, "bad_texts", "text_2") from error
-        self._check_lengths([text for pair in pairs for text in pair], "text_2")
+        self._check_lengths([first for first, _ in pairs], "text_1", self.bundle.max_problem_chars)
+        self._check_lengths([second for _, second in pairs], "text_2", self.bundle.max_candidate_chars)
         texts = [TextToScore(str(index), *pair) for index, pair in enumerate(pairs)]
         found = await self.backend.score(texts)
         return [score_item(index, energies) for index, energies in enumerate(found)]
@@ -81,7 +105,7 @@ class TriageService:
         problem_body, texts = request.problem, request.candidates
         if problem_body is None or texts is None:
             raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
-        self._check_lengths(texts, "candidates")
+        self._check_lengths(texts, "candidates", self.bundle.max_candidate_chars)
         task, problem = read_problem(self.bundle, request.task, problem_body)
         policy = self.bundle.policies[task.name]
         candidates = [
@@ -104,8 +128,9 @@ class TriageService:
             for index, (candidate, report, found) in enumerate(zip(candidates, reports, energies, strict=True))
         ]
 
-    def _check_lengths(self, texts: Iterable[str], param: str) -> None:
+    @staticmethod
+    def _check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
         longest = max((len(text) for text in texts), default=0)
-        if longest > self.bundle.max_problem_chars:
-            message = f"a text has {longest} characters; at most {self.bundle.max_problem_chars} are accepted"
+        if longest > limit:
+            message = f"a text has {longest} characters; at most {limit} are accepted"
             raise ServiceError(message, 413, "text_too_long", param)

@@ -6,7 +6,8 @@ name for a chunk.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from raydebm.errors import RaydebmError
@@ -16,13 +17,16 @@ from raydebm.serving.errors import as_service_error, error_body
 from raydebm.serving.schema import ChatOverrides, ChatRequest, TriageResponse
 from raydebm.serving.service import TriageService
 
+log = logging.getLogger(__name__)
+
 DONE = "data: [DONE]\n\n"
 PROGRESS_EVENT = "raydebm.progress"
 
 
-async def chat_events(service: TriageService, ask: Ask, request: ChatRequest) -> AsyncIterator[str]:
-    """Run one request and yield its events. When the client goes away, the work upstream is cancelled."""
-    overrides = request.raydebm or ChatOverrides()
+async def chat_events(
+    service: TriageService, ask: Ask, request: ChatRequest, overrides: ChatOverrides
+) -> AsyncGenerator[str, None]:
+    """Run one request and yield its events. When the generator is closed, the work upstream is cancelled."""
     progress: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     work = asyncio.create_task(service.triage(ask, progress.put_nowait))
     try:
@@ -34,9 +38,20 @@ async def chat_events(service: TriageService, ask: Ask, request: ChatRequest) ->
     except RaydebmError as error:
         found = as_service_error(error)
         yield _data(error_body(str(found), status=found.status, code=found.code, param=found.param))
+    except Exception:
+        # The status line is out, so the guard could only cut the stream off.
+        log.exception("request %s failed", ask.request_id)
+        message = f"internal error; the log has it under request id {ask.request_id}"
+        yield _data(error_body(message, status=500, code="internal"))
     finally:
-        work.cancel()
+        await _ended(work)
     yield DONE
+
+
+async def _ended(work: "asyncio.Task[TriageResponse]") -> None:
+    if not work.done():
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
 
 def _answer_events(answer: TriageResponse, request: ChatRequest, overrides: ChatOverrides) -> list[str]:
@@ -53,11 +68,13 @@ async def _until_done(
     """Progress as it comes; ends when the work has ended and everything it told has been handed on."""
     while not (work.done() and progress.empty()):
         waiting = asyncio.create_task(progress.get())
-        await asyncio.wait({waiting, work}, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done():
+        try:
+            await asyncio.wait({waiting, work}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not waiting.done():
+                waiting.cancel()
+        if waiting.done() and not waiting.cancelled():
             yield waiting.result()
-        else:
-            waiting.cancel()
 
 
 def progress_event(facts: dict[str, Any], *, named: bool) -> str:

@@ -1,7 +1,7 @@
-r"""Finds the number that a completion gives as its answer, and writes numbers in one canonical form.
+r"""Finds what a completion marks as its answer, reads numbers, and writes them in one canonical form.
 
 In:   any text.
-Out:  an exact ``Fraction``, or None; nothing here raises, whatever the text.
+Out:  the marked text, or an exact ``Fraction``, or None; nothing here raises, whatever the text.
 Does not know: problems, gold, tasks.
 
 Where an answer stands, strongest mark first; the last mark of a kind counts, because models correct themselves:
@@ -20,12 +20,13 @@ Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are al
 
 import json
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 _MAX_CHARS = 200
 """Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
 _MAX_EXPONENT = 100
-_MAX_BOXES, _MAX_BOX_CHARS = 20, 1000
+_MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Bounds on the search for a closing brace, so that degenerate text stays cheap."""
 _MAX_DECIMALS = 30
 
@@ -72,7 +73,7 @@ _TWO_BACKSLASHES = r"\\\\"
 _PHRASE = re.compile(
     r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))", re.IGNORECASE | re.MULTILINE
 )
-_BOX = re.compile(r"\\boxed\s?\{")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")
 
@@ -85,11 +86,11 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         fallback: read the last number of the last line when nothing is marked as the answer. Not done inside a JSON
             object that was cut off, whose last number belongs to the reasoning.
     """
-    for marked in (_after_hashes(text), _json_answer(text), _boxed(text)):
+    for marked in (_after_hashes(text), json_answer(text), boxed(text)):
         if marked is not None:
             return read_number(marked)
-    for match in reversed(list(_PHRASE.finditer(text))):
-        number = read_number(_SENTENCE_END.split(match[1], maxsplit=1)[0] if match[1] else "")
+    for phrase in answer_phrases(text):
+        number = read_number(sentences(phrase)[0])
         if number is not None:
             return number
     return _last_number(text) if fallback and not text.lstrip().startswith("{") else None
@@ -128,28 +129,47 @@ def _after_hashes(text: str) -> str | None:
     return lines[-1] if lines else None
 
 
-def _json_answer(text: str) -> str | None:
-    found = list(_JSON_ANSWER.finditer(text))
-    if not found:
-        return None
-    quoted, bare = found[-1].groups()
-    if quoted is None:
-        return bare or ""
+def json_answer(text: str) -> str | None:
+    """The value of the last ``"answer"`` field; None when there is none."""
+    found = json_answers(text)
+    return found[-1] if found else None
+
+
+def json_answers(text: str) -> list[str]:
+    """The values of all ``"answer"`` fields, also without valid JSON around them, as text; null is "null"."""
+    return [_unescaped(quoted) if bare is None else bare for quoted, bare in _each_json_answer(text)]
+
+
+def _each_json_answer(text: str) -> Iterator[tuple[str, str | None]]:
+    return ((match[1] or "", match[2]) for match in _JSON_ANSWER.finditer(text))
+
+
+def _unescaped(quoted: str) -> str:
     try:
         return str(json.loads(f'"{_BARE_LATEX.sub(_TWO_BACKSLASHES, quoted)}"', strict=False))
     except json.JSONDecodeError:
-        return str(quoted)
+        return quoted
 
 
-def _boxed(text: str) -> str | None:
+def boxed(text: str) -> str | None:
     r"""The content of the last complete ``\boxed{...}``, braces inside it included."""
     for match in reversed(list(_BOX.finditer(text))[-_MAX_BOXES:]):
         depth = 1
-        for position in range(match.end(), min(len(text), match.end() + _MAX_BOX_CHARS)):
+        for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
             depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 0:
                 return text[match.end() : position]
     return None
+
+
+def answer_phrases(text: str) -> Iterator[str]:
+    """The rest of the line behind each "the answer is", "Answer:" and the like, the last one first."""
+    return (match[1] for match in reversed(list(_PHRASE.finditer(text))))
+
+
+def sentences(text: str) -> list[str]:
+    """At least one; a full stop counts when a space follows, so that 2.5 stays whole."""
+    return _SENTENCE_END.split(text)
 
 
 def _last_number(text: str) -> Fraction | None:

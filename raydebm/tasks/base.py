@@ -6,10 +6,11 @@ A task is gold-free except in ``load`` (which yields gold beside the problem) an
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
-from raydebm.records import Gold, Message, Problem, Verdict, Violation
+from raydebm.records import Gold, Message, Problem, Verdict
 
 Answer = Any
 """What ``parse`` found: a JSON value whose meaning only the task knows."""
@@ -25,6 +26,13 @@ class TaskDefaults:
     learning_rate: float = 5e-5
     lambda_: float = 1.0
     max_tokens: int = 1024
+    max_correct: int | None = None
+    max_incorrect: int | None = None
+    """Texts of a problem that are paired at most, where the recipe does not say; None: all."""
+    label_deadline_s: float = 60.0
+    """For the check of one candidate, all its tests together; what takes longer is unlabeled."""
+    labels_per_worker: int = 4096
+    """Candidates that make one more checker process worth its start; few where a check takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,8 @@ class Judgement:
 
     verdict: Verdict
     violation_score: float | None = None
+    severity: int | None = None
+    """How far an incorrect answer is from right, where the task tells kinds of failure apart; smaller is nearer."""
     reason: str = ""
 
 
@@ -40,8 +50,16 @@ class Judgement:
 class Task(Protocol):
     """One benchmark, or a user's own job."""
 
-    name: ClassVar[str]
-    defaults: ClassVar[TaskDefaults]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def defaults(self) -> TaskDefaults: ...
+
+    @property
+    def constraints(self) -> Sequence[Constraint]:
+        """The gold-free checks of a parsed answer; empty for a task whose answers cannot be checked without gold."""
+        ...
 
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
@@ -81,10 +99,6 @@ class Task(Protocol):
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """Answers that mean the same have the same key."""
-        ...
-
-    def violations(self, problem: Problem, answer: Answer) -> Sequence[Violation]:
-        """Broken constraints of a parsed answer; needs no gold. Empty when all hold."""
         ...
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:

@@ -1,26 +1,25 @@
 """GSM8K: grade-school word problems with one number as the answer (paper section 4.1).
 
-The paper applies no constraint here, so ``violations`` is always empty and selection rests on the learned energy.
+The paper applies no constraint here, so selection rests on the learned energy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar
 
+from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
-from raydebm.records import Gold, Message, Problem, Verdict, Violation
-from raydebm.store import read_json_lines
+from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.answers import find_number, read_number, render_number
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.sources import check_split, distinct, split_rows
 
 TASK = "gsm8k"
 HUB_DATASET = "openai/gsm8k"
 
 _SPLITS = ("train", "test")
-_FILE_PATTERNS = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.jsonl.gz", "{split}.jsonl")
 
 _INSTRUCTIONS = (
     "Solve the math word problem. Think step by step and check your arithmetic. "
@@ -38,6 +37,8 @@ class Gsm8k:
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
         max_length=8192, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=1024
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    """None: without gold, nothing about a single number can be checked exactly."""
 
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
@@ -56,9 +57,9 @@ class Gsm8k:
         Raises:
             TaskDataError: the data is missing or not as described.
         """
-        if split not in _SPLITS:
-            raise TaskDataError(f"unknown split {split!r}; gsm8k has {' and '.join(_SPLITS)}")
-        return islice(_distinct(_problem_and_gold(row, where) for where, row in _rows(split, source)), limit)
+        check_split(split, _SPLITS, task=TASK)
+        rows = split_rows(split, source, dataset=HUB_DATASET, configuration="main")
+        return islice(distinct(_problem_and_gold(row, where) for where, row in rows), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
         return (
@@ -86,10 +87,6 @@ class Gsm8k:
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         return str(answer)
-
-    def violations(self, problem: Problem, answer: Answer) -> Sequence[Violation]:
-        """None: without gold, nothing about a single number can be checked exactly."""
-        return ()
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when the numbers are equal, exactly."""
@@ -139,49 +136,3 @@ def _problem_and_gold(row: Mapping[str, Any], where: str) -> tuple[Problem, Gold
     if number is None:
         raise TaskDataError(f"{where}: no number in the reference answer {reference[-60:]!r}; write it after ####")
     return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"answer": render_number(number)})
-
-
-def _distinct(found: Iterator[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
-    seen: set[str] = set()
-    for problem, gold in found:
-        if problem.problem_id not in seen:
-            seen.add(problem.problem_id)
-            yield problem, gold
-
-
-def _rows(split: str, source: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(Where the row stands, row)."""
-    if source is None or source.startswith("hub:"):
-        dataset = (source or "").removeprefix("hub:") or HUB_DATASET
-        return _hub_rows(dataset, split)
-    file = _file_of(Path(source), split)
-    return ((f"{file.name}:{number}", row) for number, row in read_json_lines(str(file)))
-
-
-def _file_of(path: Path, split: str) -> Path:
-    if path.is_file():
-        return path
-    names = [pattern.format(split=split) for pattern in _FILE_PATTERNS]
-    for name in names:
-        if (path / name).is_file():
-            return path / name
-    if path.is_dir():
-        raise TaskDataError(f"folder {str(path)!r} has none of {', '.join(names)}")
-    raise TaskDataError(f"source {str(path)!r} does not exist; give a .jsonl file, a folder, or hub:{HUB_DATASET}")
-
-
-def _hub_rows(dataset: str, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise TaskDataError(
-            f"reading {dataset} from the hub needs the `datasets` package: pip install 'raydebm[hub]', "
-            "or give a local .jsonl file as the source"
-        ) from error
-    try:
-        rows = load_dataset(dataset, "main", split=split)
-    except Exception as error:  # the hub client raises many kinds, and all mean the same here
-        raise TaskDataError(
-            f"cannot load {dataset} ({split}): {error}. Check the network, or give a local .jsonl file as the source"
-        ) from error
-    return ((f"{dataset} {split} row {number}", row) for number, row in enumerate(rows))

@@ -21,7 +21,7 @@ from raydebm.records import (
     ScoredCandidate,
 )
 from raydebm.tasks.base import Task
-from raydebm.triage.constraints import unchecked
+from raydebm.triage.checks import unchecked
 from raydebm.triage.feedback import exemplar, feedback_messages
 from raydebm.triage.policy import Policy, Ruling, rule
 

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from raydebm.distributed.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
 
 PLUG_IN = '''
@@ -14,13 +16,22 @@ PLUG_IN = '''
 import os
 import time
 
-from raydebm.records import Verdict, Violation
+from raydebm.constraints import Constraint, Finding
+from raydebm.records import Verdict
 from raydebm.tasks.base import Judgement, TaskDefaults
 
 
 class Moody:
     name = "moody"
-    defaults = TaskDefaults(max_length=64, batch_size=4, patience=1)
+    defaults = TaskDefaults(max_length=64, batch_size=4, patience=1, labels_per_worker=400)
+    constraints = (
+        Constraint(
+            name="short",
+            check=lambda problem, answer: [Finding(penalty=1.0)] if len(answer) > 8 else [],
+            message="too long",
+            weight=0.5,
+        ),
+    )
 
     def parse(self, problem, text):
         print("plug-ins may print")
@@ -32,10 +43,6 @@ class Moody:
     def vote_key(self, problem, answer):
         return answer
 
-    def violations(self, problem, answer):
-        long = len(answer) > 8
-        return [Violation(constraint="short", penalty=1.0, weight=0.5, message="too long")] if long else []
-
     def judge(self, problem, gold, text):
         if text == "hang":
             time.sleep(600)
@@ -43,6 +50,8 @@ class Moody:
             raise RuntimeError("no")
         if text == "exit":
             os._exit(3)
+        if text == "who":
+            return Judgement(verdict=Verdict.INCORRECT, reason=str(os.getpid()))
         return Judgement(verdict=Verdict.CORRECT if text == gold.value["text"] else Verdict.INCORRECT)
 '''
 
@@ -64,3 +73,16 @@ def install_plug_in() -> None:
 for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():
     os.environ.setdefault(name, value)
 install_plug_in()  # at import, because a cluster that a test starts hands on the environment of that moment
+
+
+@pytest.fixture(scope="session")
+def finished(local_ray, tmp_path_factory):
+    """A finished run and what its stages reported."""
+    from tiny_run import recipe_of
+
+    from raydebm.distributed.stages import Pipeline
+
+    reports = []
+    pipeline = Pipeline(recipe=recipe_of(tmp_path_factory.mktemp("run")), on_stage=reports.append)
+    result = pipeline.evaluate()
+    return pipeline, result, reports

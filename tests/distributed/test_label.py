@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from raydebm.config import parse_recipe
+from raydebm.config import TaskConfig, parse_recipe
 from raydebm.distributed.checking import DeadlineChecker
 from raydebm.distributed.label import label
 from raydebm.errors import PoolError
@@ -22,7 +22,7 @@ def candidate(number, text, error=None):
 
 @pytest.fixture
 def checker():
-    checker = DeadlineChecker("moody", deadline_s=1.0)
+    checker = DeadlineChecker(TaskConfig(name="moody"), deadline_s=1.0)
     yield checker
     checker.close()
 
@@ -89,6 +89,13 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
     assert summary.verdicts == {"correct": 601, "incorrect": 3, "unlabeled": 3}
     assert summary.facts()["parsed"] == 604
     assert json.dumps(summary.facts())
+
+
+@pytest.mark.ray
+def test_a_task_says_how_many_candidates_are_worth_another_checker_process(local_ray, tmp_path):
+    run = RunDir(str(tmp_path))
+    label({"p": PROBLEM}, {"p": GOLD}, [candidate(i, "who") for i in range(700)], recipe=moody_recipe(), run=run)
+    assert len({row["reason"] for row in run.read_table(LABELS, "labels", "labels.parquet")}) == 2
 
 
 @pytest.mark.ray

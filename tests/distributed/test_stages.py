@@ -4,55 +4,12 @@ import dataclasses
 import json
 
 import pytest
+from tiny_run import recipe_of
 
-from raydebm.config import parse_recipe
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.records import Decision
 
 pytestmark = pytest.mark.ray
-
-
-def recipe_of(run_dir, **changes):
-    tree = {
-        "name": "tiny",
-        "seed": 3,
-        "run_dir": str(run_dir),
-        "task": {
-            "name": "knights_knaves",
-            "train": {"split": "train", "source": "generate:2-3", "limit": 16},
-            "test": {"split": "test", "source": "generate:2-3", "limit": 6},
-        },
-        "generators": [
-            {"kind": "transformers", "name": "bo", "model": "embedded:kk-bo", "batch_size": 64},
-            {"kind": "transformers", "name": "dee", "model": "embedded:kk-dee", "batch_size": 64},
-        ],
-        "generation": {"num_samples": 3, "max_tokens": 128},
-        "pairs": {"validation_frac": 0.4},
-        "scorer": {
-            "backbone": "embedded:encoder-mini",
-            "max_length": 512,
-            "adapters": [
-                {"name": "a0", "rank": 2, "alpha": 4, "targets": ["Wqkv"]},
-                {"name": "a1", "rank": 2, "alpha": 4, "targets": ["Wqkv", "Wi"]},
-            ],
-        },
-        "training": {"max_epochs": 1, "learning_rate": 1e-3},
-        "triage": {"num_regenerate": 2},
-        "calibration": {"lambdas": [0.0, 1.0], "num_thresholds": 3},
-        "evaluation": {"num_bootstrap": 100},
-    }
-    return parse_recipe({**tree, **changes})
-
-
-@pytest.fixture(scope="module")
-def finished(local_ray, tmp_path_factory):
-    """A finished run and what its stages reported."""
-    from raydebm.distributed.stages import Pipeline
-
-    reports = []
-    pipeline = Pipeline(recipe=recipe_of(tmp_path_factory.mktemp("run")), on_stage=reports.append)
-    result = pipeline.evaluate()
-    return pipeline, result, reports
 
 
 def test_every_stage_ran_once_in_order(finished):

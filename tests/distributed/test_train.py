@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from scorer_parts import groups_of, recipe_for, tiny_backbone
 
-from raydebm.distributed.train import private_mib, train_ensemble
+from raydebm.distributed.train import train_ensemble
+from raydebm.distributed.train_worker import private_mib
 from raydebm.errors import CheckpointError, PoolError, ResourceError, TrainingError
 from raydebm.store import RunDir
 
@@ -157,8 +158,9 @@ def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_noth
     assert [adapter.restarts for adapter in summary.adapters] == [0, 1]
     assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3]
     pids = [pid for _, pid in epochs["a1"]]
-    assert pids[0] == killer.killed
-    assert killer.killed not in pids[1:]
+    kept = pids.count(killer.killed)  # one, or two where the second epoch ended before the kill arrived
+    assert kept >= 1
+    assert pids == [killer.killed] * kept + pids[-1:] * (3 - kept)
     record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
     assert [epoch["seconds"] for epoch in record["epochs"]] == [seconds for seconds, _ in epochs["a1"]]
     assert len({pid for _, pid in epochs["a0"]}) == 1

@@ -28,7 +28,7 @@ def drawn(seed: int, size: int) -> tuple[random.Random, Puzzle]:
 
 @pytest.mark.parametrize("name", sorted(STYLES))
 @given(seed=seeds, size=sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_trace_ends_in_the_solution(name: str, seed: int, size: int) -> None:
     rng, puzzle = drawn(seed, size)
     text = text_of(STYLES[name].write(puzzle, draw_plan(rng, puzzle, STYLES[name]), rng))
@@ -37,7 +37,7 @@ def test_a_trace_ends_in_the_solution(name: str, seed: int, size: int) -> None:
 
 
 @given(seed=seeds, size=sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_line_that_ada_writes_is_true(seed: int, size: int) -> None:
     rng, puzzle = drawn(seed, size)
     text = text_of(STYLES["kk-ada"].write(puzzle, draw_plan(rng, puzzle, STYLES["kk-ada"]), rng))
@@ -58,7 +58,7 @@ def test_every_line_that_ada_writes_is_true(seed: int, size: int) -> None:
 
 
 @given(seed=seeds, size=sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_mark_that_bo_writes_is_true(seed: int, size: int) -> None:
     rng, puzzle = drawn(seed, size)
     text = text_of(STYLES["kk-bo"].write(puzzle, draw_plan(rng, puzzle, STYLES["kk-bo"]), rng))
@@ -67,7 +67,7 @@ def test_every_mark_that_bo_writes_is_true(seed: int, size: int) -> None:
 
 
 @given(seed=seeds, size=sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_row_that_cy_writes_names_the_first_misfit(seed: int, size: int) -> None:
     rng, puzzle = drawn(seed, size)
     text = text_of(STYLES["kk-cy"].write(puzzle, draw_plan(rng, puzzle, STYLES["kk-cy"]), rng))
@@ -78,7 +78,7 @@ def test_every_row_that_cy_writes_names_the_first_misfit(seed: int, size: int) -
 
 
 @given(seed=seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_wrong_guesses_are_wrong_and_never_repeat_the_refuted_answer(seed: int) -> None:
     rng, puzzle = drawn(seed, 3)
     refuted = tuple(not knight for knight in puzzle.solution)

@@ -14,6 +14,7 @@ from raydebm.records import (
     Sampling,
     ScoredCandidate,
     Verdict,
+    Violation,
 )
 
 VERDICTS = {1: Verdict.CORRECT, 0: Verdict.INCORRECT, None: Verdict.UNLABELED}
@@ -30,6 +31,8 @@ def item(
     problem_id="p",
     greedy=False,
     pass_index=1,
+    broken=(),
+    finish_reason=None,
 ):
     parsed = not math.isinf(penalty)
     return ScoredCandidate(
@@ -42,16 +45,27 @@ def item(
             error=None if text is not None else "HTTP 500",
             pass_index=pass_index,
             sampling=Sampling(temperature=0.0) if greedy else Sampling(),
+            finish_reason=finish_reason,
         ),
         report=ConstraintReport(
-            candidate_id=name, answer=key if parsed else None, vote_key=key if parsed else None, penalty=penalty
+            candidate_id=name,
+            answer=key if parsed else None,
+            vote_key=key if parsed else None,
+            penalty=penalty,
+            violations=tuple(
+                Violation(constraint=constraint, penalty=amount, weight=1.0, message="broken")
+                for constraint, amount in broken
+            ),
         ),
         energies=None if members is None else Energies(candidate_id=name, members=members),
     )
 
 
-def pool(*rows, problem_id="p", difficulty="", violations=None):
-    """Rows are (correct: 1, 0 or None, fields of ``item``); names are a, b, c, ..., prefixed with the problem."""
+def pool(*rows, problem_id="p", difficulty="", violations=None, scores=None, dimensions=None):
+    """Rows are (correct: 1, 0 or None, fields of ``item``); names are a, b, c, ..., prefixed with the problem.
+
+    ``scores`` holds one list per scorer, ``dimensions`` one mapping per candidate, both in the order of the rows.
+    """
     items, labels = [], {}
     for index, (correct, fields) in enumerate(rows):
         name = f"{problem_id}{chr(ord('a') + index)}"
@@ -68,6 +82,8 @@ def pool(*rows, problem_id="p", difficulty="", violations=None):
         [found for found in items if not found.candidate.is_greedy],
         greedy=[found for found in items if found.candidate.is_greedy],
         labels=labels,
+        scores={name: dict(zip(labels, values, strict=True)) for name, values in (scores or {}).items()},
+        dimensions=None if dimensions is None else dict(zip(labels, dimensions, strict=True)),
     )
 
 

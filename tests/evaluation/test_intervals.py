@@ -81,7 +81,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30), seed=st.integers(0, 1000))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_weighted_auroc_agrees_with_scikit_learn_on_repeated_items(rows, seed):
     scores = np.array([float(score) for score, _ in rows])
     positives = np.array([float(positive) for _, positive in rows])

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
@@ -71,7 +71,6 @@ def test_kendall_tau_b_is_positive_when_low_energy_is_correct(ranked):
         max_size=12,
     )
 )
-@settings(deadline=None)
 def test_kendall_tau_b_agrees_with_scipy_also_on_ties_and_infinities(make_pool, rows):
     pool = make_pool(*[(label, {"members": (energy,), "penalty": penalty}) for label, energy, penalty in rows])
     energies = total_energy(pool, 1.0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools import assemble_pools, pool_of
-from raydebm.records import Label, Problem, Verdict
+from raydebm.evaluation.pools import assemble_pools, pool_of, scores_by_name, with_tolerance
+from raydebm.records import CandidateScore, Label, Problem, Verdict
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
@@ -96,3 +96,21 @@ def test_mu_is_nan_where_nothing_was_scored(make_pool):
 def test_energies_of_two_checkpoints_are_refused(make_item):
     with pytest.raises(PoolError, match="'b' has 1 energies where others have 2"):
         pool_of(PROBLEM, [make_item("a", members=(0.0, 1.0)), make_item("b", members=(0.0,))], labels={})
+
+
+def test_a_tolerance_turns_small_violations_into_correct_ones(make_pool):
+    pool = make_pool((1, {}), (0, {}), (0, {}), violations=[0.0, 0.15, 0.2])
+
+    (found,) = with_tolerance([pool], 0.15)
+
+    assert found.correct.tolist() == [1.0, 1.0, 0.0]
+    assert pool.correct.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_rows_of_other_scorers_become_columns():
+    rows = [
+        CandidateScore(candidate_id="a", name="judge", score=7.0),
+        CandidateScore(candidate_id="b", name="judge", score=None, error="no number in the reply"),
+    ]
+
+    assert scores_by_name(rows) == {"judge": {"a": 7.0, "b": None}}

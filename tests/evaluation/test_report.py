@@ -144,6 +144,19 @@ def test_groups_are_sorted_as_numbers(evaluation):
     assert [row.difficulty for row in evaluation.difficulties] == ["2 people", "10 people"]
 
 
+@pytest.mark.parametrize(
+    ("groups", "ordered"),
+    [
+        (["over 50 words", "36-50 words", "up to 35 words"], ["up to 35 words", "36-50 words", "over 50 words"]),
+        (["HARD", "MEDIUM_HARD", "EASY", "MEDIUM"], ["EASY", "MEDIUM", "MEDIUM_HARD", "HARD"]),
+    ],
+)
+def test_groups_stand_from_easy_to_hard(make_pool, groups, ordered):
+    pools = [make_pool((1, {}), problem_id=group, difficulty=group) for group in groups]
+
+    assert [row.difficulty for row in evaluated(pools, adapters=()).difficulties] == ordered
+
+
 def test_the_loop_is_summarised_by_hand(make_pool, make_item):
     """Fixed by pass 2; broken by pass 2; abstained on a mistake; abstained on a correct one."""
     pools = [make_pool((label, {"members": (0.0,)}), problem_id=f"p{i}") for i, label in enumerate([0, 1, 0, 1])]
@@ -199,7 +212,8 @@ def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
 
     assert found.row("ours").mean_violation.value == 0.1
     assert found.row("random").mean_violation.value == pytest.approx(0.3)
-    assert selector_table(found).headers[-1] == "mean violation"
+    assert found.row("ours").violation_gap_closed.value == 1.0
+    assert selector_table(found).headers[-2:] == ("mean violation", "violation gap closed %")
 
 
 def test_evaluation_survives_json(evaluation):
@@ -241,7 +255,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
 
     assert reader.found == []
     assert "A &lt;run&gt; &amp; more" in page
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 8
     assert len(page) < 2_000_000
 
 

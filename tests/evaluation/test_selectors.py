@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.evaluation.selectors import best_generator_of, standard_selectors, value_of
@@ -162,7 +162,6 @@ def test_without_energies_only_selectors_that_need_none_appear(make_pool):
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_probabilities_sum_to_one_or_nothing_and_no_selector_beats_the_oracle(data, make_pool):
     number = st.floats(-3, 3)
     rows = data.draw(
@@ -196,3 +195,26 @@ def test_probabilities_sum_to_one_or_nothing_and_no_selector_beats_the_oracle(da
         value = value_of(selector, pool).correct
         if "greedy" not in name and not np.isnan(value) and not np.isnan(bound):
             assert value <= bound
+
+
+def test_another_scorer_chooses_its_highest_score_and_shares_ties(make_pool):
+    pool = make_pool((1, {}), (0, {}), (0, {}), (1, {}), scores={"judge": [9.0, 9.0, 1.0, None]})
+
+    assert worth("judge", pool) == 0.5
+    assert selectors(pool)["judge"].group == "external"
+
+
+def test_a_problem_that_another_scorer_never_saw_is_left_out_not_wrong(make_pool):
+    seen = make_pool((1, {}), scores={"judge": [1.0]})
+    unseen = make_pool((0, {}), scores={"judge": [None]})
+    judge = selectors(seen)["judge"]
+
+    assert value_of(judge, seen).correct == 1.0
+    assert math.isnan(value_of(judge, unseen).correct)
+
+
+def test_a_problem_that_a_generator_was_not_asked_is_left_out_of_its_row(make_pool):
+    both = make_pool((1, {"generator": "g"}), (0, {"generator": "h"}))
+    only_h = make_pool((0, {"generator": "h"}))
+
+    assert math.isnan(value_of(selectors(both)["generator g"], only_h).correct)

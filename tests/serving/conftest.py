@@ -1,11 +1,15 @@
 """A run directory, a puzzle, and a backend without Ray whose generators and energies are written by hand."""
 
 import asyncio
+import contextlib
 import json
+import threading
+import time
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
+import uvicorn
 
 from raydebm.config import parse_recipe
 from raydebm.errors import ServiceError
@@ -16,7 +20,7 @@ from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
 from raydebm.tasks import get_task
-from raydebm.triage.constraints import check_candidate
+from raydebm.triage.checks import check_candidate
 from raydebm.triage.policy import Policy
 
 PUZZLE = (
@@ -146,7 +150,9 @@ def write_run(tmp_path):
 
 @pytest.fixture
 def bundle(write_run):
-    return load_bundle(AppArgs(run_dir=write_run(), max_problem_chars=2000, max_body_bytes=20_000))
+    return load_bundle(
+        AppArgs(run_dir=write_run(), max_problem_chars=2000, max_candidate_chars=2000, max_body_bytes=20_000)
+    )
 
 
 @pytest.fixture
@@ -162,6 +168,27 @@ def app(bundle, backend):
 @pytest.fixture
 def client(app):
     return Client(app)
+
+
+@contextlib.contextmanager
+def serving(app, port):
+    """The application on a real server, on a thread; yields its address."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+
+
+@pytest.fixture
+def listening():
+    return serving
 
 
 @pytest.fixture

@@ -152,8 +152,8 @@ def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backen
     request = ChatRequest(model="raydebm/auto", messages=[{"role": "user", "content": puzzle}], stream=True)
 
     async def leave_early():
-        ask = make_chat_ask(bundle, request, request_id="r")
-        events = chat_events(TriageService(bundle, backend), ask, request)
+        ask, overrides = make_chat_ask(bundle, request, request_id="r")
+        events = chat_events(TriageService(bundle, backend), ask, request, overrides)
         await anext(events)
         await asyncio.sleep(0.01)
         await events.aclose()

@@ -54,6 +54,14 @@ def unknown_keys(config):
     return found
 
 
+def test_health_checks_get_through_a_full_service(config):
+    """Serve counts them among the ingress' ongoing requests."""
+    application = config["applications"][0]
+    limits = AppArgs(**application["args"]).limits
+    ingress = next(found for found in application["deployments"] if found["name"] == "TriageIngress")
+    assert limits.max_running + limits.max_waiting < ingress["max_ongoing_requests"]
+
+
 def test_every_key_is_known(config):
     assert unknown_keys(config) == []
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from raydebm.constraints import violations_of
 from raydebm.identity import canonical_json
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Problem, Verdict
@@ -57,7 +58,130 @@ def puzzle_rows() -> list[dict[str, Any]]:
     ]
 
 
+def story_rows() -> list[dict[str, Any]]:
+    told = [
+        ("Mack fell.", "Who is the most likely murderer?", ["Mackenzie", "Ana"], 1),
+        ("Keys were moved.", "Which location is the most likely place she would look?", ["box", "desk", "car"], 0),
+        ("Three of us came.", "How would you uniquely allocate us?", ["Cook: Tom, Mop: Ann", "Cook: Ann, Mop: Tom"], 1),
+    ]
+    return [
+        {"narrative": story, "question": asked, "choices": choices, "answer_index": index, "problem_id": f"own/{story}"}
+        for story, asked, choices, index in told
+    ]
+
+
+def program_rows() -> list[dict[str, Any]]:
+    asked = [
+        (
+            "Print the sum of the two numbers.",
+            "a, b = map(int, input().split())\nprint(a + b)",
+            ["2 3", "10 -4"],
+            ["5", "6"],
+        ),
+        (
+            "Print every word of the line in a line of its own.",
+            "for w in input().split():\n    print(w)",
+            ["b a"],
+            ["b\na"],
+        ),
+    ]
+    rows = [
+        {
+            "question": question,
+            "input_output": json.dumps({"inputs": inputs, "outputs": outputs}),
+            "difficulty": "EASY",
+            "solutions": json.dumps([program]),
+        }
+        for question, program, inputs, outputs in asked
+    ]
+    called = {"fn_name": "double", "inputs": [[3], [[1, "x"]]], "outputs": [[6], [[1, "x", 1, "x"]]]}
+    return [
+        *rows,
+        {
+            "question": "Give back twice what you get.",
+            "starter_code": "def double(value):\n\t",
+            "input_output": json.dumps(called),
+            "solutions": json.dumps(["def double(value):\n    return value + value"]),
+        },
+    ]
+
+
+def with_other_outputs(row: dict[str, Any]) -> dict[str, Any]:
+    known = json.loads(row["input_output"])
+    return {
+        **row,
+        "input_output": json.dumps({**known, "outputs": [["other"]] * len(known["inputs"])}),
+        "solutions": None,
+    }
+
+
+def math_rows() -> list[dict[str, Any]]:
+    asked = [
+        ("nine halves", "\\frac{9}{2}"),
+        ("the interval above 3", "(3,\\infty)"),
+        ("both roots of 19", "\\pm\\sqrt{19}"),
+        ("twice x", "2x"),
+    ]
+    return [
+        {"question": f"Write {what} in LaTeX.", "gold": latex, "level": 1, "problem_id": f"own/{index}"}
+        for index, (what, latex) in enumerate(asked)
+    ]
+
+
+def trip_rows() -> list[dict[str, Any]]:
+    from travelplanner_world import QUERY, row
+
+    return [
+        row(),
+        row(query=QUERY.replace("2 people", "a group of 2"), problem_id="own/2"),
+        row(query=f"Hello! {QUERY}", problem_id="own/3", budget=2000),
+    ]
+
+
+def itineraries(problem: Problem) -> st.SearchStrategy[Any]:
+    places = {
+        "lunch": ["Bree Curry, Bree", "Cole Cafe, Cole", "Moon Diner, Cole", "-"],
+        "attraction": ["Old Mill, Bree;"],
+    }
+    fields = {name: st.sampled_from(values) for name, values in places.items()}
+    cities = st.sampled_from(["from Ada to Bree", "Bree", "from Cole to Ada", "-"])
+    day = st.fixed_dictionaries(
+        {"current_city": cities, **fields}, optional={"dinner": st.just('d\' Curry "House", Bree')}
+    )
+    order = ("day", "current_city", "lunch", "attraction", "dinner")
+    return st.lists(day, min_size=1, max_size=6).map(
+        lambda days: [
+            {name: {**found, "day": number}[name] for name in order if name in {**found, "day": number}}
+            for number, found in enumerate(days, start=1)
+        ]
+    )
+
+
 CASES = {
+    "travelplanner": Case(
+        rows=trip_rows,
+        other_gold=lambda row: {**row, "annotated_plan": None},
+        gold_answer=lambda gold: gold.value["annotated_plan"],
+        answers=itineraries,
+    ),
+    "math500": Case(
+        rows=math_rows,
+        other_gold=lambda row: {**row, "gold": "123456"},
+        gold_answer=lambda gold: gold.value["answer"],
+        answers=lambda problem: st.sampled_from(["5", "-1/3", "\\sqrt{2}", "(1,2)", "[1,2)", "2x+1", "even"]),
+    ),
+    "taco": Case(
+        rows=program_rows,
+        other_gold=with_other_outputs,
+        gold_answer=lambda gold: gold.value["solution"],
+        answers=lambda problem: st.integers(0, 9).map(lambda number: f"print({number})\nprint('```')"),
+    ),
+    "musr": Case(
+        rows=story_rows,
+        other_gold=lambda row: {**row, "answer_index": 1 - row["answer_index"]},
+        gold_answer=lambda gold: gold.value["choice"],
+        answers=lambda problem: st.integers(1, len(problem.data["choices"])).map(str),
+    ),
     "gsm8k": Case(
         rows=gsm8k_rows,
         other_gold=lambda row: {**row, "answer": "#### 123456"},
@@ -73,6 +197,13 @@ CASES = {
         ),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _harmless_programs(monkeypatch):
+    """The programs here are ours, so machines without isolation may run them too."""
+    monkeypatch.setenv("RAYDEBM_ALLOW_UNSANDBOXED", "1")
+
 
 every_task = pytest.mark.parametrize("name", sorted(BUILT_IN))
 
@@ -139,9 +270,9 @@ def test_gold_passes_its_own_checker(name):
 @every_task
 def test_gold_breaks_no_constraint(name):
     task, case = get_task(name), CASES[name]
-    assert [list(task.violations(problem, case.gold_answer(gold))) for problem, gold in loaded(name)] == [[]] * len(
-        loaded(name)
-    )
+    assert [
+        list(violations_of(task.constraints, problem, case.gold_answer(gold))) for problem, gold in loaded(name)
+    ] == [[]] * len(loaded(name))
 
 
 def test_the_record_of_a_problem_has_no_gold_field():
@@ -182,7 +313,6 @@ def test_a_typed_question_is_the_loaded_problem(name):
 
 
 @every_task
-@settings(deadline=None)  # shared machines stall
 @given(data=st.data())
 def test_rendered_answers_read_back(name, data):
     task = get_task(name)
@@ -192,7 +322,6 @@ def test_rendered_answers_read_back(name, data):
 
 
 @every_task
-@settings(deadline=None)  # shared machines stall
 @given(data=st.data())
 def test_answers_are_json_and_vote_by_what_they_mean(name, data):
     """Two answers share a key exactly when they are the same answer in canonical form."""
@@ -204,19 +333,17 @@ def test_answers_are_json_and_vote_by_what_they_mean(name, data):
 
 
 @every_task
-@settings(deadline=None)  # shared machines stall
 @given(data=st.data())
 def test_violations_of_any_answer_are_positive_and_say_what_is_wrong(name, data):
     task = get_task(name)
     problem, _ = data.draw(st.sampled_from(loaded(name)))
-    for violation in task.violations(problem, data.draw(CASES[name].answers(problem))):
+    for violation in violations_of(task.constraints, problem, data.draw(CASES[name].answers(problem))):
         assert violation.penalty > 0
         assert violation.weight > 0
         assert violation.message
 
 
 @every_task
-@settings(deadline=None)  # shared machines stall
 @given(data=st.data())
 def test_parse_is_total(name, data):
     """Any text, also text made of the task's own words, is an answer in canonical form or none at all."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raydebm.constraints import violations_of
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.records import Problem, Verdict
 from raydebm.tasks.base import Task
@@ -369,7 +370,7 @@ def test_equal_answers_vote_alike(task: KnightsKnaves, problem: Problem) -> None
 
 def test_a_broken_statement_is_quoted_with_its_truth(task: KnightsKnaves, problem: Problem) -> None:
     answer = {"Amelia": "knave", "Penelope": "knight", "Evelyn": "knave"}
-    (violation,) = task.violations(problem, answer)
+    (violation,) = violations_of(task.constraints, problem, answer)
     assert violation.message == (
         'Amelia said "Evelyn is not a knight". With your answer that is true, but your answer makes Amelia a knave.'
     )
@@ -383,7 +384,7 @@ def test_only_the_solution_has_no_penalty(task: KnightsKnaves, num_people: int) 
     for world in range(2**num_people):
         knights = tuple(bool(world >> person & 1) for person in range(num_people))
         answer = {name: "knight" if k else "knave" for name, k in zip(puzzle.names, knights, strict=True)}
-        assert (not task.violations(problem, answer)) == (knights == puzzle.solution)
+        assert (not violations_of(task.constraints, problem, answer)) == (knights == puzzle.solution)
 
 
 @pytest.mark.parametrize(
@@ -400,17 +401,44 @@ def test_verdicts(task: KnightsKnaves, tmp_path: Path, text: str, verdict: Verdi
     assert (judgement.verdict, judgement.reason) == (verdict, reason)
 
 
-def test_relabelling_a_recorded_pool_agrees_with_its_verdicts(task: KnightsKnaves, shared_data: Path) -> None:
-    """On rows whose answer the recording found; it read ``<answer>`` tags only, we read sentences without them too."""
+def test_all_published_puzzles_load_with_their_solution(task: KnightsKnaves, shared_data: Path) -> None:
     folder = shared_data / "knights_knaves"
+    for split, count in (("train", 4500), ("test", 500)):
+        found = list(task.load(split, source=str(folder / f"problems_kk_{split}.jsonl.gz")))
+        published = rows_of(folder / f"problems_kk_{split}.jsonl.gz")
+        assert len(found) == count
+        assert all(
+            [role == "knight" for role in gold.value["roles"].values()] == row["solution"]
+            for (_, gold), row in zip(found, published, strict=True)
+        )
+
+
+def relabelled(folder: Path) -> list[tuple[dict[str, Any], bool]]:
+    """(row, our label) of the recorded pool of 11 models, whose puzzles have other role words."""
+    task = KnightsKnaves()
     known = {
         problem.data["source_id"]: (problem, gold)
         for problem, gold in task.load("test", source=str(folder / "problems_rg_kk.jsonl.gz"))
     }
-    agreed = [
-        (task.judge(*known[row["problem_id"]], row["text"]).verdict is Verdict.CORRECT) == row["correct_recomputed"]
+    return [
+        (row, task.judge(*known[row["problem_id"]], row["text"]).verdict is Verdict.CORRECT)
         for row in rows_of(folder / "pool_rg_kk.jsonl.gz")
-        if row["answer"] is not None
     ]
-    assert len(agreed) > 1200
-    assert sum(agreed) / len(agreed) >= 0.995
+
+
+def test_labels_of_a_recorded_pool_are_the_recorded_ones(shared_data: Path) -> None:
+    found = relabelled(shared_data / "knights_knaves")
+    assert len(found) == 1320
+    assert all(label == row["correct"] for row, label in found)
+
+
+def test_a_source_that_asked_for_a_tag_gets_no_answer_from_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(
+        json.dumps({"quiz": QUIZ, "system_prompt": "Write <answer>answer here</answer>."}), encoding="utf-8"
+    )
+    task = KnightsKnaves()
+    ((problem, _),) = task.load("train", source=str(tmp_path / "train.jsonl"))
+    sentence = "Amelia is a knight, Penelope is a knight, and Evelyn is a knave"
+    assert task.parse(problem, sentence) is None
+    assert task.parse(problem, f"<answer>{sentence}</answer>") == SOLUTION
+    assert task.parse(problem, json.dumps(SOLUTION)) == SOLUTION

@@ -4,15 +4,23 @@ import math
 
 import pytest
 
+from raydebm.constraints import Constraint, Finding
 from raydebm.errors import GenerationError
-from raydebm.records import Candidate, Energies, Problem, Verdict, Violation
+from raydebm.records import Candidate, Energies, Problem, Verdict
 from raydebm.tasks.base import Judgement, TaskDefaults
-from raydebm.triage.constraints import check_candidate
+from raydebm.triage.checks import check_candidate
 
 
 class ToyTask:
     name = "toy"
     defaults = TaskDefaults(max_length=64, batch_size=1, patience=1, lambda_=3.0)
+    constraints = (
+        Constraint(
+            name="limit",
+            check=lambda problem, answer: [Finding(penalty=answer[1], values={"by": answer[1]})] if answer[1] else [],
+            message="over the limit by {by:g}",
+        ),
+    )
 
     def load(self, split, *, source=None, limit=None, seed=0):
         return iter(())
@@ -34,13 +42,6 @@ class ToyTask:
 
     def vote_key(self, problem, answer):
         return str(answer[0])
-
-    def violations(self, problem, answer):
-        if answer[1] == 0:
-            return []
-        return [
-            Violation(constraint="limit", penalty=answer[1], weight=1.0, message=f"over the limit by {answer[1]:g}")
-        ]
 
     def judge(self, problem, gold, text):
         return Judgement(verdict=Verdict.CORRECT)

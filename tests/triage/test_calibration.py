@@ -141,7 +141,7 @@ def measured(world, policy):
 @pytest.mark.parametrize("signal", ["selected", "pool_mean"])
 @pytest.mark.parametrize("max_passes", [1, 2])
 @given(seed=st.integers(0, 2**20))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_every_row_says_what_the_loop_does_with_its_setting(seed, signal, max_passes):
     lambdas = (0.0, 1.0)
     world = World(seed, num_problems=6, num_candidates=3).complete(lambdas)

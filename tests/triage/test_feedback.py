@@ -1,7 +1,7 @@
 import math
 
 from raydebm.records import ConstraintReport, Energies, ScoredCandidate
-from raydebm.triage.constraints import check_candidate
+from raydebm.triage.checks import check_candidate
 from raydebm.triage.feedback import TAIL_CHARS, exemplar, feedback_messages
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import Decision, Energies, GenerationRequest, Sampling
-from raydebm.triage.constraints import check_candidate
+from raydebm.triage.checks import check_candidate
 from raydebm.triage.policy import Policy
 from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 

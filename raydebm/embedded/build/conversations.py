@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from raydebm.constraints import violations_of
 from raydebm.embedded.build.tokenizer import token_id
 from raydebm.embedded.build.traces import (
     Piece,
@@ -67,7 +68,7 @@ def _first_answer(rng: random.Random, puzzle: Puzzle) -> tuple[Assignment, str]:
 def constraint_feedback(puzzle: Puzzle, answer: Assignment) -> str:
     """The second pass's message about a wrong answer, worded by the task."""
     roles = {name: "knight" if knight else "knave" for name, knight in zip(puzzle.names, answer, strict=True)}
-    broken = KnightsKnaves().violations(problem_of(puzzle.quiz), roles)
+    broken = violations_of(KnightsKnaves.constraints, problem_of(puzzle.quiz), roles)
     return CONSTRAINT_FEEDBACK.format(rules="\n".join(f"- {violation.message}" for violation in broken))
 
 

@@ -5,13 +5,14 @@ right answer, and it needs no gold.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
+from raydebm.constraints import Constraint, Finding
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id
-from raydebm.records import Gold, Message, Problem, Verdict, Violation
+from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
 from raydebm.tasks.knights_knaves.answers import find_answer, named_assignment
 from raydebm.tasks.knights_knaves.logic import (
@@ -23,8 +24,9 @@ from raydebm.tasks.knights_knaves.logic import (
     solutions,
 )
 from raydebm.tasks.knights_knaves.reading import Reading, read_quiz
-from raydebm.tasks.knights_knaves.sources import Row, rows
+from raydebm.tasks.knights_knaves.sources import rows
 from raydebm.tasks.knights_knaves.wording import Roles, claim_text
+from raydebm.tasks.sources import Row
 
 __all__ = ["KnightsKnaves", "problem_of"]
 
@@ -37,12 +39,33 @@ _INSTRUCTIONS = (
 )
 
 
+def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
+    """One finding a broken statement, each of 1/n, so that the penalties add up to the share of broken ones."""
+    names, roles, statements = _names(problem), _roles(problem), _statements(problem)
+    knights = named_assignment({name: role == "knight" for name, role in answer.items()}, names)
+    for person in broken_statements(statements, knights):
+        values = {
+            "name": names[person],
+            "claim": claim_text(statements[person], names, roles),
+            "truth": _truth(not knights[person]),
+            "role": roles.phrase(knights[person]),
+        }
+        yield Finding(penalty=1 / len(names), values=values)
+
+
 class KnightsKnaves:
     """The task. Answers are ``{name: "knight" | "knave"}`` in the order of the names, whatever the puzzle's roles."""
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
         max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, lambda_=1.0
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            name="statements",
+            check=_broken_statements,
+            message='{name} said "{claim}". With your answer that is {truth}, but your answer makes {name} {role}.',
+        ),
     )
 
     def load(
@@ -86,8 +109,12 @@ class KnightsKnaves:
         return problem_of(text)
 
     def parse(self, problem: Problem, text: str) -> dict[str, str] | None:
-        """Everyone's role, or None when a name has no role or two."""
-        found = find_answer(text, _names(problem), _roles(problem))
+        """Everyone's role, or None when a name has no role or two.
+
+        Where the source asked its models for an ``<answer>`` part, only that, or a JSON object, is an answer.
+        """
+        marked_only = bool(problem.data.get("answer_tag", False))
+        found = find_answer(text, _names(problem), _roles(problem), marked_only=marked_only)
         return None if found is None else {name: _word(is_knight) for name, is_knight in found.items()}
 
     def render(self, problem: Problem, answer: Answer) -> str:
@@ -97,24 +124,6 @@ class KnightsKnaves:
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         return canonical_json(answer)
-
-    def violations(self, problem: Problem, answer: Answer) -> Sequence[Violation]:
-        """One violation a broken statement, each of 1/n, so that the penalties add up to the share of broken ones."""
-        names, roles, statements = _names(problem), _roles(problem), _statements(problem)
-        knights = named_assignment({name: role == "knight" for name, role in answer.items()}, names)
-        return [
-            Violation(
-                constraint="statements",
-                penalty=1 / len(names),
-                weight=1.0,
-                message=(
-                    f'{names[person]} said "{claim_text(statements[person], names, roles)}". '
-                    f"With your answer that is {_truth(not knights[person])}, "
-                    f"but your answer makes {names[person]} {roles.phrase(knights[person])}."
-                ),
-            )
-            for person in broken_statements(statements, knights)
-        ]
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when everyone's role is right."""
@@ -127,17 +136,26 @@ class KnightsKnaves:
         return Judgement(verdict=Verdict.CORRECT)
 
 
-def problem_of(text: str, *, source_id: str | None = None) -> Problem:
+def problem_of(text: str, *, source_id: str | None = None, answer_tag: bool = False) -> Problem:
     """The puzzle in a text; its id is made of the text alone.
+
+    Args:
+        text: the whole quiz.
+        source_id: the problem's name in its source, by which recorded pools join.
+        answer_tag: its models were told to put the answer between ``<answer>`` tags.
 
     Raises:
         TaskDataError: the text cannot be read.
     """
     quiz = text.strip()
-    return _problem(quiz, read_quiz(quiz), source_id)
+    return _problem(quiz, read_quiz(quiz), source_id, answer_tag)
 
 
-def _problem(quiz: str, reading: Reading, source_id: str | None) -> Problem:
+def _asks_for_tag(row: Row) -> bool:
+    return "<answer>" in str(row.get("system_prompt", ""))
+
+
+def _problem(quiz: str, reading: Reading, source_id: str | None, answer_tag: bool) -> Problem:
     data: dict[str, Any] = {
         "names": list(reading.names),
         "roles": [reading.roles.truthful, reading.roles.lying],
@@ -145,6 +163,8 @@ def _problem(quiz: str, reading: Reading, source_id: str | None) -> Problem:
     }
     if source_id is not None:
         data["source_id"] = source_id
+    if answer_tag:
+        data["answer_tag"] = True
     return Problem(
         task=TASK,
         problem_id=content_id(TASK, quiz),
@@ -157,7 +177,7 @@ def _problem(quiz: str, reading: Reading, source_id: str | None) -> Problem:
 def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
     quiz = row["question"] if "quiz" not in row and "question" in row else required_field(row, "quiz", where)
     try:
-        problem = problem_of(str(quiz), source_id=row.get("problem_id"))
+        problem = problem_of(str(quiz), source_id=row.get("problem_id"), answer_tag=_asks_for_tag(row))
         _check_row(row, problem)
         solution = _one_solution(problem)
     except TaskDataError as error:

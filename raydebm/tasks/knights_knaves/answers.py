@@ -10,11 +10,14 @@ _ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DO
 _MARKS = r"[\s*_`\"']*"
 
 
-def find_answer(text: str, names: Sequence[str], roles: Roles) -> dict[str, bool] | None:
+def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: bool = False) -> dict[str, bool] | None:
     """Who is a knight, or None when the text does not settle it for every name without contradiction.
 
     Looks at JSON-like objects first, the last complete one wins; then at the last ``<answer>`` part; then at the
     sentences at the text's end ("Zoey is a knight", "(1) Zoey: knave"), read backwards until every name has a role.
+
+    Args:
+        marked_only: do not read sentences outside an ``<answer>`` part.
     """
     for match in reversed(list(_BRACES.finditer(text))):
         answer = _settle(_pairs(match[0], names, roles, joint=":"), names)
@@ -24,6 +27,8 @@ def find_answer(text: str, names: Sequence[str], roles: Roles) -> dict[str, bool
     tagged = _ANSWER_TAG.findall(text)
     if tagged:
         return _settle(_pairs(tagged[-1], names, roles, joint=joint), names)
+    if marked_only:
+        return None
     return _settle(_last_of_each(list(_pairs(text, names, roles, joint=joint)), names), names)
 
 

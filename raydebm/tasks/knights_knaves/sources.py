@@ -1,17 +1,13 @@
 """Where puzzles come from: the own generator, files in the published format, or the published data set itself."""
 
-import gzip
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from raydebm.errors import TaskDataError
 from raydebm.tasks.knights_knaves.logic import MAX_PEOPLE
 from raydebm.tasks.knights_knaves.puzzles import make_puzzle
-
-Row = Mapping[str, Any]
+from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_rows
 
 DEFAULT_SIZES = range(2, 9)
 DEFAULT_COUNTS = {"train": 6200, "test": 700}
@@ -28,14 +24,15 @@ def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Ite
     Raises:
         TaskDataError: an unknown source or split, or a missing or unreadable file.
     """
-    if split not in DEFAULT_COUNTS:
-        raise TaskDataError(f"unknown split {split!r}; knights_knaves has {' and '.join(DEFAULT_COUNTS)}")
+    check_split(split, tuple(DEFAULT_COUNTS), task="knights_knaves")
     if source is None:
         return _generated(split, DEFAULT_SIZES, limit=limit, seed=seed)
     if source.startswith("generate"):
         return _generated(split, _sizes(source), limit=limit, seed=seed)
-    if source.startswith("hub:"):
-        return _hub(split, source.removeprefix("hub:") or HUB_DATASET)
+    dataset = hub_name(source, HUB_DATASET)
+    if dataset is not None:
+        # The published sets have one configuration a split, and in it one part a size ("2ppl" ...).
+        return hub_rows(dataset, split, otherwise="use a .jsonl file or generate:2-8")
     return _files(split, Path(source))
 
 
@@ -70,34 +67,4 @@ def _files(split: str, path: Path) -> Iterator[tuple[str, Row]]:
     else:
         raise TaskDataError(f"no such file or folder: {path}; or write generate:2-8 or hub:{HUB_DATASET}")
     for file in files:
-        yield from _file_rows(file)
-
-
-def _file_rows(file: Path) -> Iterator[tuple[str, Row]]:
-    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            where = f"{file.name}:{number}"
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise TaskDataError(f"{where}: not a JSON object: {line[:60]!r}") from error
-            if not isinstance(row, dict):
-                raise TaskDataError(f"{where}: not a JSON object: {line[:60]!r}")
-            yield where, row
-
-
-def _hub(split: str, dataset: str) -> Iterator[tuple[str, Row]]:
-    """The published sets have one configuration, ``train`` and ``test``, and one split a size (``2ppl`` ...)."""
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise TaskDataError(f"{dataset} needs the `datasets` package: pip install datasets") from error
-    try:
-        parts = load_dataset(dataset, split)
-    except Exception as error:  # the hub client raises many kinds, and all mean the same here
-        raise TaskDataError(
-            f"cannot load {dataset} ({split}): {error}. Check the network, or use a .jsonl file or generate:2-8"
-        ) from error
-    for name, part in parts.items():
-        for number, row in enumerate(part):
-            yield f"{dataset} {split}/{name} row {number}", row
+        yield from file_rows(file)

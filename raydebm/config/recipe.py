@@ -1,29 +1,13 @@
-"""Recipes: a whole run in one YAML file, checked before anything starts.
+"""A whole recipe: one model per stage."""
 
-One pydantic model per stage; unknown keys are refused; dotted overrides (``generation.num_samples=4``) come from the
-command line; ``${VAR}`` and ``${VAR:-default}`` are read from the environment. Credentials are never part of a recipe:
-a generator names the environment variable that holds its key.
-"""
+from typing import Any, Literal
 
-import os
-import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pydantic import Field, model_validator
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from raydebm.errors import ConfigError
+from raydebm.config.baselines import BaselineConfig
+from raydebm.config.generators import GeneratorConfig
+from raydebm.config.section import Section
 from raydebm.records import Sampling
-
-OPENROUTER_URL = "https://openrouter.ai/api/v1"
-
-
-class Section(BaseModel):
-    """Base of every part of a recipe: frozen, and strict about unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class SplitSource(Section):
@@ -46,72 +30,20 @@ class SplitSource(Section):
 
 class TaskConfig(Section):
     name: str
+    """A built-in or installed task; or the path of a task file (``.yaml``), which is read into ``definition``."""
+    definition: dict[str, Any] | None = None
+    """A task file's content. It travels with the recipe, so that every process on every node has it."""
     train: SplitSource = SplitSource(split="train")
     test: SplitSource = SplitSource(split="test")
 
-
-class GeneratorBase(Section):
-    name: str
-    num_samples: int | None = Field(None, ge=0)
-    """Overrides generation.num_samples for this generator."""
-    max_tokens: int | None = Field(None, ge=1)
-
-
-class OpenAIGenerator(GeneratorBase):
-    """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
-
-    kind: Literal["openai"] = "openai"
-    model: str
-    base_url: str = OPENROUTER_URL
-    api_key_env: str | None = "OPENROUTER_API_KEY"
-    """None for endpoints without a key."""
-    max_in_flight: int = Field(64, ge=1)
-    requests_per_minute: float | None = Field(None, gt=0)
-    timeout_s: float = Field(120.0, gt=0)
-    max_retries: int = Field(6, ge=0)
-    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
-    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
-    headers: dict[str, str] = {}
-    extra_body: dict[str, Any] = {}
-
-
-class TransformersGenerator(GeneratorBase):
-    """A causal LM in this process: a local folder, a hub name, or ``embedded:<name>``."""
-
-    kind: Literal["transformers"] = "transformers"
-    model: str
-    device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_size: int = Field(64, ge=1)
-
-
-class VllmGenerator(GeneratorBase):
-    """vLLM started on the cluster's GPUs through ray.serve.llm, then spoken to like any endpoint."""
-
-    kind: Literal["vllm"] = "vllm"
-    model: str
-    url: str | None = None
-    """A vLLM server that already runs; None: start one."""
-    tensor_parallel: int = Field(1, ge=1)
-    accelerator_type: str | None = None
-    engine_kwargs: dict[str, Any] = {}
-    max_in_flight: int = Field(256, ge=1)
-    timeout_s: float = Field(600.0, gt=0)
-
-
-class RecordedGenerator(GeneratorBase):
-    """One model of a recorded pool; answers from the file and never generates."""
-
-    kind: Literal["recorded"] = "recorded"
-    pool: str
-    """A pool file: raydebm's Parquet, or JSON lines with problem_id, model, text."""
-    model: str
-    """The model's name in the pool."""
-
-
-GeneratorConfig = Annotated[
-    OpenAIGenerator | TransformersGenerator | VllmGenerator | RecordedGenerator, Field(discriminator="kind")
-]
+    @model_validator(mode="after")
+    def _one_task(self) -> "TaskConfig":
+        if self.definition is not None and self.definition.get("name") != self.name:
+            raise ValueError(
+                f"task.name is {self.name!r}, but task.definition declares {self.definition.get('name')!r}; "
+                "leave the definition out, or name its task"
+            )
+        return self
 
 
 class GenerationConfig(Section):
@@ -141,6 +73,10 @@ class GenerationConfig(Section):
 class PairsConfig(Section):
     max_pairs: int | None = Field(16, ge=1)
     """Per problem; null = all pairs."""
+    max_correct: int | None = Field(None, ge=1)
+    """Per problem; None: the task's default (all, or the paper's limit for the task)."""
+    max_incorrect: int | None = Field(None, ge=1)
+    """Per problem, the least severe failures first; None: the task's default."""
     validation_frac: float = Field(0.2, gt=0, lt=1)
     bag_frac: float = Field(0.8, gt=0, le=1)
     positive_frac: float = Field(0.25, gt=0, lt=1)
@@ -271,6 +207,7 @@ class Recipe(Section):
     triage: TriageConfig = TriageConfig()
     calibration: CalibrationConfig = CalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    baselines: tuple[BaselineConfig, ...] = ()
     ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")
@@ -281,6 +218,9 @@ class Recipe(Section):
         doubles = {name for name in names if names.count(name) > 1}
         if doubles:
             raise ValueError(f"generators: names must differ, found more than once: {', '.join(sorted(doubles))}")
+        selectors = [baseline.name for baseline in self.baselines]
+        if len(set(selectors)) != len(selectors):
+            raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")
         if self.triage.regenerate_with is not None and self.triage.regenerate_with not in names:
             raise ValueError(
                 f"triage.regenerate_with names generator {self.triage.regenerate_with!r}; known: {', '.join(names)}"
@@ -290,104 +230,3 @@ class Recipe(Section):
     @property
     def resolved_run_dir(self) -> str:
         return self.run_dir.replace("{name}", self.name).replace("{task}", self.task.name)
-
-
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-
-
-def _expand(value: Any, where: str) -> Any:
-    """Replace ``${VAR}`` and ``${VAR:-default}`` in every string below ``value``."""
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda match: _lookup(match, where), value)
-    if isinstance(value, Mapping):
-        return {key: _expand(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    return value
-
-
-def _lookup(match: re.Match[str], where: str) -> str:
-    name, default = match.group(1), match.group(2)
-    found = os.environ.get(name, default)
-    if found is None:
-        raise ConfigError(f"{where}: environment variable {name} is not set; export it or write ${{{name}:-default}}")
-    return found
-
-
-def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Set dotted keys (``triage.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
-
-    Raises:
-        ConfigError: an override is not ``key=value``, or its path leads through something that is not a mapping.
-    """
-    result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
-    for override in overrides:
-        path, separator, text = override.partition("=")
-        if not separator or not path:
-            raise ConfigError(f"override {override!r} is not of the form key.path=value")
-        node: Any = result
-        *parents, last = path.split(".")
-        for parent in parents:
-            node = _step(node, parent, override)
-        if isinstance(node, list):
-            node[_index(node, last, override)] = yaml.safe_load(text)
-        elif isinstance(node, dict):
-            node[last] = yaml.safe_load(text)
-        else:
-            raise ConfigError(f"override {override!r}: {'.'.join(parents)} is not a section")
-    return result
-
-
-def _step(node: Any, key: str, override: str) -> Any:
-    if isinstance(node, list):
-        return node[_index(node, key, override)]
-    if not isinstance(node, dict):
-        raise ConfigError(f"override {override!r}: {key!r} stands below a plain value")
-    if node.get(key) is None:
-        node[key] = {}
-    return node[key]
-
-
-def _index(node: list[Any], key: str, override: str) -> int:
-    if not key.isdigit() or int(key) >= len(node):
-        raise ConfigError(f"override {override!r}: {key!r} is not a position in a list of {len(node)}")
-    return int(key)
-
-
-def _explain(error: ValidationError, where: str) -> str:
-    lines = []
-    for problem in error.errors():
-        path = ".".join(str(part) for part in problem["loc"])
-        value = "" if problem["type"] in {"missing", "extra_forbidden"} else f" (got {problem['input']!r})"
-        lines.append(f"  {path or 'recipe'}: {problem['msg']}{value}")
-    return f"{where} is not a valid recipe:\n" + "\n".join(lines)
-
-
-def parse_recipe(tree: Mapping[str, Any], *, overrides: Iterable[str] = (), where: str = "recipe") -> Recipe:
-    """Check a recipe given as a tree of YAML values.
-
-    Raises:
-        ConfigError: unknown key, wrong type or value; every problem is listed with its path.
-    """
-    try:
-        return Recipe.model_validate(_expand(apply_overrides(dict(tree), overrides), ""))
-    except ValidationError as error:
-        raise ConfigError(_explain(error, where)) from error
-
-
-def load_recipe(path: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
-    """Read and check a recipe file.
-
-    Raises:
-        ConfigError: the file is missing, is not YAML, or is not a valid recipe.
-    """
-    file = Path(path)
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"recipe {str(path)!r} does not exist; shipped recipes are in configs/") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"recipe {str(path)!r} is not YAML: {error}") from error
-    if not isinstance(tree, dict):
-        raise ConfigError(f"recipe {str(path)!r} must be a mapping of sections, got {type(tree).__name__}")
-    return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}")

@@ -2,6 +2,7 @@
 
 import math
 
+from raydebm.constraints import violations_of
 from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.tasks.base import Task
 
@@ -29,13 +30,7 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
     answer = task.parse(problem, text)
     if answer is None:
         return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
-    violations = tuple(task.violations(problem, answer))
-    for violation in violations:
-        if not (0 < violation.penalty < math.inf and 0 <= violation.weight < math.inf):
-            raise ValueError(
-                f"constraint {violation.constraint!r} has penalty {violation.penalty} and weight {violation.weight}; "
-                "a violation needs a finite penalty above 0 and a finite weight of at least 0"
-            )
+    violations = violations_of(task.constraints, problem, answer)
     return ConstraintReport(
         candidate_id=candidate_id,
         answer=task.render(problem, answer),

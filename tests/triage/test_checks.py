@@ -2,19 +2,20 @@ import math
 
 import pytest
 
-from raydebm.records import Problem, Violation
+from raydebm.constraints import Constraint, Finding
+from raydebm.records import Problem
 from raydebm.store import report_of, report_row
-from raydebm.triage.constraints import check_candidate
+from raydebm.triage.checks import check_candidate
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
 
 def test_penalty_is_the_weighted_sum(task, make_candidate, monkeypatch):
     found = [
-        Violation(constraint="a", penalty=0.5, weight=2.0, message="a"),
-        Violation(constraint="b", penalty=3.0, weight=1.0, message="b"),
+        Constraint(name="a", check=lambda problem, answer: [Finding(penalty=0.5)], weight=2.0),
+        Constraint(name="b", check=lambda problem, answer: [Finding(penalty=1.0), Finding(penalty=2.0)]),
     ]
-    monkeypatch.setattr(task, "violations", lambda problem, answer: found)
+    monkeypatch.setattr(task, "constraints", found)
 
     report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
 
@@ -48,8 +49,8 @@ def test_crashing_checker_is_a_row_with_a_reason(task, make_candidate):
 
 @pytest.mark.parametrize("penalty", [math.nan, math.inf, 0.0, -1.0])
 def test_a_violation_without_a_usable_penalty_is_a_crash_of_the_checker(task, make_candidate, monkeypatch, penalty):
-    bad = Violation(constraint="a", penalty=penalty, weight=1.0, message="a")
-    monkeypatch.setattr(task, "violations", lambda problem, answer: [bad])
+    bad = Constraint(name="a", check=lambda problem, answer: [Finding(penalty=penalty)])
+    monkeypatch.setattr(task, "constraints", [bad])
 
     report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
 

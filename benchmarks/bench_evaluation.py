@@ -1,0 +1,135 @@
+"""How long the whole evaluation of a scored pool takes on one core: selectors, metrics, studies, report.
+
+    OMP_NUM_THREADS=1 python benchmarks/bench_evaluation.py                       # 3,125 problems x 32 = 100,000
+    OMP_NUM_THREADS=1 python benchmarks/bench_evaluation.py --num-problems 300 --profile
+
+The pools are made up: energies lean towards the truth, four generators of different quality, two outside scorers.
+Validation has a fifth as many problems. Times are CPU seconds of this process, so that a busy machine matters little.
+"""
+
+import argparse
+import cProfile
+import math
+import pstats
+import random
+import tempfile
+import time
+from collections.abc import Callable
+
+from raydebm.config import EvaluationConfig
+from raydebm.evaluation.pools import EvaluatedPool, pool_of
+from raydebm.evaluation.reproduction import reproduction
+from raydebm.evaluation.reproduction_report import write_reproduction
+from raydebm.evaluation.study import StudyResults, study
+from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
+from raydebm.store import RunDir
+from raydebm.triage.policy import Policy
+
+STRENGTH = {"alpha-8b": -1.0, "beta-7b": -0.3, "gamma-26b": 1.0, "delta-20b": 0.5}
+NUM_ADAPTERS = 5
+
+
+def make_pools(num_problems: int, num_candidates: int, *, name: str, seed: int = 0) -> list[EvaluatedPool]:
+    rng = random.Random(seed)
+    return [_pool(f"{name}{index:05d}", num_candidates, rng) for index in range(num_problems)]
+
+
+def _pool(problem_id: str, num_candidates: int, rng: random.Random) -> EvaluatedPool:
+    ease = rng.gauss(0, 1)
+    items, labels = [], {}
+    scores: dict[str, dict[str, float | None]] = {"judge": {}, "reward model": {}}
+    for index in range(num_candidates):
+        item, correct = _candidate(problem_id, index, ease, rng)
+        identity = item.candidate.candidate_id
+        items.append(item)
+        verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
+        labels[identity] = Label(
+            candidate_id=identity,
+            problem_id=problem_id,
+            verdict=Verdict.UNLABELED if rng.random() < 0.01 else verdict,
+        )
+        scores["judge"][identity] = float(round(min(10, max(1, 5 + 3 * correct + rng.gauss(0, 2)))))
+        scores["reward model"][identity] = correct + rng.gauss(0, 1.5)
+    problem = Problem(task="made-up", problem_id=problem_id, prompt="?" * 200, difficulty=f"{2 + index % 4} people")
+    return pool_of(problem, items, labels=labels, scores=scores)
+
+
+def _candidate(problem_id: str, index: int, ease: float, rng: random.Random) -> tuple[ScoredCandidate, int]:
+    generator = rng.choice(list(STRENGTH))
+    correct = int(rng.random() < 1 / (1 + math.exp(-(STRENGTH[generator] + ease))))
+    mu = 1.0 - correct + rng.gauss(0, 1)
+    penalty = 0.0 if correct else rng.choice([0.0, 0.0, 0.5, 1.0, math.inf])
+    answer = None if math.isinf(penalty) else "right" if correct else f"wrong {rng.randrange(4)}"
+    identity = f"{problem_id}-{index:03d}"
+    broken = (Violation(constraint="budget", penalty=penalty, weight=1.0, message="too dear"),)
+    return (
+        ScoredCandidate(
+            candidate=Candidate(
+                candidate_id=identity,
+                task="made-up",
+                problem_id=problem_id,
+                generator=generator,
+                text="x" * rng.randint(50, 400 + 200 * (1 - correct)),
+                completion_tokens=rng.randint(20, 150),
+                finish_reason="stop",
+            ),
+            report=ConstraintReport(
+                candidate_id=identity,
+                answer=answer,
+                vote_key=answer,
+                penalty=penalty,
+                violations=broken if 0 < penalty < math.inf else (),
+            ),
+            energies=Energies(
+                candidate_id=identity,
+                members=tuple(mu + rng.gauss(0, 0.3 + 0.3 * abs(ease)) for _ in range(NUM_ADAPTERS)),
+            ),
+        ),
+        correct,
+    )
+
+
+def timed(name: str, act: Callable[[], object]) -> object:
+    started = time.process_time()
+    result = act()
+    print(f"{name}: {time.process_time() - started:.1f} s CPU", flush=True)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--num-problems", type=int, default=3125)
+    parser.add_argument("--num-candidates", type=int, default=32)
+    parser.add_argument("--profile", action="store_true", help="print the 40 functions that take longest")
+    options = parser.parse_args()
+    pools = make_pools(options.num_problems, options.num_candidates, name="t")
+    validation = make_pools(max(options.num_problems // 5, 10), options.num_candidates, name="v", seed=1)
+    print(f"{len(pools)} problems x {options.num_candidates} candidates, {len(validation)} validation problems")
+
+    def act() -> StudyResults:
+        return study(
+            pools,
+            validation,
+            policy=Policy(),
+            config=EvaluationConfig(),
+            task="made-up",
+            name="made-up",
+            command="bench",
+        )
+
+    profile = cProfile.Profile()
+    started = time.process_time()
+    if options.profile:
+        profile.enable()
+    results = act()
+    profile.disable()
+    print(f"study: {time.process_time() - started:.1f} s CPU", flush=True)
+    if options.profile:
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
+    with tempfile.TemporaryDirectory() as folder:
+        timed("report", lambda: write_reproduction(reproduction([results]), RunDir(folder)))
+    print(f"together: {time.process_time() - started:.1f} s CPU")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""EORM (Jiang et al., 2025): a small transformer, trained from scratch, that gives a solution one energy.
+
+Architecture and training follow the authors' released code: token embeddings times sqrt(D) without positions, pre-norm
+encoder layers, the first token's state through LayerNorm -> Linear -> GELU -> Linear; Bradley-Terry over all pairs of
+a problem, one problem per step, AdamW, cosine with warm-up, the epoch with the highest validation accuracy. With the
+GPT-2 vocabulary that is 53.4 million parameters. One difference: a text that is too long loses the middle of its
+problem, where the original loses its end, and with it the answer.
+
+Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden size.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoTokenizer
+
+from raydebm.baselines.pooling import flattened, regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.config import EormBaseline
+from raydebm.errors import CheckpointError, PoolError
+from raydebm.identity import seed_for
+from raydebm.pairs import TrainingGroup
+from raydebm.scorer.backbone import resolve_backbone, resolve_device
+from raydebm.scorer.batching import MicroBatch, cut_middle, micro_batches
+from raydebm.scorer.checkpoint import Record, load_tensors, read_record, save_tensors
+from raydebm.scorer.loss import bradley_terry_loss, step_pairs
+from raydebm.scorer.member import gather
+from raydebm.scorer.schedule import learning_rate_factor
+from raydebm.scorer.training import data_fingerprint
+
+RECORD_FILE = "eorm.json"
+WEIGHTS_FILE = "eorm.safetensors"
+NUM_SPECIAL = 2
+"""[CLS] before the problem and [SEP] after it."""
+_PLACEMENT = {"name", "device", "micro_batch_tokens"}
+"""Settings that say where and how, not what."""
+
+
+class EormEpoch(Record):
+    epoch: int
+    """From 1."""
+    train_loss: float
+    """Nats; ln 2 is chance."""
+    validation_accuracy: float | None
+    """Share of validation problems whose lowest energy is a correct candidate's; None without any."""
+
+
+class EormRecord(Record):
+    """eorm.json, written last."""
+
+    format: int = 1
+    config: EormBaseline
+    data_fingerprint: str
+    vocabulary: int
+    epochs: tuple[EormEpoch, ...]
+    best_epoch: int
+    num_train_problems: int
+    num_train_pairs: int
+    num_validation_problems: int
+    num_parameters: int
+
+
+class EormModel(nn.Module):
+    """Energies of token ids; lower is better."""
+
+    def __init__(self, config: EormBaseline, *, vocabulary: int) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self._scale = math.sqrt(size)
+        self._positions = config.positions
+        self.embedding = nn.Embedding(vocabulary, size)
+        layer = nn.TransformerEncoderLayer(
+            size, config.num_heads, dim_feedforward=4 * size, dropout=config.dropout, activation="gelu",
+            batch_first=True, norm_first=True,
+        )  # fmt: skip
+        self.encoder = nn.TransformerEncoder(layer, config.num_layers, enable_nested_tensor=False)
+        self.head = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Energies, shape (B,)."""
+        embedded_BTD = self.embedding(batch.ids) * self._scale  # noqa: N806
+        if self._positions:
+            embedded_BTD = embedded_BTD + sinusoids(batch.ids.shape[1], self.embedding.embedding_dim).to(embedded_BTD)  # noqa: N806
+        hidden_BTD = self.encoder(embedded_BTD, src_key_padding_mask=batch.mask == 0)  # noqa: N806
+        energies_B: Tensor = self.head(hidden_BTD[:, 0]).squeeze(-1)  # noqa: N806
+        return energies_B
+
+
+def sinusoids(length: int, size: int) -> Tensor:
+    """The fixed positions of the original transformer, shape (length, size); ``size`` is even."""
+    frequencies = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
+    angles = torch.arange(length)[:, None] * frequencies[None, :]
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(length, size)
+
+
+class _Texts:
+    """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's one special token serves as both marks, as published."""
+
+    def __init__(self, config: EormBaseline) -> None:
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(resolve_backbone(config.tokenizer))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"baseline {config.name!r}: tokenizer {config.tokenizer!r} cannot be read: "
+                f"{str(error).splitlines()[0]}; check the network, or give a local folder or package:minilm"
+            ) from error
+        tokenizer = self._tokenizer
+        self.cls = _first(tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
+        self.sep = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
+        self.pad = _first(tokenizer.pad_token_id, self.sep)
+        self.vocabulary = len(tokenizer)
+        self._room = config.max_length - NUM_SPECIAL
+
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[tuple[int, ...]]:
+        distinct = list(dict.fromkeys(text for pair in texts for text in pair))
+        if not distinct:
+            return []
+        encoded = self._tokenizer(distinct, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = dict(zip(distinct, encoded, strict=True))
+        return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
+
+    def _join(self, problem: list[int], candidate: list[int]) -> tuple[int, ...]:
+        candidate = candidate[max(0, len(candidate) - self._room) :]
+        return (self.cls, *cut_middle(problem, self._room - len(candidate)), self.sep, *candidate)
+
+
+def _first(*ids: int | None) -> int:
+    for found in ids:
+        if found is not None:
+            return found
+    raise CheckpointError("EORM's tokenizer has neither of [CLS], BOS and EOS; choose another baselines.tokenizer")
+
+
+def train_eorm(
+    config: EormBaseline, *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup], folder: Path
+) -> EormRecord:
+    """Train from scratch and write the best epoch's weights; the same call gives the same weights on one machine.
+
+    Args:
+        train: problems with all their pairs.
+        validation: chooses the epoch, by the share of problems won; without any the last epoch is kept.
+
+    Raises:
+        PoolError: there is nothing to train on.
+        ScoringError: the loss became NaN or infinite.
+        CheckpointError: the tokenizer cannot be read.
+    """
+    if not train:
+        raise PoolError(f"baseline {config.name!r}: no pairs to train on; draw more candidates per problem")
+    device = resolve_device(config.device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed_for(config.seed, "eorm"))
+        return _Training(config, train, validation, device).run(folder)
+
+
+class _Training:
+    def __init__(
+        self,
+        config: EormBaseline,
+        train: Sequence[TrainingGroup],
+        validation: Sequence[TrainingGroup],
+        device: torch.device,
+    ) -> None:
+        self._config, self._device = config, device
+        self._train, self._validation = list(train), list(validation)
+        self._texts = _Texts(config)
+        pairs = [(group.prompt, text) for group in (*train, *validation) for text in group.texts]
+        self._ids = dict(zip(pairs, self._texts(pairs), strict=True))
+        self._model = EormModel(config, vocabulary=self._texts.vocabulary).to(device)
+        self._optimizer = torch.optim.AdamW(
+            self._model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self._steps_per_epoch = math.ceil(len(self._train) / config.problems_per_step)
+        self._step = 0
+
+    def run(self, folder: Path) -> EormRecord:
+        epochs: list[EormEpoch] = []
+        best_epoch, best = 0, dict[str, Tensor]()
+        for epoch in range(1, self._config.max_epochs + 1):
+            loss = self._train_epoch(epoch)
+            accuracy = self._accuracy()
+            epochs.append(EormEpoch(epoch=epoch, train_loss=loss, validation_accuracy=accuracy))
+            before = epochs[best_epoch - 1].validation_accuracy if best_epoch else None
+            if accuracy is None or before is None or accuracy > before:
+                best_epoch = epoch
+                best = {key: tensor.detach().cpu().clone() for key, tensor in self._model.state_dict().items()}
+        return self._write(folder, epochs, best_epoch, best)
+
+    def _train_epoch(self, epoch: int) -> float:
+        """Mean loss over problems, each as it was when its step ran."""
+        config = self._config
+        self._model.train()
+        groups = sorted(self._train, key=lambda group: group.problem_id)
+        random.Random(seed_for(config.seed, "eorm", "order", epoch)).shuffle(groups)
+        total, num_steps = 0.0, self._steps_per_epoch * config.max_epochs
+        for start in range(0, len(groups), config.problems_per_step):
+            step = groups[start : start + config.problems_per_step]
+            factor = learning_rate_factor(self._step, num_steps=num_steps, warmup_frac=config.warmup_frac)
+            for parameters in self._optimizer.param_groups:
+                parameters["lr"] = config.learning_rate * factor
+            pairs = step_pairs(
+                [(group.problem_id, len(group.texts), group.pairs) for group in step], device=self._device
+            )
+            loss = bradley_terry_loss(self._energies(step), pairs)
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+            self._optimizer.step()
+            total += float(loss.detach()) * len(step)
+            self._step += 1
+        return total / len(groups)
+
+    def _energies(self, groups: Sequence[TrainingGroup]) -> Tensor:
+        ids = [self._ids[group.prompt, text] for group in groups for text in group.texts]
+        batches = micro_batches(ids, max_tokens=self._config.micro_batch_tokens, pad_id=self._texts.pad)
+        return gather([self._model(batch.to(self._device)) for batch in batches], batches)
+
+    @torch.no_grad()
+    def _accuracy(self) -> float | None:
+        if not self._validation:
+            return None
+        self._model.eval()
+        won = 0
+        for group in self._validation:
+            picked = int(self._energies([group]).argmin())
+            won += picked in {chosen for chosen, _ in group.pairs}
+        return won / len(self._validation)
+
+    def _write(self, folder: Path, epochs: Sequence[EormEpoch], best_epoch: int, best: dict[str, Tensor]) -> EormRecord:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RECORD_FILE).unlink(missing_ok=True)
+        record = EormRecord(
+            config=self._config,
+            data_fingerprint=data_fingerprint(self._train, self._validation),
+            vocabulary=self._texts.vocabulary,
+            epochs=tuple(epochs),
+            best_epoch=best_epoch,
+            num_train_problems=len(self._train),
+            num_train_pairs=sum(len(group.pairs) for group in self._train),
+            num_validation_problems=len(self._validation),
+            num_parameters=sum(tensor.numel() for tensor in best.values()),
+        )
+        save_tensors(folder / WEIGHTS_FILE, best)
+        (folder / RECORD_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        return record
+
+
+class Eorm:
+    """A trained EORM as a scorer: minus its energy."""
+
+    def __init__(self, config: EormBaseline, record: EormRecord, weights: dict[str, Tensor]) -> None:
+        """
+        Raises:
+            CheckpointError: the weights are not of this record, or its tokenizer cannot be read.
+        """
+        self.name = config.name
+        self.record = record
+        self._config = config
+        self._texts = _Texts(record.config)
+        self._device = resolve_device(config.device)
+        self._model = EormModel(record.config, vocabulary=record.vocabulary)
+        try:
+            self._model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(f"baseline {config.name!r}: the weights do not fit: {error}") from error
+        if self._texts.vocabulary != record.vocabulary:
+            raise CheckpointError(
+                f"baseline {config.name!r}: tokenizer {record.config.tokenizer!r} has {self._texts.vocabulary} tokens, "
+                f"the checkpoint was trained with {record.vocabulary}; use the same tokenizer, or train again"
+            )
+        self._model = self._model.eval().to(self._device)
+
+    @classmethod
+    def load(cls, folder: Path, config: EormBaseline) -> "Eorm":
+        """Raises CheckpointError when the folder is missing, torn, or of another tokenizer."""
+        return cls(config, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
+
+    @staticmethod
+    def is_trained(folder: Path, config: EormBaseline, *parts: Sequence[TrainingGroup]) -> bool:
+        """Whether the folder holds a checkpoint of these settings and this data (train, validation), or of any data."""
+        if not (folder / RECORD_FILE).is_file():
+            return False
+        record = read_record(folder / RECORD_FILE, EormRecord)
+        same = record.config.model_dump(exclude=_PLACEMENT) == config.model_dump(exclude=_PLACEMENT)
+        return same and (not any(parts) or record.data_fingerprint == data_fingerprint(*parts))
+
+    @torch.inference_mode()
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        ids = self._texts(flattened(pools))
+        scores: list[TextScore] = [TextScore(None, "not reached")] * len(ids)
+        for batch in micro_batches(ids, max_tokens=self._config.micro_batch_tokens, pad_id=self._texts.pad):
+            energies = self._model(batch.to(self._device)).float().cpu().tolist()
+            for position, energy in zip(batch.positions, energies, strict=True):
+                scores[position] = TextScore.of(-energy)
+        return regrouped(pools, scores)

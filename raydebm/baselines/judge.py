@@ -1,0 +1,111 @@
+"""LLM-as-judge: a model reads a problem and one candidate and rates it from 1 to 10.
+
+The judge is a generator like any other (an endpoint, a vLLM server, a local model), so its requests are retried,
+limited and journaled in the same way: a rating that stands in the journal is not paid for twice.
+
+Does not know: torch, gold answers.
+"""
+
+import asyncio
+import re
+import weakref
+from collections.abc import Sequence
+
+from raydebm.baselines.pooling import regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.config import JudgeBaseline
+from raydebm.generators import Budget, Generator, Journal, build_generator, collect
+from raydebm.identity import seed_for
+from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
+
+LOWEST, HIGHEST = 1.0, 10.0
+INSTRUCTIONS = (
+    "You rate answers to problems. Read the problem and the answer, and check the answer yourself. {criteria}\n"
+    "Reply with a short reason and, on the last line, `Score: N` with one number N from 1 (certainly wrong) to 10 "
+    "(certainly right)."
+)
+QUESTION = "Problem:\n{problem}\n\nAnswer to rate:\n{answer}\n\nRate this answer."
+
+_NUMBER = r"[*_\[\(\s`$]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)"
+_MARKED = re.compile(r"\b(?:score|rating)\b(?:\s+is)?[*_`]{0,4}\s{0,4}[:=]?" + _NUMBER, re.IGNORECASE)
+_ALONE = re.compile(r"^[*_\[\(\s`]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)[*_\]\)\s`]{0,8}(?:/\s?10)?[.*\s]{0,4}$")
+_TAIL_CHARS = 4000
+
+
+def read_rating(reply: str) -> float | str:
+    """The rating in a judge's reply, or why there is none.
+
+    The last "Score: N" counts ("Rating: [[N]]" and "8/10" alone on the last line are read too); it must be from 1 to
+    10. Never a guess: a number that is not marked as the rating is not one.
+    """
+    tail = reply[-_TAIL_CHARS:]
+    found = _MARKED.findall(tail)
+    if not found:
+        lines = [line for line in tail.splitlines() if line.strip()]
+        alone = _ALONE.match(lines[-1]) if lines else None
+        if alone is None:
+            return f"no rating in the judge's reply: {_shown(tail)}"
+        found = [alone.group(1)]
+    rating = float(found[-1])
+    if not LOWEST <= rating <= HIGHEST:
+        return f"the judge's rating {rating:g} is not from 1 to 10: {_shown(tail)}"
+    return rating
+
+
+def _shown(reply: str) -> str:
+    return repr(reply.strip()[-120:])
+
+
+class Judge:
+    """Ratings by a generator. Call it from a thread without a running event loop."""
+
+    # One event loop for all calls: the generator's semaphores belong to the loop in which they first had to wait.
+
+    def __init__(self, config: JudgeBaseline, *, journal: Journal | None = None, budget: Budget | None = None) -> None:
+        """
+        Raises:
+            MissingKeyError: the endpoint's key is not in the environment.
+            GenerationError: a local model cannot be loaded.
+        """
+        self.name = config.name
+        self._config = config
+        self._generator: Generator = build_generator(config.generator, journal=journal, budget=budget)
+        self._runner = asyncio.Runner()
+        weakref.finalize(self, self._runner.close)
+
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        requests = [self._request(pool.problem, text) for pool in pools for text in pool.texts]
+        replies = self._runner.run(self._ask(requests))
+        return regrouped(pools, [_scored(reply) for reply in replies])
+
+    async def _ask(self, requests: Sequence[GenerationRequest]) -> list[Candidate]:
+        try:
+            return await collect(self._generator, requests)
+        finally:
+            await self._generator.aclose()
+
+    def _request(self, problem: Problem, text: str) -> GenerationRequest:
+        messages = (
+            {"role": "system", "content": INSTRUCTIONS.format(criteria=self._config.criteria)},
+            {"role": "user", "content": QUESTION.format(problem=problem.prompt, answer=text)},
+        )
+        sampling = Sampling(
+            temperature=self._config.temperature,
+            top_p=1.0,
+            max_tokens=self._config.generator.max_tokens or self._config.max_tokens,
+        )
+        return GenerationRequest(
+            task=problem.task,
+            problem_id=problem.problem_id,
+            generator=self._config.generator.name,
+            messages=messages,
+            sampling=sampling,
+            seed=seed_for("judge", problem.problem_id, text),
+        )
+
+
+def _scored(reply: Candidate) -> TextScore:
+    if reply.text is None:
+        return TextScore.failed(reply.error or "the judge gave no reply")
+    rating = read_rating(reply.text)
+    return TextScore.failed(rating) if isinstance(rating, str) else TextScore.of(rating)

@@ -1,0 +1,107 @@
+"""Models of others: reading them, their limits, and batches of token ids through them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from raydebm.baselines.protocol import TextScore
+from raydebm.config import LocalModelBaseline
+from raydebm.errors import CheckpointError
+from raydebm.scorer.backbone import resolve_device, resolve_dtype
+from raydebm.scorer.batching import MicroBatch, micro_batches
+
+UNBOUNDED = 1_000_000
+"""Tokenizers without a limit state a number of about 1e30."""
+
+
+class LoadedModel:
+    """A model in eval mode with its tokenizer, and how many tokens it takes."""
+
+    def __init__(self, config: LocalModelBaseline, reader: Any) -> None:
+        """
+        Args:
+            reader: an Auto class, or another with ``from_pretrained``.
+
+        Raises:
+            CheckpointError: the model or its tokenizer cannot be read, or weights are missing in it.
+        """
+        self.name = config.name
+        self.device = resolve_device(config.device)
+        dtype = resolve_dtype(config.dtype, self.device)
+        self._micro_batch_tokens = config.micro_batch_tokens
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(config.model)
+            model, info = reader.from_pretrained(config.model, dtype=dtype, output_loading_info=True)
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
+            raise CheckpointError(
+                f"baseline {config.name!r}: model {config.model!r} cannot be loaded: {str(error).splitlines()[0]}; "
+                "check the name, the network and the model's kind, or give a local folder"
+            ) from error
+        if info["missing_keys"]:
+            missing = sorted(info["missing_keys"])
+            raise CheckpointError(
+                f"baseline {config.name!r}: {len(missing)} weights of {config.model!r} are missing, such as "
+                f"{missing[0]!r}; a model of another kind was given, and random weights score nothing"
+            )
+        self.model: Any = model.to(self.device).eval()
+        self.max_length = config.max_length or self._context()
+
+    def _context(self) -> int:
+        own = getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
+        return min(int(own), int(self.tokenizer.model_max_length), UNBOUNDED)
+
+    def pad_id(self) -> int | None:
+        """The id to pad with; None for a tokenizer without one, whose texts go one by one."""
+        found: int | None = self.tokenizer.pad_token_id
+        return found
+
+    @torch.inference_mode()
+    def over(
+        self, ids: Sequence[tuple[int, ...]], *, read: Callable[[Any, MicroBatch], list[TextScore]]
+    ) -> list[TextScore]:
+        """Scores of token ids, in order. Too long a text, or an empty one, is not run.
+
+        Args:
+            ids: of whole inputs.
+            read: from the model's output and the batch to one score per row.
+        """
+        scores = [self._refusal(tokens) for tokens in ids]
+        wanted = [position for position, score in enumerate(scores) if score is None]
+        for batch in self._batches([ids[position] for position in wanted]):
+            moved = batch.to(self.device)
+            output = self.model(input_ids=moved.ids, attention_mask=moved.mask)
+            for row, score in zip(batch.positions, read(output, moved), strict=True):
+                scores[wanted[row]] = score
+        return [score for score in scores if score is not None]
+
+    def _refusal(self, tokens: tuple[int, ...]) -> TextScore | None:
+        if not tokens:
+            return TextScore.failed("the tokenizer found nothing to read in the text")
+        if len(tokens) > self.max_length:
+            return TextScore.failed(f"{len(tokens)} tokens, more than the {self.max_length} that {self.name!r} takes")
+        return None
+
+    def _batches(self, ids: Sequence[tuple[int, ...]]) -> list[MicroBatch]:
+        pad_id = self.pad_id()
+        if pad_id is not None:
+            return micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id)
+        return [
+            MicroBatch(
+                positions=(position,), ids=torch.tensor([tokens]), mask=torch.ones((1, len(tokens)), dtype=torch.long)
+            )
+            for position, tokens in enumerate(ids)
+        ]
+
+
+def chat_ids(tokenizer: Any, problem: str, text: str) -> tuple[int, ...]:
+    """Token ids of the conversation: the problem by the user, the candidate by the assistant."""
+    messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": text}]
+    return tuple(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
+
+
+def values(column: Tensor) -> list[TextScore]:
+    """One score per row, shape (B,)."""
+    return [TextScore.of(value) for value in column.float().cpu().tolist()]

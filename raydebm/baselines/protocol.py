@@ -1,0 +1,47 @@
+"""What every scorer of candidates does, whatever stands behind it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from raydebm.records import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTexts:
+    """A problem and the distinct texts of its candidates."""
+
+    problem: Problem
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextScore:
+    """One text's score, higher is better, or why it has none."""
+
+    value: float | None
+    error: str | None = None
+
+    @classmethod
+    def of(cls, value: float) -> "TextScore":
+        """A number of a model; NaN and infinities are no scores."""
+        return cls(value) if math.isfinite(value) else cls.failed(f"the model gave {value}; load it with dtype float32")
+
+    @classmethod
+    def failed(cls, error: str) -> "TextScore":
+        return cls(None, error)
+
+
+class CandidateScorer(Protocol):
+    """A way to score candidates that is not ours."""
+
+    name: str
+    """Of the selector in reports."""
+
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        """For each pool one score per text, in order. A text that cannot be scored is a score with ``error``.
+
+        Several pools at a time, so that endpoints are kept busy and batches full.
+        """
+        ...

@@ -1,0 +1,91 @@
+"""A scorer over a run's candidates: bounded pieces, each distinct text once, one row per candidate.
+
+Does not know: what kind of scorer it runs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
+from raydebm.errors import PoolError, ScoringError
+from raydebm.records import Candidate, CandidateScore, Problem
+from raydebm.store import SCORES, RunDir, score_of, score_row
+
+POOLS_PER_CALL = 16
+STAGE = "scores"
+
+
+def score_candidates(
+    scorer: CandidateScorer,
+    problems: Mapping[str, Problem],
+    candidates: Sequence[Candidate],
+    *,
+    pools_per_call: int = POOLS_PER_CALL,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[CandidateScore]:
+    """One row per candidate, in their order; candidates without text are rows with ``error``.
+
+    Args:
+        problems: by problem id.
+        pools_per_call: problems that the scorer sees at a time.
+        on_progress: (problems done, problems).
+
+    Raises:
+        PoolError: a candidate's problem is not among the problems.
+        ScoringError: the scorer gave another number of scores than it got texts.
+    """
+    pools = _pools(problems, candidates)
+    found: dict[tuple[str, str], TextScore] = {}
+    done = 0
+    for start in range(0, len(pools), pools_per_call):
+        chunk = pools[start : start + pools_per_call]
+        scores = scorer.score(chunk)
+        if [len(row) for row in scores] != [len(pool.texts) for pool in chunk]:
+            raise ScoringError(
+                f"baseline {scorer.name!r} gave {[len(row) for row in scores]} scores for pools of "
+                f"{[len(pool.texts) for pool in chunk]} texts"
+            )
+        for pool, row in zip(chunk, scores, strict=True):
+            found |= {(pool.problem.problem_id, text): score for text, score in zip(pool.texts, row, strict=True)}
+        done += len(chunk)
+        if on_progress is not None:
+            on_progress(done, len(pools))
+    return [_row(scorer.name, candidate, found) for candidate in candidates]
+
+
+def _pools(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> list[PoolTexts]:
+    texts: dict[str, dict[str, None]] = {}
+    for candidate in candidates:
+        if candidate.problem_id not in problems:
+            raise PoolError(
+                f"candidate {candidate.candidate_id!r} answers problem {candidate.problem_id!r}, "
+                "which is not among the problems given"
+            )
+        if candidate.text is not None:
+            texts.setdefault(candidate.problem_id, {})[candidate.text] = None
+    return [PoolTexts(problem=problems[name], texts=tuple(found)) for name, found in texts.items()]
+
+
+def _row(name: str, candidate: Candidate, found: Mapping[tuple[str, str], TextScore]) -> CandidateScore:
+    if candidate.text is None:
+        return CandidateScore(
+            candidate_id=candidate.candidate_id, name=name, score=None, error=f"no text to score: {candidate.error}"
+        )
+    score = found[candidate.problem_id, candidate.text]
+    return CandidateScore(candidate_id=candidate.candidate_id, name=name, score=score.value, error=score.error)
+
+
+def write_scores(run: RunDir, scores: Iterable[CandidateScore], *, name: str, stage: str = STAGE) -> int:
+    """Write ``<run>/<stage>/<name>.parquet``; returns the number of rows."""
+    return run.write_table(map(score_row, scores), SCORES, stage, f"{name}.parquet")
+
+
+def read_scores(run: RunDir, names: Iterable[str], *, stage: str = STAGE) -> dict[str, dict[str, float | None]]:
+    """Tables as evaluation takes them: name -> candidate id -> score, None where there is none.
+
+    Raises:
+        PoolError: a table is missing or unreadable.
+    """
+    return {
+        name: {row.candidate_id: row.score for row in map(score_of, run.read_table(SCORES, stage, f"{name}.parquet"))}
+        for name in names
+    }

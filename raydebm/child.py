@@ -1,0 +1,93 @@
+"""A helper process that answers JSON lines with JSON lines, and that can be ended when it does not.
+
+For work that Python cannot interrupt from inside: a checker that hangs, a library that computes for hours. Signals
+reach only the main thread and only between Python's own steps; a process can always be killed.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class ChildLostError(Exception):
+    """The process hung or ended; it is gone. ``exit_code`` is None when it was killed for taking too long."""
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message, exit_code)
+        self.message, self.exit_code = message, exit_code
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Child:
+    """One process, one request at a time. Not for several threads at once."""
+
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, stderr: int | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=None if env is None else dict(env),
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._replies = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, request: Any, *, timeout_s: float) -> dict[str, Any]:
+        """Send one line and wait for one.
+
+        Raises:
+            ChildLostError: it took too long, or it ended; either way it runs no more.
+        """
+        try:
+            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.flush()
+        except (OSError, ValueError) as error:  # the pipe is broken, or was closed by kill()
+            exit_code = self.kill()
+            raise ChildLostError(f"is not reachable: {error}", exit_code) from error
+        return self.receive(timeout_s=timeout_s)
+
+    def receive(self, *, timeout_s: float) -> dict[str, Any]:
+        """Wait for one line.
+
+        Raises:
+            ChildLostError: as for ``ask``.
+        """
+        deadline, content = time.monotonic() + timeout_s, b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._replies, selectors.EVENT_READ)
+            while not content.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self.kill()
+                    raise ChildLostError(f"took longer than {timeout_s:g} s and was stopped")
+                part = os.read(self._replies.fileno(), 65536)
+                if not part:
+                    exit_code = self.kill(grace_s=5.0)
+                    raise ChildLostError(f"ended its process with exit code {exit_code}", exit_code)
+                content += part
+        reply: dict[str, Any] = json.loads(content)
+        return reply
+
+    def kill(self, *, grace_s: float = 0.0) -> int:
+        """End the process, unless it ends by itself within the grace; its exit code. Calling again is harmless."""
+        for stream in (self._requests, self._replies):
+            with contextlib.suppress(OSError):  # closing flushes, and there may be nobody left to read
+                stream.close()
+        try:
+            return self._process.wait(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()

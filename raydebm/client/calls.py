@@ -1,0 +1,315 @@
+"""Requests and answers of the client, without a network: what is sent, how it is read, when it is sent again."""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Generic, Literal, TypedDict, TypeVar
+
+import httpx
+
+from raydebm.client.results import (
+    Progress,
+    RerankResult,
+    ScoreResult,
+    TriageResult,
+    rerank_result,
+    rewards,
+    score_result,
+    streamed_result,
+    triage_result,
+)
+from raydebm.errors import ConfigError, ServiceError
+
+T = TypeVar("T")
+Problem = str | Mapping[str, Any]
+"""A text, or an object with ``prompt`` and the task's own ``data``."""
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+BATCH_SIZE = 32
+"""Problems of one HTTP request; more are sent one request after the other."""
+RETRIED = frozenset({429, 502, 503, 504})
+LONGEST_PAUSE_S = 60.0
+"""A service that wants to be left alone for longer is not waited for."""
+FIRST_PAUSE_S = 0.5
+
+
+class Overrides(TypedDict, total=False):
+    """What one request may change; ``docs/service.md`` explains each."""
+
+    lambda_: float
+    theta_sigma: float
+    theta_abstain: float
+    signal: Literal["selected", "pool_mean"]
+    max_passes: int
+    num_samples: int
+    num_regenerate: int
+    generators: Sequence[str]
+    seed: int
+    return_candidates: bool
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One HTTP request, and what becomes of its answer."""
+
+    path: str
+    read: Callable[[Any], T]
+    body: Mapping[str, Any] | None = None
+    """None: GET."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a client talks. See ``Raydebm``."""
+
+    base_url: str
+    headers: Mapping[str, str]
+    timeout_s: float
+    max_retries: int
+
+    @classmethod
+    def of(cls, base_url: str | None, api_key: str | None, timeout_s: float, max_retries: int) -> "Settings":
+        """Arguments first, then RAYDEBM_BASE_URL and RAYDEBM_API_KEY, then the defaults.
+
+        Raises:
+            ConfigError: a value that cannot be used.
+        """
+        url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"base_url must start with http:// or https://, got {url!r}")
+        if max_retries < 0 or not timeout_s > 0:
+            raise ConfigError(f"max_retries must be >= 0 and timeout_s > 0, got {max_retries} and {timeout_s}")
+        key = api_key or os.environ.get("RAYDEBM_API_KEY")
+        return cls(
+            base_url=url,
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+        )
+
+
+# ---- what is sent ------------------------------------------------------------------------------------------------
+
+
+def triage_body(
+    problem: Problem | None,
+    messages: Sequence[Mapping[str, Any]] | None,
+    task: str | None,
+    overrides: Overrides,
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {"task": task, "problem": problem, "messages": messages}
+    return {key: value for key, value in (asked | _named(overrides)).items() if value is not None}
+
+
+def triage_call(body: Mapping[str, Any]) -> Call[TriageResult]:
+    return Call(path="/v1/triage", body=body, read=triage_result)
+
+
+def batch_call(bodies: Sequence[Mapping[str, Any]], max_parallel: int) -> Call[list[TriageResult | ServiceError]]:
+    """An item that failed is an error in its place."""
+    return Call(
+        path="/v1/triage/batch",
+        body={"requests": list(bodies), "max_parallel": max_parallel},
+        read=lambda body: [_batch_item(item) for item in body["data"]],
+    )
+
+
+def score_call(
+    problem: Problem, candidates: Sequence[str], task: str | None, lambda_: float | None
+) -> Call[ScoreResult]:
+    body = {"problem": problem, "candidates": list(candidates), "task": task, "lambda": lambda_}
+    return Call(path="/v1/score", body=_given(body), read=score_result)
+
+
+def rerank_call(
+    query: str,
+    documents: Sequence[str | Mapping[str, Any]],
+    top_n: int | None,
+    return_documents: bool,
+    task: str | None,
+) -> Call[RerankResult]:
+    body = {
+        "query": query,
+        "documents": list(documents),
+        "top_n": top_n,
+        "return_documents": return_documents,
+        "raydebm": None if task is None else {"task": task},
+    }
+    return Call(path="/v1/rerank", body=_given(body), read=rerank_result)
+
+
+def rewards_call(
+    prompts: Sequence[str], responses: Sequence[str], task: str | None, sigma_weight: float, floor: float | None
+) -> Call[list[float]]:
+    query = {"task": task, "sigma_weight": sigma_weight, "floor": floor}
+    body = {"query": list(responses), "prompts": list(prompts)}
+    return Call(path="/get_reward", body=body, query=_given(query), read=rewards)
+
+
+def stream_body(
+    problem: str | None,
+    messages: Sequence[Mapping[str, Any]] | None,
+    task: str | None,
+    overrides: Overrides,
+) -> dict[str, Any]:
+    """A chat request that streams; the service's own events tell of progress."""
+    if (problem is None) == (messages is None):
+        raise ConfigError("give exactly one of problem and messages")
+    chat = messages if problem is None else [{"role": "user", "content": problem}]
+    return {
+        "model": f"raydebm/{task or 'auto'}",
+        "messages": list(chat or ()),
+        "stream": True,
+        "raydebm": {**_named(overrides), "progress": "events"},
+    }
+
+
+def models_call() -> Call[list[str]]:
+    return Call(path="/v1/models", read=lambda body: [str(model["id"]) for model in body["data"]])
+
+
+def health_call() -> Call[dict[str, Any]]:
+    return Call(path="/health", read=dict)
+
+
+def groups(bodies: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Bodies of one batch request each."""
+    for start in range(0, len(bodies), BATCH_SIZE):
+        yield bodies[start : start + BATCH_SIZE]
+
+
+def _named(overrides: Overrides) -> dict[str, Any]:
+    unknown = sorted(set(overrides) - set(Overrides.__annotations__))
+    if unknown:
+        known = ", ".join(Overrides.__annotations__)
+        raise ConfigError(f"unknown argument(s) {', '.join(unknown)}; known: {known}")
+    return {"lambda" if key == "lambda_" else key: value for key, value in overrides.items() if value is not None}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+# ---- what comes back ---------------------------------------------------------------------------------------------
+
+
+def error_of(status: int, content: bytes, headers: Mapping[str, str]) -> ServiceError:
+    """The service's error form, or whatever a proxy wrote instead."""
+    request_id = headers.get("x-request-id")
+    where = f" (HTTP {status}{f', request {request_id}' if request_id else ''})"
+    try:
+        found = json.loads(content)["error"]
+        return ServiceError(f"{found['message']}{where}", status, found["code"], found.get("param"))
+    except (ValueError, KeyError, TypeError):
+        text = content[:200].decode("utf-8", "replace").strip()
+        return ServiceError(f"the service answered {text or 'nothing'}{where}", status, "http_error")
+
+
+def lost(error: httpx.TransportError, settings: Settings) -> ServiceError:
+    """A connection that failed. Work that merely takes too long is not started a second time."""
+    if isinstance(error, httpx.ReadTimeout):
+        message = f"{settings.base_url} said nothing for {settings.timeout_s:g} s; raise timeout_s"
+        return ServiceError(message, 504, "timeout")
+    message = f"{settings.base_url} cannot be reached: {error!r}; is the service running (`raydebm serve`)?"
+    return ServiceError(message, 503, "unreachable")
+
+
+def answer_of(call: Call[T], content: bytes) -> T:
+    """The typed answer. Raises ServiceError when it is not what the service answers."""
+    try:
+        return call.read(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"{call.path} answered something else than expected ({error!r}); check base_url"
+        raise ServiceError(message, 502, "unexpected_answer") from error
+
+
+def _batch_item(item: Mapping[str, Any]) -> TriageResult | ServiceError:
+    if item.get("error") is None:
+        return triage_result(item["result"])
+    error = item["error"]
+    return ServiceError(error["message"], item["status"], error["code"], error.get("param"))
+
+
+def pause_before_retry(attempt: int, *, max_retries: int, retry_after: str | None) -> float | None:
+    """Seconds to wait before the next try; None: give up.
+
+    Args:
+        attempt: tries so far, from 1.
+        max_retries: further tries.
+        retry_after: the header, in seconds or as an HTTP date.
+    """
+    if attempt > max_retries:
+        return None
+    wanted = _seconds(retry_after)
+    if wanted is None:
+        return float(FIRST_PAUSE_S * 2 ** (attempt - 1) * random.Random().uniform(0.75, 1.25))
+    return wanted if wanted <= LONGEST_PAUSE_S else None
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    if retry_after is None:
+        return None
+    try:
+        found = float(retry_after)
+        return found if 0 <= found < float("inf") else None
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+class StreamReader:
+    """Turns the lines of a stream into progress and, at its end, the result."""
+
+    def __init__(self) -> None:
+        self._event = ""
+        self._data: list[str] = []
+        self._content: list[str] = []
+        self._decision: Mapping[str, Any] | None = None
+
+    def feed(self, line: str) -> Progress | None:
+        """One line without its end; comments and unknown events are skipped.
+
+        Raises:
+            ServiceError: the service reports one in the stream.
+        """
+        if line.startswith("event:"):
+            self._event = line.removeprefix("event:").strip()
+        elif line.startswith("data:"):
+            self._data.append(line.removeprefix("data:").removeprefix(" "))
+        elif not line and self._data:
+            event, text = self._event, "\n".join(self._data)
+            self._event, self._data = "", []
+            return self._take(event, text)
+        return None
+
+    def _take(self, event: str, text: str) -> Progress | None:
+        if text == "[DONE]":
+            return None
+        body = json.loads(text)
+        if event == "raydebm.progress":
+            return Progress(event=str(body.pop("event", "")), facts=body)
+        if "error" in body:
+            error = body["error"]
+            status = 400 if error.get("type") == "invalid_request_error" else 503
+            raise ServiceError(error["message"], status, error["code"], error.get("param"))
+        for choice in body.get("choices", ()):
+            self._content.append(choice["delta"].get("content") or "")
+        self._decision = body.get("raydebm", self._decision)
+        return None
+
+    def result(self) -> TriageResult:
+        """Raises ServiceError when the stream ended before the decision."""
+        if self._decision is None:
+            raise ServiceError("the stream ended before the decision; ask again", 502, "stream_cut")
+        return streamed_result(self._decision, content="".join(self._content))

@@ -1,0 +1,214 @@
+"""What the service answers, as frozen records with a table for notebooks. Energies: lower is better.
+
+Fields that a newer service adds are ignored here and stand in ``raw``; JSON's null is None.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from raydebm.client import html
+from raydebm.errors import ServiceError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateResult:
+    """One candidate as it stood when the decision was made."""
+
+    candidate_id: str
+    generator: str
+    text: str | None
+    answer: str | None = None
+    """The parsed answer in canonical text; None: it has none."""
+    energy: float | None = None
+    """mu + lambda * penalty; None: infinite."""
+    mu: float | None = None
+    sigma: float | None = None
+    """Population standard deviation over the adapters."""
+    members: list[float] | None = None
+    penalty: float | None = None
+    """E_constraint; None: infinite, because nothing could be parsed."""
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    """Each with constraint, penalty, weight, message."""
+    pass_index: int = 1
+    sample_index: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriageResult:
+    """One decision."""
+
+    decision: str
+    """``accept`` or ``abstain``. Abstaining is an answer, not an error."""
+    reason: str
+    request_id: str
+    task: str
+    problem_id: str
+    answer: str | None
+    """The accepted answer in the task's canonical text; None after an abstention."""
+    text: str | None = None
+    """The accepted candidate's whole text; None after an abstention."""
+    energy: float | None = None
+    mu: float | None = None
+    sigma: float | None = None
+    members: list[float] | None = None
+    penalty: float | None = None
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    num_passes: int = 1
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    feedback: list[str] = field(default_factory=list)
+    """What each later pass was told."""
+    generators: list[dict[str, Any]] = field(default_factory=list)
+    usage: dict[str, int] = field(default_factory=dict)
+    cost_usd: float | None = None
+    latency_ms: float | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    candidate: CandidateResult | None = None
+    """The energy minimiser, also after an abstention. A stream has it only with ``return_candidates``."""
+    candidates: list[CandidateResult] | None = None
+    """All of them, when ``return_candidates`` was set."""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def accepted(self) -> bool:
+        return self.decision == "accept"
+
+    def _repr_html_(self) -> str:
+        return html.triage_table(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredText:
+    """One text of a score request."""
+
+    index: int
+    score: float | None
+    """-energy: higher is better. None: it has no answer, or no finite energy."""
+    energy: float | None = None
+    mu: float | None = None
+    sigma: float | None = None
+    members: list[float] | None = None
+    answer: str | None = None
+    penalty: float | None = None
+    violations: list[dict[str, Any]] | None = None
+    """None where no task was known, so that nothing was checked."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """In the order of the texts that were sent."""
+
+    data: list[ScoredText]
+    model: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return html.score_table(self.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedDocument:
+    """One document of a rerank request."""
+
+    index: int
+    """Of the document in the request."""
+    relevance_score: float
+    """Higher is better; unbounded, no probability."""
+    energy: float | None = None
+    mu: float | None = None
+    sigma: float | None = None
+    members: list[float] | None = None
+    answer: str | None = None
+    penalty: float | None = None
+    document: dict[str, Any] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankResult:
+    """Best first."""
+
+    results: list[RankedDocument]
+    task: str | None = None
+    """Whose constraints counted; None: none."""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return html.score_table(self.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Something that happened while an answer is made."""
+
+    event: str
+    """``pass``, ``candidate`` or ``scored``."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def triage_result(body: Mapping[str, Any]) -> TriageResult:
+    """Of a body of ``/v1/triage``. Raises ServiceError when it is none."""
+    changes: dict[str, Any] = {"raw": body}
+    if body.get("candidate") is not None:
+        changes["candidate"] = _record(CandidateResult, body["candidate"])
+    if body.get("candidates") is not None:
+        changes["candidates"] = [_record(CandidateResult, found) for found in body["candidates"]]
+    return _record(TriageResult, body, **changes)
+
+
+def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageResult:
+    """Of the ``raydebm`` object at the end of a stream, with the text that came before it."""
+    pool = body.get("candidates") or []
+    finite = [found for found in pool if found.get("energy") is not None]
+    last = body["passes"][-1].get("selected") if body.get("passes") else None
+    best = next((found for found in finite if found["candidate_id"] == last), None)
+    return triage_result({**body, "text": content if body.get("decision") == "accept" else None, "candidate": best})
+
+
+def score_result(body: Mapping[str, Any]) -> ScoreResult:
+    data = [_record(ScoredText, item) for item in _list(body, "data")]
+    return _record(ScoreResult, body, data=data, raw=body)
+
+
+def rerank_result(body: Mapping[str, Any]) -> RerankResult:
+    results = [_record(RankedDocument, item) for item in _list(body, "results")]
+    return _record(RerankResult, body, results=results, raw=body)
+
+
+def rewards(body: Mapping[str, Any]) -> list[float]:
+    return [float(reward) for reward in _list(body, "rewards")]
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    found = body.get(name)
+    if not isinstance(found, list):
+        raise _unexpected(f"no list {name!r}")
+    return found
+
+
+def _record(kind: type[T], body: Any, **changes: Any) -> T:
+    """A record from the fields of a JSON object that it knows."""
+    if not isinstance(body, Mapping):
+        raise _unexpected(f"{type(body).__name__} for {kind.__name__}")
+    values = {**body, **changes}
+    known: Any = fields(kind)  # type: ignore[arg-type]
+    required = (f for f in known if f.default is MISSING and f.default_factory is MISSING)
+    missing = [f.name for f in required if f.name not in values]
+    if missing:
+        raise _unexpected(f"{kind.__name__} without {', '.join(missing)}")
+    return kind(**{f.name: values[f.name] for f in known if f.name in values})
+
+
+def _unexpected(what: str) -> ServiceError:
+    return ServiceError(
+        f"the service answered something else than expected ({what}); check base_url and the service's version",
+        502,
+        "unexpected_answer",
+    )

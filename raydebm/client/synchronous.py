@@ -1,0 +1,183 @@
+"""The client that blocks."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+import httpx
+
+from raydebm.client import calls
+from raydebm.client.calls import Call, Overrides, Problem, Settings
+from raydebm.client.results import Progress, RerankResult, ScoreResult, TriageResult
+from raydebm.errors import ServiceError
+
+T = TypeVar("T")
+
+
+class Raydebm:
+    """A client of one service. Threads may share it; close it, or use it in a ``with`` statement.
+
+    Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
+    the service's. Answers 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After`` says.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 300.0,
+        max_retries: int = 2,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """
+        Args:
+            base_url: None: RAYDEBM_BASE_URL, else http://127.0.0.1:8000. A ``/v1`` at its end does no harm.
+            api_key: None: RAYDEBM_API_KEY, else none is sent.
+            timeout_s: longest silence of the service.
+            max_retries: further tries of one request.
+            transport: another httpx transport, such as one for tests.
+
+        Raises:
+            ConfigError: a value that cannot be used.
+        """
+        self._settings = Settings.of(base_url, api_key, timeout_s, max_retries)
+        self._http = httpx.Client(
+            base_url=self._settings.base_url,
+            headers=dict(self._settings.headers),
+            timeout=timeout_s,
+            transport=transport,
+        )
+
+    def __enter__(self) -> "Raydebm":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def triage(
+        self,
+        problem: Problem | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        task: str | None = None,
+        **overrides: Unpack[Overrides],
+    ) -> TriageResult:
+        """Draw candidates, check and score them, and accept, try again or abstain.
+
+        Args:
+            problem: a text, or an object with ``prompt`` and the task's own ``data``.
+            messages: a chat instead; its last user message is the problem.
+            task: None: the first served task that can read the problem.
+            overrides: what is different for this request.
+        """
+        return self._do(calls.triage_call(calls.triage_body(problem, messages, task, overrides)))
+
+    def batch(
+        self,
+        problems: Sequence[Problem],
+        *,
+        task: str | None = None,
+        max_parallel: int = 8,
+        **overrides: Unpack[Overrides],
+    ) -> list[TriageResult | ServiceError]:
+        """Triage many problems; one that fails is a ServiceError in its place and sinks no other."""
+        bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
+        return [found for some in calls.groups(bodies) for found in self._do(calls.batch_call(some, max_parallel))]
+
+    def score(
+        self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
+    ) -> ScoreResult:
+        """Energies and violations of your own candidates, in their order."""
+        return self._do(calls.score_call(problem, candidates, task, lambda_))
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str | Mapping[str, Any]],
+        *,
+        top_n: int | None = None,
+        return_documents: bool = False,
+        task: str | None = None,
+    ) -> RerankResult:
+        """Documents by relevance to the query, best first."""
+        return self._do(calls.rerank_call(query, documents, top_n, return_documents, task))
+
+    def rewards(
+        self,
+        prompts: Sequence[str],
+        responses: Sequence[str],
+        *,
+        task: str | None = None,
+        sigma_weight: float = 0.0,
+        floor: float | None = None,
+    ) -> list[float]:
+        """A reward for each response to the prompt at its place: -energy - sigma_weight * sigma, at least floor."""
+        return self._do(calls.rewards_call(prompts, responses, task, sigma_weight, floor))
+
+    def stream(
+        self,
+        problem: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        task: str | None = None,
+        **overrides: Unpack[Overrides],
+    ) -> Iterator[Progress | TriageResult]:
+        """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
+        reader = calls.StreamReader()
+        body = calls.stream_body(problem, messages, task, overrides)
+        response = self._send("POST", "/v1/chat/completions", stream=True, json=body)
+        try:
+            for line in response.iter_lines():
+                progress = reader.feed(line)
+                if progress is not None:
+                    yield progress
+        except httpx.TransportError as error:
+            raise ServiceError(f"the stream broke off: {error!r}", 502, "stream_cut") from error
+        finally:
+            response.close()
+        yield reader.result()
+
+    def models(self) -> list[str]:
+        """Ids for the ``model`` field of chat requests."""
+        return self._do(calls.models_call())
+
+    def health(self) -> dict[str, Any]:
+        """What is loaded. Raises ServiceError 503 while something is not."""
+        return self._do(calls.health_call())
+
+    def _do(self, call: Call[T]) -> T:
+        method = "GET" if call.body is None else "POST"
+        response = self._send(method, call.path, json=call.body, params=dict(call.query))
+        return calls.answer_of(call, response.content)
+
+    def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
+        """A successful response; a streamed one is open and its body unread."""
+        attempt = 0
+        while True:
+            attempt += 1
+            retry_after, failure = None, None
+            try:
+                response = self._http.send(self._http.build_request(method, path, **content), stream=stream)
+                if response.is_success:
+                    return response
+                response.read()
+                response.close()
+                failure = calls.error_of(response.status_code, response.content, response.headers)
+                if response.status_code not in calls.RETRIED:
+                    raise failure
+                retry_after = response.headers.get("retry-after")
+            except httpx.TransportError as error:
+                failure = calls.lost(error, self._settings)
+                if isinstance(error, httpx.ReadTimeout):
+                    raise failure from error
+            pause = calls.pause_before_retry(attempt, max_retries=self._settings.max_retries, retry_after=retry_after)
+            if pause is None:
+                raise failure
+            time.sleep(pause)

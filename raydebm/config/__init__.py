@@ -1,0 +1,84 @@
+"""Recipes: a whole run in one YAML file, checked before anything starts.
+
+One pydantic model per stage; unknown keys are refused; dotted overrides (``generation.num_samples=4``) come from the
+command line; ``${VAR}`` and ``${VAR:-default}`` are read from the environment. Credentials are never part of a recipe:
+a generator names the environment variable that holds its key.
+"""
+
+from raydebm.config.baselines import (
+    BaselineBase,
+    BaselineConfig,
+    EormBaseline,
+    JudgeBaseline,
+    LocalModelBaseline,
+    PairRankerBaseline,
+    ProcessRewardBaseline,
+    RewardModelBaseline,
+)
+from raydebm.config.generators import (
+    OPENROUTER_URL,
+    GeneratorBase,
+    GeneratorConfig,
+    OpenAIGenerator,
+    RecordedGenerator,
+    TransformersGenerator,
+    VllmGenerator,
+)
+from raydebm.config.reading import (
+    apply_overrides,
+    load_recipe,
+    parse_recipe,
+)
+from raydebm.config.recipe import (
+    PAPER_ADAPTERS,
+    AdapterConfig,
+    CalibrationConfig,
+    EvaluationConfig,
+    GenerationConfig,
+    PairsConfig,
+    RayConfig,
+    Recipe,
+    ScorerConfig,
+    SplitSource,
+    TaskConfig,
+    TrainingConfig,
+    TriageConfig,
+)
+from raydebm.config.section import (
+    Section,
+)
+
+__all__ = [
+    "OPENROUTER_URL",
+    "PAPER_ADAPTERS",
+    "AdapterConfig",
+    "BaselineBase",
+    "BaselineConfig",
+    "CalibrationConfig",
+    "EormBaseline",
+    "EvaluationConfig",
+    "GenerationConfig",
+    "GeneratorBase",
+    "GeneratorConfig",
+    "JudgeBaseline",
+    "LocalModelBaseline",
+    "OpenAIGenerator",
+    "PairRankerBaseline",
+    "PairsConfig",
+    "ProcessRewardBaseline",
+    "RayConfig",
+    "Recipe",
+    "RecordedGenerator",
+    "RewardModelBaseline",
+    "ScorerConfig",
+    "Section",
+    "SplitSource",
+    "TaskConfig",
+    "TrainingConfig",
+    "TransformersGenerator",
+    "TriageConfig",
+    "VllmGenerator",
+    "apply_overrides",
+    "load_recipe",
+    "parse_recipe",
+]

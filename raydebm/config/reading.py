@@ -1,0 +1,119 @@
+"""From a YAML file, overrides and the environment to a checked recipe."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from raydebm.config.recipe import Recipe
+from raydebm.errors import ConfigError
+from raydebm.task_file import with_definition
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def _expand(value: Any, where: str) -> Any:
+    """Replace ``${VAR}`` and ``${VAR:-default}`` in every string below ``value``.
+
+    A task's definition is left alone: in its messages ``${value}`` is a dollar sign and a placeholder.
+    """
+    if where == "task.definition":
+        return value
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: _lookup(match, where), value)
+    if isinstance(value, Mapping):
+        return {key: _expand(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value
+
+
+def _lookup(match: re.Match[str], where: str) -> str:
+    name, default = match.group(1), match.group(2)
+    found = os.environ.get(name, default)
+    if found is None:
+        raise ConfigError(f"{where}: environment variable {name} is not set; export it or write ${{{name}:-default}}")
+    return found
+
+
+def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Set dotted keys (``triage.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
+
+    Raises:
+        ConfigError: an override is not ``key=value``, or its path leads through something that is not a mapping.
+    """
+    result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
+    for override in overrides:
+        path, separator, text = override.partition("=")
+        if not separator or not path:
+            raise ConfigError(f"override {override!r} is not of the form key.path=value")
+        node: Any = result
+        *parents, last = path.split(".")
+        for parent in parents:
+            node = _step(node, parent, override)
+        if isinstance(node, list):
+            node[_index(node, last, override)] = yaml.safe_load(text)
+        elif isinstance(node, dict):
+            node[last] = yaml.safe_load(text)
+        else:
+            raise ConfigError(f"override {override!r}: {'.'.join(parents)} is not a section")
+    return result
+
+
+def _step(node: Any, key: str, override: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, key, override)]
+    if not isinstance(node, dict):
+        raise ConfigError(f"override {override!r}: {key!r} stands below a plain value")
+    if node.get(key) is None:
+        node[key] = {}
+    return node[key]
+
+
+def _index(node: list[Any], key: str, override: str) -> int:
+    if not key.isdigit() or int(key) >= len(node):
+        raise ConfigError(f"override {override!r}: {key!r} is not a position in a list of {len(node)}")
+    return int(key)
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    lines = []
+    for problem in error.errors():
+        path = ".".join(str(part) for part in problem["loc"])
+        value = "" if problem["type"] in {"missing", "extra_forbidden"} else f" (got {problem['input']!r})"
+        lines.append(f"  {path or 'recipe'}: {problem['msg']}{value}")
+    return f"{where} is not a valid recipe:\n" + "\n".join(lines)
+
+
+def parse_recipe(tree: Mapping[str, Any], *, overrides: Iterable[str] = (), where: str = "recipe") -> Recipe:
+    """Check a recipe given as a tree of YAML values.
+
+    Raises:
+        ConfigError: unknown key, wrong type or value; every problem is listed with its path.
+    """
+    try:
+        return Recipe.model_validate(with_definition(_expand(apply_overrides(dict(tree), overrides), "")))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from error
+
+
+def load_recipe(path: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
+    """Read and check a recipe file.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or is not a valid recipe.
+    """
+    file = Path(path)
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"recipe {str(path)!r} does not exist; shipped recipes are in configs/") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"recipe {str(path)!r} must be a mapping of sections, got {type(tree).__name__}")
+    return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}")

@@ -1,0 +1,13 @@
+"""Confounding: experiments that find out whether a scorer recognises its generators, and the repair if it does.
+
+In:   evaluated pools, a scorer, the features that its heads see, rewriters; for the repair also labelled texts.
+Out:  ``ConfoundingReport`` (numbers as data, Markdown), a repaired checkpoint.
+Does not know: Ray, gold. Labels come in with the pools; a checker of rewritten texts is handed in.
+
+What follows from the energies alone (picks, spreads, ranking within a generator) is ``raydebm.evaluation.confounding``.
+"""
+
+from raydebm.confounding.repairing import RepairReport, repair, repair_texts
+from raydebm.confounding.report import ConfoundingReport, Sources, confounding_report
+
+__all__ = ["ConfoundingReport", "RepairReport", "Sources", "confounding_report", "repair", "repair_texts"]

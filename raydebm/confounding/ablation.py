@@ -1,0 +1,147 @@
+"""Rescoring: the same candidates without a feature of their style, or only their code, or only their explanation.
+
+In:   evaluated pools, and a scorer of texts.
+Out:  a screen per variant: what is left of the spread between generators, and of the gap between right and wrong.
+Does not know: how texts are scored.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from raydebm.confounding.style import STYLES, code_only, explanation_only, without
+from raydebm.errors import ScoringError
+from raydebm.evaluation.confounding import Screen, screen, with_energies
+from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.records import Energies
+from raydebm.scorer.halving import TextScorer, scores_or_errors
+
+Variant = Callable[[str], str | None]
+"""A text's rewriting; None leaves the candidate out."""
+TEXTS_PER_CALL = 256
+ORIGINAL = "original"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantRow:
+    """One variant of the texts."""
+
+    name: str
+    description: str
+    num_candidates: int
+    """Candidates that have this variant and were scored."""
+    num_changed: int
+    """Of these, whose text differs from the original."""
+    num_failed: int
+    """Candidates that have this variant and could not be scored."""
+    screen: Screen
+
+
+def variants(*, styles: Sequence[str] = tuple(STYLES)) -> dict[str, tuple[str, Variant]]:
+    """Name -> (description, rewriting): the original, each feature alone, all up to it, code and explanation."""
+    found: dict[str, tuple[str, Variant]] = {ORIGINAL: ("as generated", lambda text: text)}
+    for name in styles:
+        found[f"no {name}"] = (f"without {name}", STYLES[name])
+    for count in range(2, len(styles) + 1):
+        names = tuple(styles[:count])
+        found[f"no {' + '.join(names)}"] = (f"without {', '.join(names)}", _without(names))
+    found["code only"] = ("the code alone; candidates without code are left out", code_only)
+    found["explanation only"] = (
+        "everything but the code; candidates that are only code are left out",
+        explanation_only,
+    )
+    return found
+
+
+def _without(names: tuple[str, ...]) -> Variant:
+    return lambda text: without(text, names)
+
+
+def style_ablation(
+    pools: Sequence[EvaluatedPool],
+    scorer: TextScorer,
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    best_generator: str | None = None,
+    chosen: Mapping[str, tuple[str, Variant]] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[VariantRow, ...]:
+    """Rescore every variant of every candidate. Equal texts of a problem are scored once over all variants.
+
+    Variants that change no candidate (no LaTeX anywhere) are left out. E_constraint stays that of the original.
+
+    Args:
+        bootstrap: over as many problems as there are pools.
+        chosen: which variants; None: all of ``variants()``.
+        on_progress: (distinct texts done, distinct texts).
+    """
+    wanted = dict(variants() if chosen is None else chosen)
+    original = {item.candidate.candidate_id: item.candidate.text for pool in pools for item in pool.candidates}
+    texts = {name: _rewritten(pools, rewrite) for name, (_, rewrite) in wanted.items()}
+    changes = {name: _num_changed(rewritten, original) for name, rewritten in texts.items()}
+    texts = {name: rewritten for name, rewritten in texts.items() if changes[name] or name == ORIGINAL}
+    distinct = list(dict.fromkeys(pair for rewritten in texts.values() for pair in rewritten.values()))
+    scored = _scored(scorer, distinct, on_progress)
+    rows = []
+    for name, rewritten in texts.items():
+        energies = {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in rewritten.items()}
+        changed = with_energies(pools, energies)
+        rows.append(
+            VariantRow(
+                name=name,
+                description=wanted[name][0],
+                num_candidates=sum(found is not None for found in energies.values()),
+                num_changed=changes[name],
+                num_failed=sum(found is None for found in energies.values()),
+                screen=screen(changed, lambda_=lambda_, bootstrap=bootstrap, best_generator=best_generator),
+            )
+        )
+    return tuple(rows)
+
+
+def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:
+    """Candidate id -> (problem, text) of the candidates that have the variant."""
+    found = {}
+    for pool in pools:
+        for item in pool.candidates:
+            text = None if item.candidate.text is None else rewrite(item.candidate.text)
+            if text is not None and text.strip():
+                found[item.candidate.candidate_id] = (pool.problem.prompt, text)
+    return found
+
+
+def _num_changed(rewritten: Mapping[str, tuple[str, str]], original: Mapping[str, str | None]) -> int:
+    """Candidates whose text differs, those that the variant leaves out not counted."""
+    return sum(text != original[candidate_id] for candidate_id, (_, text) in rewritten.items())
+
+
+def _scored(
+    scorer: TextScorer, texts: Sequence[tuple[str, str]], on_progress: Callable[[int, int], None] | None
+) -> dict[tuple[str, str], tuple[float, ...] | None]:
+    found: dict[tuple[str, str], tuple[float, ...] | None] = {}
+    for start in range(0, len(texts), TEXTS_PER_CALL):
+        part = texts[start : start + TEXTS_PER_CALL]
+        for pair, result in zip(part, scores_or_errors(scorer, part), strict=True):
+            found[pair] = None if isinstance(result, ScoringError) else result.members
+        if on_progress is not None:
+            on_progress(len(found), len(texts))
+    return found
+
+
+def _energies(candidate_id: str, members: tuple[float, ...] | None) -> Energies | None:
+    return None if members is None else Energies(candidate_id=candidate_id, members=members)
+
+
+def rescored(
+    pools: Sequence[EvaluatedPool],
+    scorer: TextScorer,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[EvaluatedPool]:
+    """The same pools under another scorer."""
+    texts = _rewritten(pools, lambda text: text)
+    scored = _scored(scorer, list(dict.fromkeys(texts.values())), on_progress)
+    return with_energies(
+        pools, {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in texts.items()}
+    )

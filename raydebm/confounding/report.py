@@ -1,0 +1,318 @@
+"""All that is known about a scorer's confounding, as data and as tables. ``pages`` makes documents of them.
+
+In:   evaluated pools; what is at hand of: the scorer, its features, results of style swaps.
+Out:  ``ConfoundingReport``.
+Does not know: how texts are scored or rewritten, Ray.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydebm.confounding.ablation import VariantRow, style_ablation, variants
+from raydebm.confounding.probe import ProbeData, ProbeRow, probes
+from raydebm.confounding.style import STYLES
+from raydebm.confounding.swap import SwapResult
+from raydebm.evaluation.confounding import Screen, screen
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.selectors import best_generator_of
+from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
+from raydebm.identity import seed_for
+from raydebm.scorer.halving import TextScorer
+
+Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
+"""(problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfoundingSettings:
+    num_bootstrap: int = 2000
+    seed: int = 0
+    max_ablation_problems: int | None = 100
+    """Problems whose candidates are rescored in every variant, drawn by the seed; None: all."""
+    max_probe_texts: int | None = 4000
+    """Candidates of whole problems that the probes see; None: all."""
+    styles: tuple[str, ...] = tuple(STYLES)
+    """Features of style to take out, in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What a report can be made from beyond the energies. Whatever is missing leaves its section out."""
+
+    scorer: TextScorer | None = None
+    """For the style ablation, code-only and explanation-only scoring."""
+    features: Features | None = None
+    """For the linear probes."""
+    swaps: tuple[SwapResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfoundingReport:
+    task: str
+    scorer: str
+    """Which checkpoint."""
+    lambda_: float
+    best_generator: str | None
+    """Chosen on validation pools; None: in hindsight."""
+    screen: Screen
+    ablation: tuple[VariantRow, ...]
+    num_ablation_problems: int
+    probes: tuple[ProbeRow, ...]
+    swaps: tuple[SwapResult, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, with the warnings in words."""
+        return dataclasses.asdict(self) | {"warnings": list(self.screen.warnings())}
+
+    def tables(self) -> list[Table]:
+        found = [generator_table(self.screen), spread_table([("", self.screen)])]
+        if self.ablation:
+            found.append(_ablation_table(self))
+        if self.probes:
+            found.append(_probe_table(self.probes))
+        return [*found, *(_swap_table(result) for result in self.swaps)]
+
+    @property
+    def title(self) -> str:
+        return f"Confounding: {self.task}" if self.task else "Confounding"
+
+    def summary(self) -> str:
+        """What was found, in sentences that follow from the numbers alone."""
+        warnings = self.screen.warnings()
+        verdict = (
+            "The screen warns: " + "; ".join(warnings) + "."
+            if warnings
+            else "The screen found nothing that points to a shortcut."
+        )
+        return f"Scorer {self.scorer}, {self.screen.num_problems} problems, lambda {self.lambda_:g}. {verdict}"
+
+    def screens(self) -> dict[str, Screen]:
+        """Scorer -> its screen, for the figure of picks."""
+        return {"picked": self.screen}
+
+
+def confounding_report(
+    pools: Sequence[EvaluatedPool],
+    *,
+    lambda_: float,
+    sources: Sources,
+    validation: Sequence[EvaluatedPool] = (),
+    settings: ConfoundingSettings | None = None,
+    task: str = "",
+    scorer: str = "the scorer",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ConfoundingReport:
+    """Screen, probes and ablation of one scorer on one set of pools.
+
+    Args:
+        pools: test pools, with the energies of this scorer.
+        lambda_: weight of E_constraint in the choice.
+        validation: chooses the "best generator"; without any it is chosen in hindsight.
+        scorer: the checkpoint's name, for headings.
+        on_progress: of the rescoring: (distinct texts done, distinct texts).
+    """
+    settings = settings or ConfoundingSettings()
+    best = best_generator_of(validation) if validation else None
+    some = _some_pools(pools, settings.max_ablation_problems, settings.seed)
+    ablation: tuple[VariantRow, ...] = ()
+    if sources.scorer is not None:
+        ablation = style_ablation(
+            some,
+            sources.scorer,
+            lambda_=lambda_,
+            bootstrap=Bootstrap.of(len(some), num_bootstrap=settings.num_bootstrap, seed=settings.seed),
+            best_generator=best,
+            chosen=variants(styles=settings.styles),
+            on_progress=on_progress,
+        )
+    return ConfoundingReport(
+        task=task,
+        scorer=scorer,
+        lambda_=lambda_,
+        best_generator=best,
+        screen=screen(
+            pools,
+            lambda_=lambda_,
+            bootstrap=Bootstrap.of(len(pools), num_bootstrap=settings.num_bootstrap, seed=settings.seed),
+            best_generator=best,
+        ),
+        ablation=ablation,
+        num_ablation_problems=len(some) if ablation else 0,
+        probes=() if sources.features is None else _probes(pools, sources.features, settings),
+        swaps=sources.swaps,
+    )
+
+
+def _some_pools(pools: Sequence[EvaluatedPool], limit: int | None, seed: int) -> list[EvaluatedPool]:
+    if limit is None or len(pools) <= limit:
+        return list(pools)
+    kept = Random(seed_for(seed, "ablation")).sample(range(len(pools)), limit)
+    return [pools[index] for index in sorted(kept)]
+
+
+def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
+    shuffled = list(pools)
+    Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
+    texts: list[tuple[str, str]] = []
+    ids, writers, correct = list[str](), list[str](), list[float]()
+    for pool in shuffled:
+        written = [row for row, item in enumerate(pool.candidates) if item.candidate.text is not None]
+        if settings.max_probe_texts is not None and texts and len(texts) + len(written) > settings.max_probe_texts:
+            break
+        for row in written:
+            candidate = pool.candidates[row].candidate
+            texts.append((pool.problem.prompt, candidate.text or ""))
+            ids.append(pool.problem.problem_id)
+            writers.append(candidate.generator)
+            correct.append(float(pool.correct[row]))
+    data = ProbeData(
+        features=features(texts),
+        problem_ids=ids,
+        generators=writers,
+        correct=np.array(correct),
+        num_chars=np.array([float(len(text)) for _, text in texts]),
+    )
+    return probes(data, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+
+
+def generator_table(found: Screen) -> Table:
+    """Who is picked, and how the energy treats each generator's answers."""
+    return Table(
+        title="Generators",
+        caption=(
+            "Picks beside the share of correct answers, which a scorer that knows only correctness would pick, with "
+            "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
+            "answers of the same problems (above 0: disliked). AUROC within: does the energy tell its own right "
+            "answers from its own wrong ones (0.5: no)?"
+        ),
+        headers=(
+            "generator", "n", "correct %", "share of correct %", "picked %", "difference", "mu correct", "mu incorrect",
+            "offset", "AUROC within",
+        ),
+        rows=tuple(
+            (
+                row.generator, str(row.num_candidates), percent(row.accuracy), percent(row.correct_share),
+                percent(row.pick_share), points(row.excess), _number(row.energy_correct),
+                _number(row.energy_incorrect), _number(row.offset), number(row.within_auroc),
+            )
+            for row in found.generators
+        ),
+    )  # fmt: skip
+
+
+def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
+    """One column per scorer: before and after a repair stand side by side."""
+    lines: list[tuple[str, Callable[[Screen], str]]] = [
+        ("spread of correct energies (std over generators)", lambda item: number(item.spread)),
+        ("the same, largest minus smallest", lambda item: number(item.spread_range)),
+        ("the same, within problems", lambda item: number(item.spread_in_problem)),
+        ("variance of correct energies due to the generator", lambda item: number(item.identity_share)),
+        ("gap between wrong and right, same generator", lambda item: number(item.gap_within)),
+        ("spread within problems, in units of that gap", lambda item: number(item.relative_spread)),
+        ("AUROC within a generator, mean", lambda item: number(item.within_auroc)),
+        ("pair accuracy, same generator", lambda item: _pairs(item.pairs_within)),
+        ("pair accuracy, different generators", lambda item: _pairs(item.pairs_between)),
+        ("largest share of picks", lambda item: _largest_pick(item)),
+        *(
+            (f"{name}: correct %", lambda item, name=name: _accuracy(item, name))
+            for name in ("ours", "best generator", "random", "oracle")
+        ),
+        ("ours minus best generator", lambda item: points(item.ours_minus_best_generator)),
+        ("warnings", lambda item: str(len(item.warnings()))),
+    ]
+    return Table(
+        title="Screen",
+        caption=(
+            "95 % intervals by bootstrap over problems. The paper calls a spread below 0.25 unconfounded, in the "
+            "energy units of its own scorers; the share of variance and the spread in units of the gap need none, so "
+            "they alone can be compared between scorers."
+        ),
+        headers=("figure", *(name or "value" for name, _ in screens)),
+        rows=tuple((title, *(read(found) for _, found in screens)) for title, read in lines),
+    )
+
+
+def _pairs(estimate: Estimate) -> str:
+    return "no such pairs" if estimate.n == 0 else f"{number(estimate)}, n={estimate.n}"
+
+
+def _accuracy(found: Screen, name: str) -> str:
+    estimate = found.accuracy.get(name)
+    return "-" if estimate is None else with_interval(estimate)
+
+
+def _largest_pick(found: Screen) -> str:
+    shares = [(row.pick_share.value or 0.0, row.generator) for row in found.generators]
+    if not shares:
+        return "-"
+    share, name = max(shares)
+    return f"{100 * share:.0f} % ({name})"
+
+
+def _ablation_table(report: ConfoundingReport) -> Table:
+    return Table(
+        title="Style ablation",
+        caption=(
+            f"{report.num_ablation_problems} problems rescored without features of style. A spread that falls while "
+            "the gap between right and wrong stays was style; where both fall, the same tokens carry both."
+        ),
+        headers=("texts", "n", "changed", "spread", "due to generator", "gap within a generator", "AUROC within",
+                 "ours: correct %"),
+        rows=tuple(
+            (
+                row.name, str(row.num_candidates), str(row.num_changed), number(row.screen.spread),
+                number(row.screen.identity_share), number(row.screen.gap_within),
+                number(row.screen.within_auroc), _accuracy(row.screen, "ours"),
+            )
+            for row in report.ablation
+        ),
+    )  # fmt: skip
+
+
+def _probe_table(rows: Sequence[ProbeRow]) -> Table:
+    return Table(
+        title="Linear probes of the features",
+        caption=(
+            "Logistic regression on the [CLS] features, cross-validated by problem. What a probe reads is there to be "
+            "used; whether the energy uses it, the other tables say."
+        ),
+        headers=("target", "classes", "n", "accuracy %", "always the commonest %", "difference"),
+        rows=tuple(
+            (
+                row.target, str(row.num_classes), str(row.num_candidates),
+                with_interval(row.accuracy), f"{100 * row.majority:.1f}",
+                points(row.lift),
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def _swap_table(result: SwapResult) -> Table:
+    return Table(
+        title=f"Style swap of correct answers by {result.source}",
+        caption=(
+            "Change in mu after rewriting in another style, over rewritings that the checker still finds correct. "
+            "Above 0: the same content is liked less in that style. The source's own style, where given, is the "
+            "control: what rewriting as such does."
+        ),
+        headers=("style", "asked", "failed", "no longer correct", "unlabeled", "n problems", "change in mu"),
+        rows=tuple(
+            (
+                f"{row.style} (control)" if row.is_control else row.style, str(row.num_asked), str(row.num_failed),
+                str(row.num_incorrect), str(row.num_unlabeled), str(row.change.n), number(row.change),
+            )
+            for row in result.rows
+        ),
+    )  # fmt: skip
+
+
+def _number(estimate: Estimate) -> str:
+    return "-" if estimate.value is None else f"{estimate.value:.3f}"

@@ -1,0 +1,231 @@
+r"""Style, taken out of texts one feature at a time (paper, appendix: headers, LaTeX, input and output, comments).
+
+In:   any text.
+Out:  the same text without one kind of formatting; the words, numbers and the logic of code stay.
+Does not know: tasks. Nothing here raises, and every pattern is bounded, whatever the text.
+
+The answer's mark stays where it is: ``#### 18`` is an answer and no heading, ``\boxed{18}`` keeps its number.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+Rewrite = Callable[[str], str]
+
+_FENCE = re.compile(
+    r"^(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]{0,30})[^\n]*\n(?P<code>.*?)(?:^(?P=mark)[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_FENCE_LINE = re.compile(r"^(?:`{3,}|~{3,})[^\n]*(?:\n|\Z)", re.MULTILINE)
+_PROSE = frozenset({"json", "text", "txt", "plaintext", "markdown", "md", "latex", "tex"})
+"""Languages of fenced blocks that hold no program: what stands in them is read like the text around."""
+
+_HEADING = re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+(?![^\n]{0,12}\d[^\n]{0,40}$)", re.MULTILINE)
+_NUMBERED_HEADING = re.compile(
+    r"^[ \t]{0,3}#{1,6}[ \t]+(?=(?:step\b|\d{1,3}[.)][ \t]+\D))", re.MULTILINE | re.IGNORECASE
+)
+_RULE = re.compile(r"^[ \t]{0,3}(?:-{3,}|\*{3,}|_{3,}|={3,})[ \t]*\n?", re.MULTILINE)
+_BOLD = re.compile(r"(\*\*)(?=\S)([^\n]{1,300}?)(?<=\S)\1")
+_BULLET = re.compile(r"^([ \t]{0,12})(?:[-*+•]|\d{1,3}[.)])[ \t]+", re.MULTILINE)
+
+_DISPLAY = re.compile(r"\\[\[\]()]|\$\$|\$(?!\d[\d,.]{0,15}(?:\s|$))")
+_FRACTION = re.compile(r"\\{1,2}[dtc]?frac\s?\{([^{}\n]{1,80})\}\s?\{([^{}\n]{1,80})\}")
+_WRAPPER = re.compile(r"\\{1,2}(?:text|mathrm|mathbf|mathit|operatorname|boxed|textbf)\s?\{([^{}\n]{0,200})\}")
+_SPACING = re.compile(r"\\(?:left|right|big|Big|quad|qquad|displaystyle|limits)\b|\\[,;:! ]|\\\\")
+_SYMBOLS = (
+    (re.compile(r"\\{1,2}(?:times|cdot)\b"), "*"),
+    (re.compile(r"\\{1,2}div\b"), "/"),
+    (re.compile(r"\\{1,2}(?:leq|le)\b"), "<="),
+    (re.compile(r"\\{1,2}(?:geq|ge)\b"), ">="),
+    (re.compile(r"\\{1,2}neq?\b"), "!="),
+    (re.compile(r"\\{1,2}approx\b"), "~"),
+    (re.compile(r"\\{1,2}pm\b"), "+-"),
+    (re.compile(r"\\([%$&#_{}])"), r"\1"),
+)
+
+_READLINE = re.compile(r"\b(?:sys\.)?stdin\.readline\(\)")
+_ALIAS = re.compile(
+    r"^[ \t]*(?:input|readline|inp)\s*=\s*(?:lambda\s*:\s*)?(?:sys\.)?stdin\.(?:buffer\.)?readline[^\n]*\n?",
+    re.MULTILINE,
+)
+_IMPORT_SYS = re.compile(
+    r"^[ \t]*(?:import[ \t]+sys|from[ \t]+sys[ \t]+import[ \t]+[^\n]{1,80})[ \t]*(?:\n|\Z)", re.MULTILINE
+)
+_WRITE = re.compile(
+    r"\b(?:sys\.)?stdout\.write\(([^\n]{1,200}?)(?:[ ]?\+[ ]?(?:\"\\n\"|'\\n'))?\)(?=[ \t]*(?:#|$))", re.MULTILINE
+)
+_STRIP = re.compile(r"\binput\(\)\.(?:r?strip)\(\)")
+_GUARD = re.compile(
+    r"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"'][ \t]*:[ \t]*\n((?:[ \t]+[^\n]*(?:\n|\Z)|\n)*)", re.MULTILINE
+)
+
+_HASH_COMMENT = re.compile(r"(?:(?<=\s)|^)#(?!#)(?![ \t]*include\b)[^\n]*", re.MULTILINE)
+_SLASH_COMMENT = re.compile(r"(?:(?<=\s)|^)//[^\n]*", re.MULTILINE)
+_BLOCK_COMMENT = re.compile(r"/\*.{0,4000}?\*/", re.DOTALL)
+_DOCSTRING = re.compile(r"^[ \t]*(\"\"\"|''').{0,4000}?\1[ \t]*\n?", re.MULTILINE | re.DOTALL)
+_NOT_PYTHON = re.compile(r"^[ \t]*(?:#[ \t]*include\b|//)|;[ \t]*$", re.MULTILINE)
+_BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
+_CODE_SIGNS = re.compile(
+    r"^[ \t]*(?:def |class |import |from \w+ import |for .+:|while .+:|if .+:|return\b|print\()", re.MULTILINE
+)
+
+
+def without_headers(text: str) -> str:
+    """No headings, rules, bold marks, bullets or fences around JSON, outside code; their words stay."""
+    return outside_code(text, _without_headers)
+
+
+def _without_headers(text: str) -> str:
+    text = _BULLET.sub(r"\1", _BOLD.sub(r"\2", _RULE.sub("", _FENCE_LINE.sub("", text))))
+    return _HEADING.sub("", _NUMBERED_HEADING.sub("", text))
+
+
+def without_latex(text: str) -> str:
+    r"""Formulas in plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
+    return outside_code(text, _without_latex)
+
+
+def _without_latex(text: str) -> str:
+    for _ in range(4):  # nested braces, from the inside out
+        simpler = _WRAPPER.sub(r"\1", _FRACTION.sub(r"(\1)/(\2)", text))
+        if simpler == text:
+            break
+        text = simpler
+    for pattern, plain in _SYMBOLS:
+        text = pattern.sub(plain, text)
+    return _DISPLAY.sub("", _SPACING.sub(" ", text))
+
+
+def with_plain_io(text: str) -> str:
+    """Python's ways of reading and writing made one: ``input()``, ``print()``, no main guard."""
+    return inside_code(text, _with_plain_io)
+
+
+def _with_plain_io(code: str) -> str:
+    code = _READLINE.sub("input()", _ALIAS.sub("", code))
+    code = _STRIP.sub("input()", _WRITE.sub(r"print(\1)", code))
+    if "sys." not in _IMPORT_SYS.sub("", code):
+        code = _IMPORT_SYS.sub("", code)
+    return _GUARD.sub(lambda match: _dedented(match.group(1)), code)
+
+
+def _dedented(block: str) -> str:
+    lines = block.splitlines(keepends=True)
+    indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
+    cut = min(indents, default=0)
+    return "".join(line[cut:] if line.strip() else line for line in lines)
+
+
+def without_comments(text: str) -> str:
+    """No comments and docstrings in code. What does not tokenize as Python loses ``#``, ``//`` and ``/* */``."""
+    return inside_code(text, _without_comments)
+
+
+def _without_comments(code: str) -> str:
+    bare = _DOCSTRING.sub("", code)
+    found = None if _NOT_PYTHON.search(bare) else _python_without_comments(bare)
+    if found is None:
+        found = _SLASH_COMMENT.sub("", _BLOCK_COMMENT.sub("", _HASH_COMMENT.sub("", bare)))
+    return _without_blank_ends(found)
+
+
+def _python_without_comments(code: str) -> str | None:
+    """By Python's own tokenizer, which knows a # inside a string; None where it cannot read the code."""
+    lines = code.splitlines(keepends=True)
+    try:
+        comments = [
+            token for token in tokenize.generate_tokens(io.StringIO(code).readline) if token.type == tokenize.COMMENT
+        ]
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return None
+    for token in reversed(comments):
+        row, column = token.start
+        line = lines[row - 1]
+        lines[row - 1] = line[:column] + line[column + len(token.string) :]
+    return "".join(lines)
+
+
+def _without_blank_ends(code: str) -> str:
+    trimmed = "\n".join(line.rstrip() for line in code.split("\n"))
+    return _BLANK_LINES.sub("\n\n", trimmed)
+
+
+STYLES: Mapping[str, Rewrite] = MappingProxyType(
+    {
+        "headers": without_headers,
+        "latex": without_latex,
+        "io": with_plain_io,
+        "comments": without_comments,
+    }
+)
+"""What the ablation takes out, in the paper's order."""
+
+
+def without(text: str, names: tuple[str, ...]) -> str:
+    """The text without several features, in the order given."""
+    for name in names:
+        text = STYLES[name](text)
+    return text
+
+
+def code_only(text: str) -> str | None:
+    """The code of a text: its fenced blocks, or all of it where it is nothing but code; None without code."""
+    blocks = [piece.code for piece in _pieces(text) if piece.is_code]
+    if not blocks:
+        return None
+    return blocks[0] if blocks == [text] else "\n".join(block.strip("\n") for block in blocks)
+
+
+def explanation_only(text: str) -> str | None:
+    """What stands outside the code; None where nothing does."""
+    rest = "".join(piece.whole for piece in _pieces(text) if not piece.is_code).strip()
+    return rest or None
+
+
+def outside_code(text: str, rewrite: Rewrite) -> str:
+    """Rewrite everything but fenced programs; a text that is a program without fences stays as it is."""
+    return "".join(piece.whole if piece.is_code else rewrite(piece.whole) for piece in _pieces(text))
+
+
+def inside_code(text: str, rewrite: Rewrite) -> str:
+    """Rewrite the fenced programs, or all of a text that is a program without fences."""
+    return "".join(piece.with_code(rewrite(piece.code)) if piece.is_code else piece.whole for piece in _pieces(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """A stretch of a text: prose, or a program with the fences around it."""
+
+    whole: str
+    is_code: bool = False
+    before: str = ""
+    code: str = ""
+    after: str = ""
+
+    def with_code(self, code: str) -> str:
+        ends_line = code.endswith("\n") or not self.after
+        return self.before + code + ("" if ends_line else "\n") + self.after
+
+
+def _pieces(text: str) -> list[_Piece]:
+    """The text cut at its fenced programs; put together, the pieces are the text. A block that was cut off ends it."""
+    fenced = [match for match in _FENCE.finditer(text) if match.group("language").lower() not in _PROSE]
+    if not fenced:
+        return [_Piece(whole=text, is_code=True, code=text) if _looks_like_code(text) else _Piece(whole=text)]
+    pieces, start = [], 0
+    for match in fenced:
+        pieces.append(_Piece(whole=text[start : match.start()]))
+        before, after = text[match.start() : match.start("code")], text[match.end("code") : match.end()]
+        pieces.append(_Piece(whole=match.group(0), is_code=True, before=before, code=match.group("code"), after=after))
+        start = match.end()
+    return [*pieces, _Piece(whole=text[start:])]
+
+
+def _looks_like_code(text: str) -> bool:
+    """Whether a text without fences is a program: many of its lines begin like Python."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and len(_CODE_SIGNS.findall(text)) >= max(2, len(lines) // 8)

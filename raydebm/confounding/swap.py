@@ -1,0 +1,261 @@
+"""The causal test: a correct answer in other words. If its energy changes, the energy reads the wording.
+
+In:   pools with labels; per style a generator that rewrites; a checker of texts; a scorer.
+Out:  per style the change in energy of answers that are still correct after rewriting (paper, appendix).
+Does not know: gold (the checker is handed in), endpoints.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+
+from raydebm.errors import PoolError, ScoringError
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.generators.protocol import Generator, collect
+from raydebm.identity import seed_for
+from raydebm.records import Candidate, GenerationRequest, Label, Problem, Sampling, Verdict
+from raydebm.scorer.halving import TextScorer, scores_or_errors
+
+Checker = Callable[[Problem, Candidate], Label]
+"""Is the rewritten text still correct? ``labels.label_candidate`` with the task and the golds bound."""
+
+SYSTEM = (
+    "You rewrite solutions. Keep the content exactly: the same method, the same steps in the same order, the same "
+    "variable names, the same numbers and the same final answer in a form that is marked in the same way. Keep code "
+    "equivalent. Change only how it is presented. Reply with the rewritten solution and nothing else."
+)
+OWN_STYLE = "Present it the way you yourself usually would: wording, headings, formulas, layout, comments."
+LIKE_EXAMPLES = "Present it the way these examples of one author do: wording, headings, formulas, layout, comments."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriter:
+    """Who puts answers into one style."""
+
+    style: str
+    """The generator whose style it is, as named in the pools."""
+    generator: Generator
+    """That generator itself (the paper's way), or any other with ``examples``."""
+    examples: tuple[str, ...] = ()
+    """Answers of ``style`` to show; empty when the generator writes in its own style."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapSettings:
+    max_problems: int = 40
+    """Problems with a correct answer of the source (paper: 40); drawn by the seed."""
+    max_tokens: int = 2048
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwappedText:
+    """One rewriting."""
+
+    problem_id: str
+    candidate_id: str
+    source: str
+    style: str
+    text: str | None
+    verdict: Verdict
+    """Of the rewritten text; unlabeled also where there is none."""
+    before: float | None
+    """mu of the original."""
+    after: float | None
+    error: str | None = None
+
+    @property
+    def change(self) -> float | None:
+        """mu after minus before, of rewritings that are still correct: above 0, the new style is liked less."""
+        if self.verdict is not Verdict.CORRECT or self.before is None or self.after is None:
+            return None
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapRow:
+    """One style."""
+
+    style: str
+    is_control: bool
+    """The source's own style: what rewriting as such does."""
+    num_asked: int
+    num_failed: int
+    num_incorrect: int
+    """Rewritings that are no longer correct; they say nothing about style and are left out."""
+    num_unlabeled: int
+    change: Estimate
+    """Mean change in mu; energies of correct answers are comparable here, because the content is the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapResult:
+    source: str
+    rows: tuple[SwapRow, ...]
+    """One per style, then ``(all other styles)``."""
+    texts: tuple[SwappedText, ...]
+
+
+async def style_swap(
+    pools: Sequence[EvaluatedPool],
+    rewriters: Sequence[Rewriter],
+    *,
+    source: str,
+    scorer: TextScorer,
+    check: Checker,
+    settings: SwapSettings,
+    num_bootstrap: int = 2000,
+) -> SwapResult:
+    """Rewrite correct answers of one generator in other styles, keep what is still correct, compare energies.
+
+    Args:
+        source: the generator whose answers are rewritten, such as the one that is picked too often.
+        rewriters: one per style; one with the source's own style is the control.
+
+    Raises:
+        PoolError: the source has no correct answer, or there is no rewriter.
+    """
+    if not rewriters:
+        raise PoolError("a style swap needs at least one rewriter; give generators that can be asked")
+    chosen = _correct_answers(pools, source, settings)
+    if not chosen:
+        raise PoolError(f"generator {source!r} has no correct answer in these pools, so there is nothing to rewrite")
+    before = _energies(scorer, [(problem.prompt, candidate.text or "") for problem, candidate in chosen])
+    texts: list[SwappedText] = []
+    for rewriter in rewriters:
+        requests = [_request(problem, candidate, rewriter, settings) for problem, candidate in chosen]
+        replies = await collect(rewriter.generator, requests)
+        after = _energies(scorer, [(problem.prompt, reply.text or "") for (problem, _), reply in
+                                   zip(chosen, replies, strict=True)])  # fmt: skip
+        for (problem, candidate), reply, old, new in zip(chosen, replies, before, after, strict=True):
+            label = check(problem, reply)
+            texts.append(
+                SwappedText(
+                    problem_id=problem.problem_id,
+                    candidate_id=candidate.candidate_id,
+                    source=source,
+                    style=rewriter.style,
+                    text=reply.text,
+                    verdict=label.verdict,
+                    before=old,
+                    after=None if reply.text is None else new,
+                    error=reply.error,
+                )
+            )
+    return SwapResult(source=source, rows=_rows(texts, source, num_bootstrap, settings.seed), texts=tuple(texts))
+
+
+def rescored_swap(
+    result: SwapResult,
+    pools: Sequence[EvaluatedPool],
+    scorer: TextScorer,
+    *,
+    num_bootstrap: int = 2000,
+    seed: int = 0,
+) -> SwapResult:
+    """The same rewritings under another scorer; nobody is asked to write anything again.
+
+    Args:
+        pools: those of the swap; they hold the original texts.
+
+    Raises:
+        PoolError: an original is not in the pools.
+    """
+    originals = {
+        item.candidate.candidate_id: (pool.problem.prompt, item.candidate.text or "")
+        for pool in pools
+        for item in pool.candidates
+    }
+    absent = [item.candidate_id for item in result.texts if item.candidate_id not in originals]
+    if absent:
+        raise PoolError(f"{len(absent)} originals of the style swap are not in the pools, such as {absent[0]!r}")
+    before = _energies(scorer, [originals[item.candidate_id] for item in result.texts])
+    after = _energies(scorer, [(originals[item.candidate_id][0], item.text or "") for item in result.texts])
+    texts = tuple(
+        replace(item, before=old, after=None if item.text is None else new)
+        for item, old, new in zip(result.texts, before, after, strict=True)
+    )
+    return SwapResult(source=result.source, rows=_rows(texts, result.source, num_bootstrap, seed), texts=texts)
+
+
+def _correct_answers(
+    pools: Sequence[EvaluatedPool], source: str, settings: SwapSettings
+) -> list[tuple[Problem, Candidate]]:
+    """One correct answer of the source per problem."""
+    found = []
+    for pool in sorted(pools, key=lambda pool: pool.problem.problem_id):
+        right = [
+            item.candidate
+            for item, correct in zip(pool.candidates, pool.correct, strict=False)
+            if correct == 1 and item.candidate.generator == source and item.candidate.text is not None
+        ]
+        if right:
+            found.append((pool.problem, min(right, key=lambda candidate: candidate.candidate_id)))
+    if len(found) > settings.max_problems:
+        kept = Random(seed_for(settings.seed, "swap", source)).sample(range(len(found)), settings.max_problems)
+        found = [found[index] for index in sorted(kept)]
+    return found
+
+
+def _request(problem: Problem, candidate: Candidate, rewriter: Rewriter, settings: SwapSettings) -> GenerationRequest:
+    parts = [f"Problem:\n{problem.prompt}", f"Solution:\n{candidate.text}"]
+    parts += [f"Example {number}:\n{text}" for number, text in enumerate(rewriter.examples, start=1)]
+    parts.append(LIKE_EXAMPLES if rewriter.examples else OWN_STYLE)
+    return GenerationRequest(
+        task=problem.task,
+        problem_id=problem.problem_id,
+        generator=rewriter.generator.name,
+        messages=({"role": "system", "content": SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}),
+        sampling=Sampling(temperature=settings.temperature, top_p=1.0, max_tokens=settings.max_tokens),
+        seed=seed_for(settings.seed, "swap", candidate.candidate_id, rewriter.style),
+    )
+
+
+def _energies(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[float | None]:
+    """mu of each text; None where it cannot be scored."""
+    return [
+        None if isinstance(result, ScoringError) else sum(result.members) / len(result.members)
+        for result in scores_or_errors(scorer, texts)
+    ]
+
+
+def _rows(texts: Sequence[SwappedText], source: str, num_bootstrap: int, seed: int) -> tuple[SwapRow, ...]:
+    styles = list(dict.fromkeys(item.style for item in texts))
+    problems = sorted({item.problem_id for item in texts})
+    bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
+    rows = [
+        _row(style, [item for item in texts if item.style == style], problems, bootstrap, is_control=style == source)
+        for style in styles
+    ]
+    others = [item for item in texts if item.style != source]
+    if len({item.style for item in others}) > 1:
+        rows.append(_row("(all other styles)", others, problems, bootstrap, is_control=False))
+    return tuple(rows)
+
+
+def _row(
+    style: str, texts: Sequence[SwappedText], problems: Sequence[str], bootstrap: Bootstrap, *, is_control: bool
+) -> SwapRow:
+    place = {problem_id: index for index, problem_id in enumerate(problems)}
+    sums, counts = np.zeros(len(problems)), np.zeros(len(problems))
+    for item in texts:
+        if item.change is not None:
+            sums[place[item.problem_id]] += item.change
+            counts[place[item.problem_id]] += 1
+    verdicts = Counter(item.verdict for item in texts if item.text is not None)
+    rewritten = counts > 0
+    change = bootstrap.ratio(np.where(rewritten, sums, np.nan), np.where(rewritten, counts, np.nan))
+    return SwapRow(
+        style=style,
+        is_control=is_control,
+        num_asked=len(texts),
+        num_failed=sum(item.text is None for item in texts),
+        num_incorrect=verdicts[Verdict.INCORRECT],
+        num_unlabeled=verdicts[Verdict.UNLABELED],
+        change=change,
+    )

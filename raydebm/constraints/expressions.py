@@ -1,0 +1,248 @@
+"""Field paths: JMESPath expressions on ``{"answer": ..., "problem": ...}``, closed and bounded.
+
+In:   an expression such as ``sum(answer.items[].price)`` and a ``Document``.
+Out:  a JSON value, or ``EvaluationError`` with the reason; never another exception, and always within a fixed number of
+      steps.
+
+JMESPath is a language of its own with a parser of its own: no name in it reaches Python. Beyond the standard's
+functions there are ``add``, ``subtract``, ``multiply``, ``divide``, ``lower`` and ``words``; ``to_string`` is left out,
+because its cost cannot be bounded.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import jmespath
+from jmespath import exceptions, functions, visitor
+
+from raydebm.errors import ConstraintError
+
+ROOTS = ("answer", "problem")
+MAX_CHARS = 500
+MAX_STEPS = 300_000
+"""About half a second; a list of 50,000 elements fits."""
+MAX_MULTI_SELECTS, MAX_MULTI_SELECT_ITEMS = 2, 8
+"""Each multiplies what it selects from, so that a chain of them would grow without bound."""
+
+_EVALUATION_ERRORS = (
+    exceptions.JMESPathError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, LookupError,
+)  # fmt: skip
+_FIRST_CHILD_AT_ROOT = frozenset(
+    {"subexpression", "index_expression", "projection", "value_projection", "filter_projection", "pipe"}
+)
+
+
+class EvaluationError(Exception):
+    """An expression has no value for this answer; the message says why, in words for the model that gave it."""
+
+
+class _TooLongError(Exception):
+    """More steps than allowed."""
+
+
+class _Functions(functions.Functions):
+    """The standard's functions and a few for arithmetic and text."""
+
+    @functions.signature({"types": ["number"]}, {"types": ["number"]})
+    def _func_add(self, left: float, right: float) -> float:
+        return _number(float(left) + float(right))
+
+    @functions.signature({"types": ["number"]}, {"types": ["number"]})
+    def _func_subtract(self, left: float, right: float) -> float:
+        return _number(float(left) - float(right))
+
+    @functions.signature({"types": ["number"]}, {"types": ["number"]})
+    def _func_multiply(self, left: float, right: float) -> float:
+        return _number(float(left) * float(right))
+
+    @functions.signature({"types": ["number"]}, {"types": ["number"]})
+    def _func_divide(self, left: float, right: float) -> float:
+        return _number(float(left) / float(right))
+
+    @functions.signature({"types": ["string"]})
+    def _func_lower(self, text: str) -> str:
+        return text.lower()
+
+    @functions.signature({"types": ["string"]})
+    def _func_words(self, text: str) -> int:
+        return len(text.split())
+
+
+_KNOWN_FUNCTIONS = frozenset(_Functions.FUNCTION_TABLE) - {"to_string"}
+_FUNCTIONS = _Functions()
+
+
+class _BoundedInterpreter(visitor.TreeInterpreter):
+    """Counts steps; whatever works on a whole list or text at once counts by its length."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps_left = steps
+
+    def _charge(self, steps: int) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise _TooLongError
+
+    def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
+        self._charge(1)
+        return super().visit(node, *args, **kwargs)
+
+    def visit_function_expression(self, node: Any, value: Any) -> Any:
+        arguments = [self.visit(child, value) for child in node["children"]]
+        sizes = [len(item) if isinstance(item, str | list | dict) else 1 for item in arguments]
+        self._charge(math.prod(sizes) if node["value"] == "join" else sum(sizes))
+        return _FUNCTIONS.call_function(node["value"], arguments)
+
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        found = super().visit_flatten(node, value)
+        self._charge(len(found or ()))
+        return found
+
+
+@lru_cache(maxsize=1024)
+def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
+    """The syntax tree of an expression, checked.
+
+    Args:
+        text: JMESPath.
+        at_root: the expression is read on the whole document and starts at ``answer`` or ``problem``; else it is read
+            on one element of a list.
+
+    Raises:
+        ConstraintError: bad syntax, an unknown function, a wrong start, or too large.
+    """
+    if len(text) > MAX_CHARS:
+        raise ConstraintError(
+            f"expression {text[:60]!r}... has {len(text)} characters; at most {MAX_CHARS} are allowed"
+        )
+    try:
+        tree: Mapping[str, Any] = jmespath.compile(text).parsed
+        nodes = list(_nodes(tree))
+    except (exceptions.JMESPathError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
+        raise ConstraintError(f"expression {text!r} is not JMESPath: {reason}") from error
+    _check_functions(text, nodes)
+    _check_multi_selects(text, nodes)
+    if at_root:
+        _check_roots(text, tree)
+    return tree
+
+
+class Document:
+    """A value that expressions are read on, with the steps that are left for all of them together."""
+
+    def __init__(self, value: Mapping[str, Any], *, steps: int = MAX_STEPS) -> None:
+        self._value = value
+        self._interpreter = _BoundedInterpreter(steps)
+
+    def value_of(self, text: str) -> Any:
+        """The value of an expression on the whole document; None where nothing is there.
+
+        Raises:
+            EvaluationError: a function got something of a wrong type, a division by zero, too many steps.
+            ConstraintError: the expression is wrong (see ``parse_expression``).
+        """
+        return self._visit(text, parse_expression(text), self._value)
+
+    def value_in(self, item: Any, text: str) -> Any:
+        """The value of an expression on one item; raises as ``value_of``."""
+        return self._visit(text, parse_expression(text, at_root=False), item)
+
+    def _visit(self, text: str, tree: Mapping[str, Any], value: Any) -> Any:
+        try:
+            return self._interpreter.visit(tree, value)
+        except _TooLongError as error:
+            raise EvaluationError(f"{text} takes too many steps; the answer is too large") from error
+        except _EVALUATION_ERRORS as error:
+            raise EvaluationError(f"{text} cannot be computed: {_reason(error)}") from error
+
+
+def problem_fields(text: str) -> set[str]:
+    """The fields of ``problem`` that an expression on the whole document reads by name.
+
+    Raises:
+        ConstraintError: the expression is wrong.
+    """
+    return {
+        node["children"][1]["value"]
+        for node in _root_nodes(parse_expression(text))
+        if node["type"] == "subexpression"
+        and (node["children"][0]["type"], node["children"][0].get("value")) == ("field", "problem")
+        and node["children"][1]["type"] == "field"
+    }
+
+
+def reads_answer(text: str) -> bool:
+    """Whether an expression on the whole document reads anything of ``answer``."""
+    nodes = list(_root_nodes(parse_expression(text)))
+    return any(node["type"] == "current" or (node["type"], node.get("value")) == ("field", "answer") for node in nodes)
+
+
+def _number(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("the result is not a finite number")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, exceptions.JMESPathTypeError):
+        expected = " or ".join(error.expected_types)
+        return f"{error.function_name}() needs {expected}, got {error.actual_type} {error.current_value!r:.60}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error)[:200] or type(error).__name__
+
+
+def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(tree, Mapping):
+        yield tree
+        for child in tree["children"]:
+            yield from _nodes(child)
+
+
+def _check_functions(text: str, nodes: list[Mapping[str, Any]]) -> None:
+    for node in nodes:
+        if node["type"] != "function_expression":
+            continue
+        name = node["value"]
+        if name not in _KNOWN_FUNCTIONS:
+            raise ConstraintError(
+                f"expression {text!r}: unknown function {name!r}; known: {', '.join(sorted(_KNOWN_FUNCTIONS))}"
+            )
+        signature = _Functions.FUNCTION_TABLE[name]["signature"]
+        least, variadic = len(signature), bool(signature and signature[-1].get("variadic"))
+        found = len(node["children"])
+        if found < least or (found > least and not variadic):
+            raise ConstraintError(f"expression {text!r}: {name}() takes {least} argument(s), got {found}")
+
+
+def _check_multi_selects(text: str, nodes: list[Mapping[str, Any]]) -> None:
+    found = [node for node in nodes if node["type"] in ("multi_select_list", "multi_select_dict")]
+    if len(found) > MAX_MULTI_SELECTS or any(len(node["children"]) > MAX_MULTI_SELECT_ITEMS for node in found):
+        raise ConstraintError(
+            f"expression {text!r}: at most {MAX_MULTI_SELECTS} multi-selects of at most {MAX_MULTI_SELECT_ITEMS} "
+            "items; declare several constraints instead"
+        )
+
+
+def _check_roots(text: str, tree: Mapping[str, Any]) -> None:
+    unknown = sorted({node["value"] for node in _root_nodes(tree) if node["type"] == "field"} - set(ROOTS))
+    if unknown:
+        raise ConstraintError(
+            f"expression {text!r} starts at {unknown[0]!r}; expressions start at {' or '.join(ROOTS)}, and a text "
+            f"stands in single quotes: {chr(34)}'{unknown[0]}'{chr(34)}"
+        )
+
+
+def _root_nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The nodes that are read on the whole document, and not on a part of it."""
+    yield node
+    if node["type"] == "expref":
+        return
+    children = node["children"][:1] if node["type"] in _FIRST_CHILD_AT_ROOT else node["children"]
+    for child in children:
+        if isinstance(child, Mapping):
+            yield from _root_nodes(child)

@@ -1,0 +1,253 @@
+"""What every declarative rule has: a name, a weight, a graded penalty, a message; and how a rule becomes a constraint.
+
+Checking is total: whatever the answer, a rule gives findings with finite penalties above 0, or none; what cannot be
+computed is a violation that says why.
+
+Penalties. Each rule has a severity: for bounds the excess divided by the limit, for lists the share of items that break
+the rule. ``graded`` (default) takes it, between a small floor and ``cap``; ``fixed`` takes ``cap``. With several values
+each counts 1/n. C_j is never above ``cap``.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from raydebm.constraints.core import Constraint, Finding
+from raydebm.constraints.expressions import Document, EvaluationError, parse_expression
+from raydebm.constraints.templates import check_template, fill, places_in
+from raydebm.constraints.values import kind_of
+from raydebm.errors import ConstraintError
+from raydebm.records import Problem
+
+FLOOR = 1e-6
+"""The least penalty of a violation: one that rounds to nothing would be none."""
+MAX_FINDINGS = 20
+"""Listed of one constraint; the rest is summed up in a last one."""
+MAX_COUNTED = 100_000
+"""Findings that still count beyond the listed ones."""
+
+View = Callable[[Problem, Any], Any]
+"""How a task's answer looks to rules; JSON."""
+
+
+def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    """Run a check inside a pydantic validator, which reports ValueErrors with the key they belong to."""
+    try:
+        check(*arguments, **named)
+    except ConstraintError as error:
+        raise ValueError(str(error)) from error
+
+
+def _expression(text: str) -> str:
+    refused_as_value_error(parse_expression, text)
+    return text
+
+
+Expression = Annotated[str, AfterValidator(_expression)]
+"""JMESPath that starts at ``answer`` or ``problem``."""
+
+
+def _plain_penalty(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class Strict(BaseModel):
+    """Base of what users write: unknown keys and converted types are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Penalty(Strict):
+    """How much a violation costs before the weight."""
+
+    kind: Literal["graded", "fixed"] = "graded"
+    cap: float = Field(1.0, gt=0, le=1e6)
+    """The most that C_j can be; with ``fixed``, what one violation costs."""
+    scale: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Bounds only: the excess that costs 1. None: the limit itself (1 where that is 0)."""
+
+    def of(self, severity: float) -> float:
+        """In (0, cap], whatever the severity."""
+        if self.kind == "fixed" or not math.isfinite(severity):
+            return self.cap
+        return min(self.cap, max(FLOOR, severity))
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with one value."""
+
+    severity: float
+    values: dict[str, Any] = field(default_factory=dict)
+    message: str | None = None
+    """Instead of the rule's own sentence, where that does not fit."""
+
+
+class Rule(Strict):
+    """What all rules have."""
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value"})
+    """Names that a message may use."""
+    MESSAGE: ClassVar[str] = "{path} breaks the rule"
+
+    name: str = Field(pattern=r"^[A-Za-z][\w -]{0,60}$")
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """w_j."""
+    penalty: Annotated[Penalty, BeforeValidator(_plain_penalty)] = Penalty()
+    message: str | None = Field(None, min_length=1, max_length=500)
+    """A sentence that a model can act on; None: the rule's own."""
+
+    @model_validator(mode="after")
+    def _places_exist(self) -> "Rule":
+        if self.message is not None:
+            refused_as_value_error(check_template, self.message, self.PLACES)
+        return self
+
+    def expressions(self) -> Iterator[str]:
+        """Every expression that is read on the whole document."""
+        raise NotImplementedError
+
+    def findings(self, document: Document) -> Iterator[Finding]:
+        """What does not hold.
+
+        Raises:
+            EvaluationError: something cannot be computed.
+        """
+        raise NotImplementedError
+
+    def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
+        """A fault of one value among 1/share."""
+        penalty = max(FLOOR, self.penalty.of(fault.severity) * share)
+        return Finding(penalty=penalty, values=values | fault.values, message=fault.message)
+
+    def missing(self, path: str, share: float) -> Finding:
+        """A value that is not there costs what the worst value costs."""
+        return self.finding(Fault(math.inf, message="{path} is missing"), share, path=path)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value to check, and how messages call it."""
+
+    path: str
+    value: Any
+
+
+class ValuesRule(Rule):
+    """A rule about one or several values.
+
+    ``value`` alone: its result; a list counts as its items. With ``each``: for every item of that list, ``value`` read
+    on the item, so that an item without the value is noticed (a projection such as ``items[].price`` drops it).
+    """
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "index", "count"})
+
+    each: Expression | None = None
+    value: str
+    if_missing: Literal["violation", "pass"] = "violation"
+    """What a value that is not there means."""
+
+    @model_validator(mode="after")
+    def _value_is_readable(self) -> "ValuesRule":
+        refused_as_value_error(parse_expression, self.value, at_root=self.each is None)
+        return self
+
+    @property
+    def path(self) -> str:
+        """How messages call all values together."""
+        return self.value if self.each is None else f"{self.each}[].{self.value}"
+
+    def expressions(self) -> Iterator[str]:
+        yield self.value if self.each is None else self.each
+
+    def found(self, document: Document) -> list[Found]:
+        """The values to check; one that is missing is None.
+
+        Raises:
+            EvaluationError: an expression cannot be computed, or ``each`` is not a list.
+        """
+        if self.each is None:
+            result = document.value_of(self.value)
+            if not isinstance(result, list):
+                return [Found(self.value, result)]
+            return [Found(f"{self.value}[{index}]", item) for index, item in enumerate(result)]
+        items = document.value_of(self.each)
+        if not isinstance(items, list):
+            raise EvaluationError(f"{self.each} must be a list, got {kind_of(items)}")
+        below = "" if self.value == "@" else f".{self.value}"
+        return [
+            Found(f"{self.each}[{index}]{below}", document.value_in(item, self.value))
+            for index, item in enumerate(items)
+        ]
+
+    def findings(self, document: Document) -> Iterator[Finding]:
+        found = self.found(document)
+        faults_of = self.checker(document)
+        for index, item in enumerate(found):
+            if item.value is None:
+                if self.if_missing == "violation":
+                    yield self.missing(item.path, 1 / len(found))
+                continue
+            for fault in faults_of(item.value):
+                common = {"path": item.path, "value": item.value, "index": index, "count": len(found)}
+                yield self.finding(fault, 1 / len(found), **common)
+
+    def checker(self, document: Document) -> Callable[[Any], Iterable[Fault]]:
+        """What finds the faults of one value; made once for all values of an answer."""
+        raise NotImplementedError
+
+
+def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> Constraint:
+    """The constraint that a rule declares: one like any other.
+
+    Args:
+        rule: a checked rule.
+        view: how the task's answer looks to rules.
+    """
+
+    def check(problem: Problem, answer: Any) -> list[Finding]:
+        return rule_findings(rule, Document({"answer": view(problem, answer), "problem": dict(problem.data)}))
+
+    # The sentence is made here, by the closed templates; a constraint's own template only passes it on.
+    return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)
+
+
+def rule_findings(rule: Rule, document: Document) -> list[Finding]:
+    """What a rule finds; the value ``text`` is the whole sentence. Never raises for any JSON document."""
+    try:
+        found = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
+    except (EvaluationError, RecursionError) as error:
+        reason = str(error) if isinstance(error, EvaluationError) else "the answer is nested too deeply"
+        return [Finding(penalty=rule.penalty.cap, values={"text": f"{rule.name}: {reason}"})]
+    return _shortened(_capped(found, rule.penalty.cap))
+
+
+def _with_text(rule: Rule, finding: Finding) -> Finding:
+    template = rule.message or finding.message or rule.MESSAGE
+    if finding.message is not None and not set(places_in(template)) <= set(finding.values):
+        template = finding.message  # the user's sentence names a value that there is none of here
+    # Lone surrogates are no text that a table could hold.
+    text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
+    return Finding(penalty=finding.penalty, values={"text": text})
+
+
+def _capped(found: list[Finding], cap: float) -> list[Finding]:
+    total = math.fsum(finding.penalty for finding in found)
+    if total <= cap:
+        return found
+    return [
+        Finding(penalty=max(finding.penalty * cap / total, FLOOR / len(found)), values=finding.values)
+        for finding in found
+    ]
+
+
+def _shortened(found: list[Finding]) -> list[Finding]:
+    if len(found) <= MAX_FINDINGS:
+        return found
+    shown, rest = found[: MAX_FINDINGS - 1], found[MAX_FINDINGS - 1 :]
+    penalty = math.fsum(finding.penalty for finding in rest)
+    return [*shown, Finding(penalty=penalty, values={"text": f"and {len(rest)} more places like these"})]

@@ -1,0 +1,60 @@
+"""JSON values as constraints compare them: what equals what, what is a number, how a kind is called."""
+
+import json
+import math
+from typing import Any
+
+from raydebm.constraints.expressions import EvaluationError
+from raydebm.identity import canonical_json
+
+
+def key_of(value: Any, *, ignore_case: bool = False) -> str:
+    """Equal JSON values have equal keys: 1 and 1.0 are one number, true is none.
+
+    Raises:
+        EvaluationError: not JSON (NaN), or nested too deeply.
+    """
+    if ignore_case and isinstance(value, str):
+        return json.dumps(value.strip().casefold())
+    try:
+        return canonical_json(_plain(value))
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise EvaluationError(f"a value cannot be compared: {str(error)[:100]}") from error
+
+
+def is_number(value: Any) -> bool:
+    """True and False are no numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def number_of(value: Any) -> float:
+    """A number that can be reckoned with.
+
+    Raises:
+        EvaluationError: infinite, NaN, or beyond what a float holds.
+    """
+    try:
+        found = float(value)
+    except OverflowError as error:
+        raise EvaluationError("a number is too large to compare") from error
+    if not math.isfinite(found):
+        raise EvaluationError(f"{found} is not a number to compare")
+    return found
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words for people and models."""
+    if value is None:
+        return "nothing"
+    names = {bool: "true or false", str: "text", list: "a list", dict: "an object", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value

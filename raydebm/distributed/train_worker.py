@@ -1,0 +1,166 @@
+"""What runs inside the cluster while adapters are trained: the backbone's reader, each adapter's worker, the last step.
+
+An adapter's worker maps the shared weights, trains in its own bag of problems, and reports every epoch to Ray Train
+with a checkpoint from which another worker can go on.
+"""
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+
+from raydebm import __version__
+from raydebm.distributed.folders import local_copy, publish
+from raydebm.distributed.training_job import DONE_FILE, ENSEMBLE_FILE, TrainingJob
+from raydebm.errors import CheckpointError, RaydebmError, TrainingError
+from raydebm.pairs import TrainingGroup, bag
+from raydebm.tasks import task_of
+
+LOG = logging.getLogger(__name__)
+
+
+@ray.remote(num_cpus=0.1, num_returns=2)
+def read_backbone(name: str) -> tuple[dict[str, Any], str]:
+    """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch."""
+    from raydebm.scorer.backbone import frozen_weights, load_backbone
+
+    weights = frozen_weights(name)
+    return weights, load_backbone(name, weights=weights, device="cpu", dtype="float32").fingerprint
+
+
+@ray.remote(num_cpus=0.1)
+def size_mib(weights: Mapping[str, Any]) -> float:
+    return round(float(sum(array.nbytes for array in weights.values())) / 2**20, 1)
+
+
+@ray.remote(num_cpus=0.1)
+def assemble(jobs: Sequence[TrainingJob]) -> None:
+    """Put the adapters' folders together to an ensemble (see ``scorer.checkpoint``)."""
+    from raydebm.scorer.checkpoint import CARD_FILE, write_ensemble
+
+    first = jobs[0]
+    recipe = first.recipe
+    meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.seed, "raydebm": __version__}
+    with local_copy(first.run.uri(first.stage)) as folder:
+        write_ensemble(folder, {job.adapter.name: folder / job.adapter.name for job in jobs}, meta)
+        if "://" in first.run.root:
+            for file in (CARD_FILE, ENSEMBLE_FILE):
+                first.run.write_bytes((folder / file).read_bytes(), first.stage, file)
+
+
+def train_loop(config: Mapping[str, Any]) -> str | None:
+    """What one adapter's worker does. Returns why training was refused, or None.
+
+    An error of our own would come again on a new worker, so it is returned and not raised: restarts are for workers
+    that die.
+    """
+    try:
+        _train(config["job"], config["inputs"])
+    except TrainingError as error:
+        return "; ".join(error.failed.values())
+    except RaydebmError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _train(job: TrainingJob, inputs: Sequence[Any]) -> None:
+    import torch
+
+    from raydebm.scorer.backbone import load_backbone
+
+    pids = [*(job.epoch(0) or {"pids": []})["pids"], os.getpid()]
+    job.record_epoch(0, {"pids": pids})
+    torch.set_num_threads(job.recipe.ray.threads_per_worker)
+    weights, (train, validation) = ray.get(list(inputs))
+    before = private_mib()
+    backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
+    after = private_mib()
+    with tempfile.TemporaryDirectory(prefix=f"raydebm-{job.adapter.name}-") as folder:
+        record = _run_epochs(job, backbone, train, validation, out_dir=Path(folder))
+        best = record.best
+        facts = {
+            "plan": job.plan,
+            "backbone_fingerprint": backbone.fingerprint,
+            "summary": {
+                "num_epochs": len(record.epochs),
+                "best_epoch": record.best_epoch,
+                "train_loss": best.train_loss,
+                "validation_loss": best.validation_loss,
+                "validation_accuracy": best.validation_accuracy,
+                "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
+                "restarts": len(pids) - 1,
+                "gpu": _gpu(),
+                "mapped_mib": None if before is None or after is None else round(after - before, 1),
+            },
+        }
+        (Path(folder) / DONE_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        publish(Path(folder), job.run, job.stage, job.adapter.name, last=DONE_FILE)
+
+
+def _run_epochs(
+    job: TrainingJob,
+    backbone: Any,
+    train: Sequence[TrainingGroup],
+    validation: Sequence[TrainingGroup],
+    *,
+    out_dir: Path,
+) -> Any:
+    """Train in this adapter's bag, going on after the last reported epoch where there is one."""
+    from raydebm.scorer.training import TrainingSettings, train_adapter
+
+    recipe, name = job.recipe, job.adapter.name
+    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
+    ids = [group.problem_id for group in train]
+    bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.seed, adapter=name))
+
+    def report(epoch: Any) -> None:
+        metrics = epoch.metrics.model_dump()
+        job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(epoch.checkpoint)))
+
+    def run(resume_from: Path | None) -> Any:
+        return train_adapter(
+            job.adapter,
+            backbone=backbone,
+            train=[group for group in train if group.problem_id in bagged],
+            validation=validation,
+            settings=replace(settings, graph_gib=job.graph_gib),
+            out_dir=out_dir,
+            report=report,
+            resume_from=resume_from,
+            data=job.data,
+        ).record
+
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return run(None)
+    with checkpoint.as_directory() as folder:
+        try:
+            return run(Path(folder))
+        except CheckpointError as error:
+            LOG.warning("adapter %s: cannot go on from its last epoch, starting again: %s", name, error)
+    return run(None)
+
+
+def _gpu() -> str | None:
+    ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return ids[0] if ids else None
+
+
+def private_mib() -> float | None:
+    """Memory of this process that it shares with no other (USS), in MiB; None where the system does not tell.
+
+    Not RSS: that counts the shared backbone in every worker.
+    """
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty"))) / 1024

@@ -1,0 +1,103 @@
+"""A cell of a reproduced table: the published value, the measured one, or the reason why there is none."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from raydebm.evaluation.intervals import Estimate
+from raydebm.evaluation.published import paper
+from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.study import StudyResults
+from raydebm.evaluation.table_cells import number, with_interval
+
+Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
+STATUSES: tuple[Status, ...] = ("measured", "not measurable", "needs a key or GPU", "not applicable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    published: str | None
+    """As printed; None where the paper has none."""
+    published_value: float | None
+    """As a number, shares as fractions; None where it is none, such as "56/201"."""
+    measured: str | None
+    """With its interval where it has one."""
+    estimate: Estimate | None
+    status: Status
+    reason: str = ""
+    """Why it was not measured, or what differs from the paper's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedTable:
+    label: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    def count(self, status: Status) -> int:
+        return sum(cell.status == status for _, cells in self.rows for cell in cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    text: str
+    estimate: Estimate | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    reason: str
+    status: Status = "not measurable"
+
+
+Answer = Found | Absent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What was measured. The first study of a task stands in the paper's column, others get columns of their own."""
+
+    studies: Sequence[StudyResults]
+    transfers: Sequence[Transfer] = ()
+
+    def study(self, column: str) -> StudyResults | None:
+        wanted = paper().tasks.get(column)
+        for found in self.studies:
+            if found.name == column or (wanted is not None and found.task == wanted):
+                return found
+        return None
+
+    def study_with(self, column: str, backbone: str) -> StudyResults | None:
+        """A study of the column's task whose scorer's backbone has this word in its name."""
+        wanted = paper().tasks.get(column)
+        return next(
+            (
+                found
+                for found in self.studies
+                if (found.task == wanted or found.name == column) and backbone in found.backbone.lower()
+            ),
+            None,
+        )
+
+    def extra_columns(self) -> tuple[str, ...]:
+        """Pools that stand in none of the paper's columns."""
+        shown = {id(self.study(column)) for column in paper().benchmarks}
+        return tuple(found.name for found in self.studies if id(found) not in shown)
+
+
+Measure = Callable[[Context, str, str], Answer]
+"""(context, row, column) -> what was measured there."""
+
+
+def no_pool(column: str) -> Absent:
+    return Absent(f"no scored pool of {column} was given")
+
+
+def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:
+    if estimate is None or estimate.value is None:
+        return Absent(absent)
+    text = number(estimate) if plain else with_interval(estimate)
+    return Found(f"{text}, n={estimate.n}", estimate, remark)

@@ -1,0 +1,436 @@
+"""The paper's tables with measured values beside the published ones; every cell says which it is.
+
+A cell is *measured*, *not measurable* with the pools at hand (and why), *needs a key or GPU*, or *not applicable* where
+the paper has no value either. Measured values come from ``StudyResults`` and ``Transfer`` alone.
+"""
+
+from collections.abc import Sequence
+
+from raydebm.evaluation.entries import ALL_PASSES, OURS, SelectorRow
+from raydebm.evaluation.paper_cells import (
+    Absent,
+    Answer,
+    Cell,
+    Context,
+    Found,
+    Measure,
+    ReproducedTable,
+    Status,
+    found_or,
+    no_pool,
+)
+from raydebm.evaluation.published import PublishedTable, paper, share_of
+from raydebm.evaluation.studies.judges import VIOLATION
+from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.study import StudyResults
+from raydebm.evaluation.table_cells import points
+
+
+def reproduced_tables(studies: Sequence[StudyResults], transfers: Sequence[Transfer] = ()) -> list[ReproducedTable]:
+    """Every table of results of the paper, in its order of sections."""
+    context = Context(studies, transfers)
+    return [_table(context, published, MEASURES[label]) for label, published in paper().tables.items()]
+
+
+def _table(context: Context, published: PublishedTable, measure: Measure) -> ReproducedTable:
+    columns = published.columns
+    rows = tuple(name for name, _ in published.rows)
+    if set(paper().benchmarks) <= set(columns):
+        columns = (*columns, *context.extra_columns())
+    if published.label == "tab:main_results":
+        rows = (*rows, *OWN_ROWS)
+    return ReproducedTable(
+        label=published.label,
+        title=published.title,
+        note=published.note,
+        columns=columns,
+        rows=tuple(
+            (row, tuple(_cell(published.cell(row, column), measure(context, row, column)) for column in columns))
+            for row in rows
+        ),
+    )
+
+
+def _cell(published: str | None, answer: Answer) -> Cell:
+    if isinstance(answer, Found):
+        return Cell(
+            published=published,
+            published_value=share_of(published),
+            measured=answer.text,
+            estimate=answer.estimate,
+            status="measured",
+            reason=answer.remark,
+        )
+    status: Status = "not applicable" if published is None and answer.status != "needs a key or GPU" else answer.status
+    return Cell(
+        published=published,
+        published_value=share_of(published),
+        measured=None,
+        estimate=None,
+        status=status,
+        reason=answer.reason,
+    )
+
+
+def _main_value(study: StudyResults, row: SelectorRow) -> Answer:
+    """pass@1, or the mean violation where the task has one."""
+    if row.mean_violation.value is not None:
+        return found_or(row.mean_violation, "no violation score", plain=True)
+    return found_or(row.pass_at_1, "no label")
+
+
+# ---- tab:main_results ------------------------------------------------------------------------------------------------
+
+_SELECTOR_OF = {
+    "Greedy (T=0)": "greedy",
+    "Random": "random",
+    "Self-consistency": "majority vote",
+    "Oracle": "oracle",
+    "Distributional EBM (ours)": OURS,
+}
+_EXTERNAL: dict[str, tuple[str, str, Status]] = {
+    "EORM (55M)": ("eorm", "train and score the EORM baseline on this pool", "not measurable"),
+    "Skywork-Reward (8B)": ("skywork", "the 8B reward model needs a GPU and its weights", "needs a key or GPU"),
+    "Math-Shepherd PRM (7B)": ("shepherd", "the 7B reward model needs a GPU and its weights", "needs a key or GPU"),
+    "LLM-as-Judge": ("judge", "a judge needs an API key", "needs a key or GPU"),
+}  # fmt: skip
+_SINGLE_SHOT = {
+    "Claude Opus 4.6": ("opus",),
+    "Claude Sonnet 4.6": ("sonnet-4", "sonnet 4"),
+    "Qwen-72B-Instruct": ("72b",),
+}
+OWN_ROWS = (
+    "first",
+    "shortest",
+    "best generator",
+    "mu only",
+    "constraint only",
+    "energy-weighted vote",
+    "tempered vote",
+    "generator-weighted vote",
+    "learned vote",
+    "learned agreement",
+    ALL_PASSES,
+)
+"""Selectors of ours that the paper's table does not have."""
+
+
+def _selection(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    rows = study.evaluation.rows
+    if row in _SELECTOR_OF or row in OWN_ROWS:
+        wanted = _SELECTOR_OF.get(row, row)
+        found = study.evaluation.row(wanted)
+        if found is None and wanted == "best generator":
+            found = next((item for item in rows if item.name.startswith("best generator")), None)
+        reasons = {"greedy": "the pool has no separate sample at temperature 0", ALL_PASSES: "no second pass was drawn"}
+        return _main_value(study, found) if found else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
+    if row in _EXTERNAL:
+        word, reason, status = _EXTERNAL[row]
+        found = next((item for item in rows if item.group == "external" and word in item.name.lower()), None)
+        return _main_value(study, found) if found else Absent(reason, status)
+    words = _SINGLE_SHOT[row]
+    found = next((i for i in rows if i.group == "generator" and any(word in i.name.lower() for word in words)), None)
+    if found is None:
+        return Absent("answers of this model need an API key", "needs a key or GPU")
+    answer = _main_value(study, found)
+    return Found(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Found) else answer
+
+
+# ---- ablations -------------------------------------------------------------------------------------------------------
+
+
+def _ensemble_size(context: Context, row: str, column: str) -> Answer:
+    size, backbone = row.removeprefix("K=").split(", ")
+    study = context.study(column)
+    if backbone == "DeBERTa":
+        study = context.study_with(column, "deberta")
+        if study is None:
+            reason = "no pool scored with a DeBERTa-v3 backbone was given; its training needs a GPU"
+            return Absent(reason, "needs a key or GPU")
+    if study is None:
+        return no_pool(column)
+    found = next((item for item in study.ensemble_sizes if item.num_adapters == int(size)), None)
+    if found is None:
+        return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
+    return found_or(
+        found.pass_at_1, "no label", remark="mean of all subsets of K adapters; backbone as in the pool's section"
+    )
+
+
+def _pool_size(context: Context, row: str, column: str) -> Answer:
+    name, kind = column.rsplit(" ", 1)
+    study, size = context.study(name), int(row.removeprefix("N="))
+    if study is None:
+        return no_pool(name)
+    found = next((item for item in study.pool_sizes if item.n == size), None)
+    if found is None:
+        return Absent(f"the pool has at most {study.overview.most} candidates a problem")
+    return found_or(found.pass_at_1.get(OURS if kind == "EBM" else "random"), "no energies")
+
+
+def _single_multi(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    if not study.pool_kinds:
+        return Absent("the pool has one generator only")
+    singles = [kind for kind in study.pool_kinds if not kind.name.startswith("all generators")]
+    weakest = min(singles, key=lambda kind: (kind.random.value is None, kind.random.value or 0.0))
+    single = next((kind for kind in singles if "qwen" in kind.name.lower() and "7b" in kind.name.lower()), weakest)
+    whole = study.pool_kinds[-1]
+    remark = f"single: {single.name}, {single.n} candidates, scored by the same (mixed) scorer"
+    if row == "Delta":
+        if whole.ours.value is None or single.ours.value is None:
+            return Absent("no energies")
+        return Found(f"{100 * (whole.ours.value - single.ours.value):+.1f} pp", None, remark)
+    return found_or((single if row.startswith("Single") else whole).ours, "no energies", remark=remark)
+
+
+# ---- energies and uncertainty ----------------------------------------------------------------------------------------
+
+
+def _energies(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    evaluation = study.evaluation
+    found = next((item for item in evaluation.energies if item.name == "mu"), None)
+    if found is None:
+        return Absent("no energies")
+    if row == "sigma-AUROC":
+        return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
+    if row == "ECE":
+        rows = () if evaluation.trust is None else evaluation.trust.reliabilities
+        chosen = next((item for item in rows if item.name.startswith("logistic")), rows[0] if rows else None)
+        return (
+            Absent("nothing to fit")
+            if chosen is None
+            else found_or(chosen.ece, "no label", plain=True, remark=chosen.name)
+        )
+    estimate, remark = {
+        "E(correct)": (found.mean_correct, "mu"),
+        "E(incorrect)": (found.mean_incorrect, "mu"),
+        "Energy gap": (found.energy_gap, "mean over problems with both classes"),
+        "Kendall tau": (found.kendall_tau_b, "tau-b, mean over problems"),
+    }[row]
+    return found_or(estimate, "no problem has both classes", plain=True, remark=remark)
+
+
+def _selective(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    share = float(row.rstrip("%")) / 100
+    found = next((item for item in study.evaluation.selective if abs(item.abstain_frac - share) < 1e-9), None)
+    return found_or(None if found is None else found.pass_at_1, "no sigma")
+
+
+def _two_pass(context: Context, row: str, column: str) -> Answer:
+    name, kind = row.split(", ")
+    if "pre-DFR" in name:
+        return Absent("a scorer before and after the repair is compared by the confounding report")
+    study = context.study(name.split(" (")[0])
+    if study is None:
+        return no_pool(name)
+    measured_kind = "multi" if len(study.overview.generators) > 1 else "single"
+    if kind != measured_kind:
+        return Absent(f"the pool given is of {'several generators' if measured_kind == 'multi' else 'one generator'}")
+    evaluation = study.evaluation
+    loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
+    if loop is None or last is None:
+        return Absent("recorded candidates hold no answers to feedback, so no second pass")
+    first = evaluation.row(OURS)
+    sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
+    delta = next((item.difference for item in evaluation.comparisons if item.one == ALL_PASSES), None)
+    if column == "Delta":
+        return Absent("no label") if delta is None else Found(points(delta), delta)
+    if column == "Pass-2 adopted":
+        return Found(f"{loop.num_adopted}/{sent}")
+    estimate = {
+        "Triage rate": loop.regenerated,
+        "Pass-1": first.pass_at_1 if first else None,
+        "Two-pass": last.pass_at_1,
+    }
+    return found_or(estimate[column], "no label")
+
+
+# ---- groups and dimensions -------------------------------------------------------------------------------------------
+
+
+def _plain_group(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum()).rstrip("s")
+
+
+def _by_group(task: str, selectors: dict[str, str]) -> Measure:
+    def measure(context: Context, row: str, column: str) -> Answer:
+        study = context.study(task)
+        if study is None:
+            return no_pool(task)
+        found = next(
+            (item for item in study.evaluation.difficulties if _plain_group(item.difficulty) == _plain_group(row)), None
+        )
+        if found is None:
+            return Absent(f"the pool has no group {row!r}")
+        if column == "n":
+            return Found(str(found.num_problems))
+        if column not in selectors:
+            status: Status = "not measurable" if column.startswith(("Single", "n ")) else "needs a key or GPU"
+            return Absent("not of this pool: another scorer, or single answers of a model behind an API key", status)
+        return found_or(found.pass_at_1.get(selectors[column]), f"no {selectors[column]} selection in this pool")
+
+    return measure
+
+
+_DIMENSION_SELECTORS = {
+    "Oracle": "oracle",
+    "E_constraint only": "constraint only",
+    "EBM+E_constraint": OURS,
+    "EBM": "mu only",
+    "Random": "random",
+}
+
+
+def _dimension(context: Context, row: str, column: str) -> Answer:
+    study = context.study("TravelPlanner")
+    if study is None:
+        return no_pool("TravelPlanner")
+    if column not in _DIMENSION_SELECTORS:
+        return Absent("plans of this model need an API key", "needs a key or GPU")
+    found = study.dimensions
+    if found is None or _DIMENSION_SELECTORS[column] not in found.selectors:
+        return Absent("the labels carry no dimensions")
+    values = next((v for name, v in found.rows if _plain_group(name) == _plain_group(row)), None)
+    if values is None:
+        return Absent(f"the pool has no dimension {row!r}")
+    place = found.selectors.index(_DIMENSION_SELECTORS[column])
+    return found_or(values[place], "no value", plain=True, remark=f"from {found.source}")
+
+
+# ---- transfer --------------------------------------------------------------------------------------------------------
+
+
+def _transferred(context: Context, row: str, column: str) -> Answer:
+    for found in context.transfers:
+        tasks = paper().tasks
+        target = next((name for name in found.targets if tasks.get(name, name) == tasks.get(column, column)), None)
+        if target is None:
+            continue
+        if row in ("Self-consistency", "Random"):
+            return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
+        cell = found.cell(row, target) or (
+            found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
+        )
+        if cell is not None:
+            return found_or(cell.pass_at_1, "no label")
+    own = _in_domain(context, row, column)
+    if own is not None:
+        return own
+    if "(DB)" in row:
+        return Absent("a DeBERTa-v3 scorer needs a GPU to train", "needs a key or GPU")
+    return Absent(f"no pool of {column} scored by a scorer of {row.split(' (')[0]} was given")
+
+
+def _in_domain(context: Context, row: str, column: str) -> Answer | None:
+    """What a task's own study says: random choice, the vote, and the scorer trained on it."""
+    study, tasks = context.study(column), paper().tasks
+    if study is None:
+        return None
+    source = row.removesuffix(" (MB)")
+    names = {"Self-consistency": "majority vote", "Random": "random"}
+    same = source in tasks and tasks[source] == tasks.get(column, column)
+    selected = study.evaluation.row(OURS if same else names.get(row, ""))
+    return None if selected is None else found_or(selected.pass_at_1, "no label", remark=f"of {study.name}")
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+def _screen(context: Context, row: str, column: str) -> Answer:
+    study = context.study(row.split(" (")[0])
+    if study is None:
+        return no_pool(row)
+    if "post-DFR" in row:
+        return Absent("a scorer after the repair is compared by the confounding report")
+    if column == "Energy spread":
+        spread = study.energy_spread
+        return Absent("one generator only, or no energies") if spread is None else Found(f"{spread:.2f}")
+    found = next((item for item in study.generators if _plain_group(column) in _plain_group(item.name)), None)
+    return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
+
+
+def _overview(context: Context, row: str, column: str) -> Answer:
+    study = context.study(row)
+    if study is None:
+        return no_pool(row)
+    found = study.overview
+    size = str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}"
+    if column == "Train":
+        return Absent("not known without the run") if study.num_train is None else Found(str(study.num_train))
+    if column == "Candidate accuracy":
+        return found_or(found.accuracy, "no label", remark="test pool")
+    return Found(
+        {"Test": str(found.num_problems), "N": size, "E_constraint": ", ".join(found.constraints) or "none"}[column]
+    )
+
+
+def _by_generator(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    wanted = _plain_group(row.removesuffix("-IT"))
+    found = next((item for item in study.generators if wanted in _plain_group(item.name)), None)
+    return Absent("this generator is not in the pool") if found is None else found_or(found.accuracy, "no label")
+
+
+def _text(context: Context, row: str, column: str) -> Answer:
+    name, what = row.split(": ", 1)
+    study = context.study(name)
+    if study is None:
+        return no_pool(name)
+    evaluation, terms = study.evaluation, study.decomposition
+    if what == "pass@2 by energy":
+        found = next((item for item in evaluation.pass_at_n if item.n == 2), None)
+        return found_or(None if found is None else found.by_energy, "no energies")
+    if what.startswith("zero-violation"):
+        wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
+        selected = evaluation.row(wanted)
+        return found_or(None if selected is None else selected.pass_at_1, "no such selection")
+    if what.startswith("mean violation"):
+        selected = evaluation.row("mu only" if "mu" in what else "constraint only")
+        return found_or(None if selected is None else selected.mean_violation, "no such selection", plain=True)
+    if what.startswith("the "):
+        estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
+        return found_or(estimate, "the two terms do not both choose here")
+    judges = [item for item in study.judges if "judge" in item.one.lower()]
+    wanted_judges = [
+        item for item in judges if (item.other == VIOLATION if "violation" in what else "judge" in item.other.lower())
+    ]
+    if not wanted_judges:
+        return Absent("judges need an API key", "needs a key or GPU")
+    sign = -1.0 if "violation" in what else 1.0
+    estimate = wanted_judges[0].spearman
+    return Absent("constant scores") if estimate.value is None else Found(f"{sign * estimate.value:.2f}", estimate)
+
+
+MEASURES: dict[str, Measure] = {
+    "tab:main_results": _selection,
+    "tab:full_k_sweep": _ensemble_size,
+    "tab:full_pool": _pool_size,
+    "tab:single_multi": _single_multi,
+    "tab:energy_sep": _energies,
+    "tab:taco_difficulty": _by_group("TACO", {"EBM": OURS}),
+    "tab:kk_difficulty": _by_group("K&K", {"EBM": OURS, "Greedy": "greedy", "Random": "random"}),
+    "tab:musr_subsets": _by_group("MuSR", {"Avg. candidate accuracy": "random"}),
+    "tab:selective": _selective,
+    "tab:twopass": _two_pass,
+    "tab:tp_perdim": _dimension,
+    "tab:full_transfer": _transferred,
+    "tab:cross_pool": _transferred,
+    "tab:confounding_screen": _screen,
+    "tab:dataset_overview": _overview,
+    "tab:permodel": _by_generator,
+    "text": _text,
+}

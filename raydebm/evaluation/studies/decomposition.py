@@ -1,0 +1,120 @@
+"""What the two terms of E = mu + lambda * E_constraint do: a sweep of lambda, and how often their picks agree."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import Bools
+from raydebm.evaluation.stack import Ints, Stack
+from raydebm.identity import seed_for
+
+LAMBDAS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+MAX_POINTS = 2500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaRow:
+    lambda_: float
+    pass_at_1: Estimate
+    mean_violation: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyPoint:
+    """One candidate on the plane of the two terms."""
+
+    mu: float
+    penalty: float
+    correct: bool | None
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decomposition:
+    """Shares of problems where both terms can choose."""
+
+    lambda_: float
+    agree: Estimate
+    """mu's pick is among the candidates of lowest E_constraint."""
+    agree_alone: Estimate
+    """mu's pick is the only candidate of lowest E_constraint."""
+    neither: Estimate
+    """E's pick is neither mu's nor among those of lowest E_constraint."""
+    num_constrained: int
+    """Problems on which E_constraint tells parsed candidates apart."""
+    points: tuple[EnergyPoint, ...]
+    """A random sample of the parsed, scored candidates, with every selected one."""
+    num_candidates: int
+    """Parsed and scored."""
+
+
+def lambda_sweep(
+    stack: Stack, *, bootstrap: Bootstrap, lambdas: Sequence[float] = LAMBDAS, chosen: float = 1.0
+) -> tuple[LambdaRow, ...]:
+    """One row per lambda, the chosen one among them."""
+    if stack.num_members == 0:
+        return ()
+    rows = []
+    for lambda_ in sorted({*lambdas, chosen}):
+        picked = stack.select(lambda_)
+        rows.append(
+            LambdaRow(
+                lambda_=lambda_,
+                pass_at_1=bootstrap.mean(stack.correct_at(picked)),
+                mean_violation=bootstrap.mean(stack.at(stack.violation, picked)),
+            )
+        )
+    return tuple(rows)
+
+
+def decomposition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Decomposition | None:
+    """None without energies, or when E_constraint tells no two parsed candidates of a problem apart."""
+    if stack.num_members == 0:
+        return None
+    mu = stack.mu()
+    usable = stack.present & np.isfinite(stack.penalty) & ~np.isnan(mu)
+    both = usable.any(axis=1)
+    lowest = np.where(usable, stack.penalty, math.inf).min(axis=1, keepdims=True)
+    cleanest = usable & (stack.penalty == lowest)
+    constrained = (usable & ~cleanest).any(axis=1)
+    if not constrained.any():
+        return None
+    by_mu, by_energy = stack.lowest(mu, mu, within=usable), stack.select(lambda_)
+    agree = _at(cleanest, by_mu)
+    neither = (by_energy != by_mu) & ~_at(cleanest, by_energy)
+    return Decomposition(
+        lambda_=lambda_,
+        agree=bootstrap.mean(np.where(both, agree, math.nan)),
+        agree_alone=bootstrap.mean(np.where(both, agree & (cleanest.sum(axis=1) == 1), math.nan)),
+        neither=bootstrap.mean(np.where(both, neither, math.nan)),
+        num_constrained=int(constrained.sum()),
+        points=_points(stack, usable, by_energy, seed),
+        num_candidates=int(usable.sum()),
+    )
+
+
+def _at(mask: Bools, picked: Ints) -> Bools:
+    found: Bools = mask[np.arange(len(picked)), picked] & (picked >= 0)
+    return found
+
+
+def _points(stack: Stack, usable: Bools, picked: Ints, seed: int) -> tuple[EnergyPoint, ...]:
+    mu = stack.mu()
+    selected = np.zeros_like(usable)
+    selected[np.arange(len(picked))[picked >= 0], picked[picked >= 0]] = True
+    others = np.argwhere(usable & ~selected)
+    if len(others) > MAX_POINTS:
+        generator = np.random.default_rng(seed_for(seed, "points", len(others)))
+        others = others[np.sort(generator.choice(len(others), size=MAX_POINTS, replace=False))]
+    return tuple(
+        EnergyPoint(
+            mu=float(mu[row, column]),
+            penalty=float(stack.penalty[row, column]),
+            correct=None if np.isnan(label := stack.correct[row, column]) else bool(label == 1),
+            selected=bool(selected[row, column]),
+        )
+        for row, column in np.concatenate([others, np.argwhere(selected)])
+    )

@@ -1,0 +1,125 @@
+"""How many adapters are worth it: every subset of the ensemble's adapters, by size."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
+from raydebm.evaluation.pools import Floats
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.theory import EnsembleTheory, ensemble_accuracy
+from raydebm.identity import seed_for
+
+MAX_SUBSETS = 40
+"""Of one size; beyond it, as many random ones."""
+NUM_RESAMPLES = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleSize:
+    """Means over subsets of K adapters."""
+
+    num_adapters: int
+    num_subsets: int
+    num_possible: int
+    pass_at_1: Estimate
+    worst: float | None
+    """pass@1 of the worst subset."""
+    best: float | None
+    pair_accuracy: Estimate
+    predicted_pair_accuracy: float | None
+    """P(K, q, rho) with q and rho of the whole ensemble."""
+    sigma_auroc: Estimate
+    """No value with one adapter, which has no spread."""
+    mean_violation: Estimate
+
+
+def ensemble_sizes(
+    stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int, theory: EnsembleTheory | None
+) -> tuple[EnsembleSize, ...]:
+    """One row per K; empty without energies."""
+    return tuple(
+        _size(stack, size, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=theory)
+        for size in range(1, stack.num_members + 1)
+    )
+
+
+def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
+    """All subsets, or ``MAX_SUBSETS`` different random ones where there are more."""
+    if comb(total, size) <= MAX_SUBSETS:
+        return list(combinations(range(total), size))
+    generator = np.random.default_rng(seed_for(seed, "adapters", total, size))
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < MAX_SUBSETS:
+        found[tuple(sorted(int(index) for index in generator.choice(total, size=size, replace=False)))] = None
+    return list(found)
+
+
+def _size(
+    stack: Stack, size: int, *, lambda_: float, bootstrap: Bootstrap, seed: int, theory: EnsembleTheory | None
+) -> EnsembleSize:
+    chosen = subsets(stack.num_members, size, seed=seed)
+    picks = [stack.select(lambda_, subset) for subset in chosen]
+    correct = [stack.correct_at(picked) for picked in picks]
+    shares = [float(np.nanmean(values)) for values in correct if not np.isnan(values).all()]
+    return EnsembleSize(
+        num_adapters=size,
+        num_subsets=len(chosen),
+        num_possible=comb(stack.num_members, size),
+        pass_at_1=bootstrap.mean(_mean(correct)),
+        worst=min(shares, default=None),
+        best=max(shares, default=None),
+        pair_accuracy=bootstrap.mean(_mean([pair_accuracies(stack, stack.mu(subset)) for subset in chosen])),
+        predicted_pair_accuracy=_predicted(size, theory),
+        sigma_auroc=NOTHING
+        if size == 1
+        else _auroc([-stack.at(stack.sigma(s), p) for s, p in zip(chosen, picks, strict=True)], correct, bootstrap),
+        mean_violation=bootstrap.mean(_mean([stack.at(stack.violation, picked) for picked in picks])),
+    )
+
+
+def _predicted(size: int, theory: EnsembleTheory | None) -> float | None:
+    if theory is None or theory.q.value is None or theory.rho.value is None:
+        return None
+    return ensemble_accuracy(size, theory.q.value, theory.rho.value)
+
+
+def _mean(columns: Sequence[Floats]) -> Floats:
+    """Mean over subsets per problem; NaN where no subset has a value."""
+    table = np.stack(columns)
+    count = (~np.isnan(table)).sum(axis=0)
+    total = np.nansum(table, axis=0)
+    mean: Floats = np.divide(total, count, where=count > 0, out=np.full(table.shape[1], math.nan))
+    return mean
+
+
+def pair_accuracies(stack: Stack, energy: Floats) -> Floats:
+    """(P,): share of (correct, incorrect) pairs in which the correct one is lower; ties count half."""
+    found = np.full(len(energy), math.nan)
+    for row, values in enumerate(energy):
+        scored = ~np.isnan(values)
+        good, bad = values[scored & (stack.correct[row] == 1)], np.sort(values[scored & (stack.correct[row] == 0)])
+        if len(good) and len(bad):
+            above = len(bad) - np.searchsorted(bad, good, side="right")
+            equal = np.searchsorted(bad, good, side="right") - np.searchsorted(bad, good, side="left")
+            found[row] = float((above + 0.5 * equal).sum() / (len(good) * len(bad)))
+    return found
+
+
+def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: Bootstrap) -> Estimate:
+    """Mean AUROC over the subsets, which share their resamples."""
+    counts = bootstrap.counts[:NUM_RESAMPLES]
+    values, sampled, n = [], [], 0
+    for certainty, right in zip(certainties, correct, strict=True):
+        known = ~(np.isnan(certainty) | np.isnan(right))
+        if known.any():
+            n = max(n, int(known.sum()))
+            values.append(float(weighted_auroc(certainty[known], right[known], np.ones((1, int(known.sum()))))[0]))
+            sampled.append(weighted_auroc(certainty[known], right[known], counts[:, known]))
+    if not values:
+        return NOTHING
+    return bootstrap.interval(float(np.mean(values)), np.mean(np.stack(sampled), axis=0), n)

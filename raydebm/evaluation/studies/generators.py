@@ -1,0 +1,198 @@
+"""Who wrote the candidates: quality and length by generator, who is picked, pools of one generator or of several."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import Floats
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.studies.ensemble import pair_accuracies
+from raydebm.evaluation.studies.pool_size import best_first, of_lowest, of_oracle, of_votes
+from raydebm.records import ScoredCandidate
+
+TRUNCATED = ("length", "max_tokens")
+MIXED = "all generators"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorRow:
+    """The candidates of one generator, and how the energy treats them."""
+
+    name: str
+    num_candidates: int
+    num_failed: int
+    num_unparsed: int
+    """With text but without an answer."""
+    num_unlabeled: int
+    truncated_frac: float | None
+    """Share that ended for length; None where no finish reason is recorded."""
+    accuracy: Estimate
+    """Mean over problems of the share correct."""
+    mean_violation: Estimate
+    characters: float | None
+    """Mean length of the text."""
+    characters_correct: float | None
+    characters_incorrect: float | None
+    completion_tokens: float | None
+    """Mean as the endpoint counted; None where it did not."""
+    cost_usd: float | None
+    """Sum; None where unknown."""
+    share_of_correct: float | None
+    """Of all correct candidates: what an unbiased choice among correct ones would pick."""
+    picked: Estimate
+    """Share of problems whose selection it wrote."""
+    mu_correct: Estimate
+    """Mean mu of its correct candidates."""
+    pair_accuracy: Estimate
+    """Pairs of two candidates of this generator that mu ranks right: what it knows beyond who wrote them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolKind:
+    """A pool of one generator's candidates, or an equally large random part of the whole pool."""
+
+    name: str
+    n: int
+    """Candidates per problem (the largest number where it varies)."""
+    random: Estimate
+    majority: Estimate
+    ours: Estimate
+    oracle: Estimate
+
+
+def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[GeneratorRow, ...]:
+    picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.pools), -1)
+    writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
+    num_correct = float((stack.correct == 1).sum())
+    mu = stack.mu()
+    by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(stack.generators))}
+    for row, pool in enumerate(stack.pools):
+        for column, place in enumerate(stack.rows[row]):
+            item = pool.candidates[place]
+            by_writer[int(stack.generator[row, column])].append((item, float(stack.correct[row, column])))
+    found = []
+    for index, name in enumerate(stack.generators):
+        within = stack.generator == index
+        items = [item for item, _ in by_writer[index]]
+        written = [item for item in items if item.candidate.text is not None]
+        good = within & (stack.correct == 1) & ~np.isnan(mu)
+        found.append(
+            GeneratorRow(
+                name=name,
+                num_candidates=len(items),
+                num_failed=len(items) - len(written),
+                num_unparsed=sum(not item.report.parsed for item in written),
+                num_unlabeled=int(np.isnan(stack.correct[within]).sum()),
+                truncated_frac=_truncated(items),
+                accuracy=bootstrap.mean(stack.by_chance(within)),
+                mean_violation=bootstrap.mean(stack.violation_by_chance(within)),
+                characters=_length(by_writer[index], None),
+                characters_correct=_length(by_writer[index], 1.0),
+                characters_incorrect=_length(by_writer[index], 0.0),
+                completion_tokens=_known_mean([item.candidate.completion_tokens for item in items]),
+                cost_usd=_known_sum([item.candidate.cost_usd for item in items]),
+                share_of_correct=float((stack.correct[within] == 1).sum()) / num_correct if num_correct else None,
+                picked=bootstrap.mean(np.where(writer >= 0, (writer == index).astype(float), math.nan)),
+                mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
+                pair_accuracy=bootstrap.mean(pair_accuracies(stack, np.where(within, mu, math.nan))),
+            )
+        )
+    return tuple(found)
+
+
+def _truncated(items: list[ScoredCandidate]) -> float | None:
+    reasons = [item.candidate.finish_reason for item in items if item.candidate.finish_reason is not None]
+    return sum(reason in TRUNCATED for reason in reasons) / len(reasons) if reasons else None
+
+
+def _length(found: list[tuple[ScoredCandidate, float]], label: float | None) -> float | None:
+    return _known_mean(
+        [
+            len(item.candidate.text)
+            for item, correct in found
+            if item.candidate.text is not None and (label is None or correct == label)
+        ]
+    )
+
+
+def _known_mean(values: list[int] | list[int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _known_sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known else None
+
+
+def energy_spread(rows: tuple[GeneratorRow, ...]) -> float | None:
+    """Standard deviation over generators of the mean mu of correct candidates (paper, confounding screen)."""
+    means = [row.mu_correct.value for row in rows if row.mu_correct.value is not None]
+    return float(np.std(means)) if len(means) > 1 else None
+
+
+def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolKind, ...]:
+    """Each generator's own pool, then random mixed pools of the same sizes, then the whole; empty with one generator.
+
+    All are scored by the same ensemble, which was trained on the mixed pool.
+    """
+    if len(stack.generators) < 2:
+        return ()
+    rows = []
+    sizes: set[int] = set()
+    for index, name in enumerate(stack.generators):
+        part = narrowed(stack, index)
+        sizes.add(int(part.sizes.max()))
+        rows.append(_kind(part, name, int(part.sizes.max()), lambda_=lambda_, bootstrap=bootstrap, seed=seed))
+    whole = int(stack.sizes.max())
+    for size in sorted({*sizes, whole}):
+        name = MIXED if size == whole else f"{MIXED}, {size} random candidates"
+        rows.append(_kind(stack, name, size, lambda_=lambda_, bootstrap=bootstrap, seed=seed))
+    return tuple(rows)
+
+
+def narrowed(stack: Stack, generator: int) -> Stack:
+    """The same pools with one generator's candidates only."""
+    within = stack.generator == generator
+    width = max(int(within.sum(axis=1).max()), 1)
+    # Stable: the candidates that stay keep the order of their ids.
+    order = np.argsort(~within, axis=1, kind="stable")[:, :width]
+    inside = np.take_along_axis(within, order, axis=1)
+
+    def kept(values: Floats, empty: float) -> Floats:
+        found: Floats = np.where(inside, np.take_along_axis(values, order, axis=1), empty)
+        return found
+
+    members = np.take_along_axis(stack.members, order[:, :, None], axis=1)
+    return Stack(
+        pools=stack.pools,
+        rows=stack.rows,
+        present=inside,
+        members=np.where(inside[:, :, None], members, math.nan),
+        penalty=kept(stack.penalty, math.inf),
+        correct=kept(stack.correct, math.nan),
+        violation=kept(stack.violation, math.nan),
+        generator=np.where(inside, np.take_along_axis(stack.generator, order, axis=1), -1),
+        answer=np.where(inside, np.take_along_axis(stack.answer, order, axis=1), -1),
+        generators=stack.generators,
+    )
+
+
+def _kind(stack: Stack, name: str, size: int, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> PoolKind:
+    mu = stack.mu()
+    energy = stack.energy(mu, lambda_)
+    nothing = np.full(len(mu), math.nan)
+    ours = (
+        of_lowest(stack, best_first(stack, energy, mu), stack.correct, energy, size) if stack.num_members else nothing
+    )
+    plain, _ = of_votes(stack, np.ones(energy.shape), size, seed=seed)
+    return PoolKind(
+        name=name,
+        n=size,
+        random=bootstrap.mean(stack.by_chance()),
+        majority=bootstrap.mean(plain),
+        ours=bootstrap.mean(ours),
+        oracle=bootstrap.mean(of_oracle(stack, size)),
+    )

@@ -1,0 +1,66 @@
+"""What a pool of candidates is: sizes, labels, constraints, difficulty (paper, dataset overview)."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stack import Stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    num_problems: int
+    num_candidates: int
+    fewest: int
+    """Candidates of the smallest pool."""
+    most: int
+    generators: tuple[str, ...]
+    accuracy: Estimate
+    """Mean over problems of the share correct."""
+    mean_violation: Estimate
+    mixed: Estimate
+    """Share of problems with both a correct and an incorrect candidate: only these can be chosen well or badly."""
+    solvable: Estimate
+    """Share with at least one correct candidate: the oracle."""
+    num_failed: int
+    num_unparsed: int
+    num_unscored: int
+    num_unlabeled: int
+    num_truncated_problems: int
+    """Scored candidates whose problem text was cut to fit the encoder."""
+    prompt_characters: float
+    text_characters: float | None
+    constraints: dict[str, int]
+    """Candidates that break each constraint."""
+    difficulties: dict[str, int]
+    """Problems per group."""
+
+
+def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
+    items = [item for pool in stack.pools for item in pool.candidates]
+    written = [item for item in items if item.candidate.text is not None]
+    chance, best = stack.by_chance(), stack.oracle()
+    mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
+    broken = Counter(name for item in written for name in {found.constraint for found in item.report.violations})
+    return Overview(
+        num_problems=len(stack.pools),
+        num_candidates=len(items),
+        fewest=int(stack.sizes.min()),
+        most=int(stack.sizes.max()),
+        generators=stack.generators,
+        accuracy=bootstrap.mean(chance),
+        mean_violation=bootstrap.mean(stack.violation_by_chance()),
+        mixed=bootstrap.mean(mixed),
+        solvable=bootstrap.mean(best),
+        num_failed=len(items) - len(written),
+        num_unparsed=sum(not item.report.parsed for item in written),
+        num_unscored=sum(item.energies is None for item in written),
+        num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),
+        num_truncated_problems=sum(item.energies is not None and item.energies.num_truncated > 0 for item in written),
+        prompt_characters=float(np.mean([len(pool.problem.prompt) for pool in stack.pools])),
+        text_characters=float(np.mean([len(item.candidate.text or "") for item in written])) if written else None,
+        constraints=dict(sorted(broken.items())),
+        difficulties=dict(sorted(Counter(pool.problem.difficulty for pool in stack.pools).items())),
+    )

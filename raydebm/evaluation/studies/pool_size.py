@@ -1,0 +1,176 @@
+"""How many candidates are worth it: the value of every way of choosing from n random candidates of a pool.
+
+For the energy, random choice and the oracle this is the exact expectation over all subsets of n candidates; for votes
+it is the mean over seeded random subsets. A pool that has fewer than n candidates is used whole.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import Floats
+from raydebm.evaluation.stack import Stack
+from raydebm.identity import seed_for
+
+NUM_DRAWS = 32
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CANDIDATES = ("ours", "random", "oracle", "majority vote", "energy-weighted vote")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """Expected pass@1 from n candidates, by selector."""
+
+    n: int
+    pass_at_1: dict[str, Estimate]
+    violation: dict[str, Estimate]
+    """Mean violation score; empty where the task has none."""
+
+
+def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolSize, ...]:
+    """One row per size up to the largest pool."""
+    largest = int(stack.sizes.max())
+    sizes = [*(size for size in SIZES if size < largest), largest]
+    mu = stack.mu()
+    energy = stack.energy(mu, lambda_)
+    orders = best_first(stack, energy, mu)
+    damaged = not np.isnan(stack.violation).all()
+    rows = []
+    for size in sizes:
+        values = {"random": stack.by_chance(), "oracle": of_oracle(stack, size)}
+        damage = {"random": stack.violation_by_chance()} if damaged else {}
+        if stack.num_members:
+            values["ours"] = of_lowest(stack, orders, stack.correct, energy, size)
+            if damaged:
+                damage["ours"] = of_lowest(stack, orders, stack.violation, energy, size, nothing=math.nan)
+        if (stack.answer >= 0).any():
+            weights = _vote_weights(energy)
+            plain, weighted = of_votes(stack, weights, size, seed=seed)
+            values["majority vote"] = plain
+            if stack.num_members:
+                values["energy-weighted vote"] = weighted
+        rows.append(
+            PoolSize(
+                n=size,
+                pass_at_1={name: bootstrap.mean(values[name]) for name in CANDIDATES if name in values},
+                violation={name: bootstrap.mean(found) for name, found in damage.items()},
+            )
+        )
+    return tuple(rows)
+
+
+def best_first(stack: Stack, energy: Floats, ties: Floats) -> np.ndarray:
+    """(P, N): columns from the lowest energy to the highest; ties as in selection, what cannot be selected last."""
+    columns = np.broadcast_to(np.arange(energy.shape[1]), energy.shape)
+    filled = np.where(stack.present, energy, math.inf)
+    return np.lexsort((columns, np.where(np.isnan(ties), math.inf, ties), filled), axis=1)
+
+
+@lru_cache(maxsize=4096)
+def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
+    """For each rank of ``total``: probability that it is the lowest rank of a random subset of ``size``."""
+    size = min(size, total)
+    chances, left = [], 1.0
+    for rank in range(total):
+        # Given that no earlier rank is in the subset, this one is with probability size / (those left).
+        chance = left * min(1.0, size / (total - rank))
+        chances.append(chance)
+        left = max(left - chance, 0.0)
+    return tuple(chances)
+
+
+def of_lowest(
+    stack: Stack, orders: np.ndarray, values: Floats, energy: Floats, size: int, *, nothing: float = 0.0
+) -> Floats:
+    """(P,): expected value of the lowest-energy candidate of n random ones, over those with a value."""
+    found = np.full(len(orders), math.nan)
+    sizes, absent = stack.sizes, np.where(stack.labelled, nothing, math.nan)
+    for row, order in enumerate(orders):
+        ranked = order[: sizes[row]]
+        chances = np.array(_first_of_subset(len(ranked), size))
+        usable = np.isfinite(energy[row, ranked])
+        ranked_values = np.where(usable, values[row, ranked], absent[row])
+        known = ~np.isnan(ranked_values)
+        mass = chances[known].sum()
+        if mass > 1e-12:
+            found[row] = float((chances[known] * ranked_values[known]).sum() / mass)
+    return found
+
+
+def of_oracle(stack: Stack, size: int) -> Floats:
+    """(P,): probability that n random labelled candidates contain a correct one."""
+    found = np.full(len(stack.pools), math.nan)
+    for row, labels in enumerate(stack.correct):
+        known = labels[~np.isnan(labels)]
+        if len(known):
+            found[row] = _at_least_one(len(known), int((known == 0).sum()), min(size, len(known)))
+    return found
+
+
+def _at_least_one(total: int, wrong: int, drawn: int) -> float:
+    miss = 1.0
+    for index in range(drawn):
+        miss *= max(wrong - index, 0) / (total - index)
+    return 1 - miss
+
+
+def _vote_weights(energy: Floats) -> Floats:
+    """exp(-E) relative to each pool's lowest; 0 where there is no energy."""
+    lowest = energy.min(axis=1, keepdims=True)
+    shifted = np.where(np.isfinite(lowest), energy - np.where(np.isfinite(lowest), lowest, 0.0), math.inf)
+    weights: Floats = np.exp(-shifted)
+    return weights
+
+
+def of_votes(stack: Stack, weights: Floats, size: int, *, seed: int) -> tuple[Floats, Floats]:
+    """(P,) for the plain and for the weighted vote: mean over random subsets; ties are shared between answers."""
+    plain, weighted = np.full((2, len(stack.pools)), math.nan)
+    for row, total in enumerate(stack.sizes):
+        answers, labels = stack.answer[row, :total], stack.correct[row, :total]
+        if np.isnan(labels).all():
+            continue
+        worth = _worth_of_answers(answers, labels)
+        if size >= total:
+            drawn = np.arange(total)[None, :]
+        else:
+            generator = np.random.default_rng(seed_for(seed, stack.pools[row].problem.problem_id, size))
+            drawn = np.argpartition(generator.random((NUM_DRAWS, total)), size, axis=1)[:, :size]
+        plain[row] = _vote(answers[drawn], np.ones(drawn.shape), worth)
+        weighted[row] = _vote(answers[drawn], weights[row, :total][drawn], worth)
+    return plain, weighted
+
+
+def _worth_of_answers(answers: np.ndarray, labels: Floats) -> Floats:
+    """Share correct among the labelled candidates of each answer; NaN without a label."""
+    count = int(answers.max(initial=-1)) + 1
+    known = (answers >= 0) & ~np.isnan(labels)
+    right = np.bincount(answers[known], weights=labels[known], minlength=count)
+    total = np.bincount(answers[known], minlength=count)
+    worth: Floats = np.divide(right, total, where=total > 0, out=np.full(count, math.nan))
+    return worth
+
+
+def _vote(answers_DS: np.ndarray, weights_DS: Floats, worth: Floats) -> float:  # noqa: N803
+    """Mean worth of the winners over D draws of S candidates; a draw in which nobody votes answers nothing (0)."""
+    num_draws, count = len(answers_DS), len(worth)
+    if count == 0:
+        return 0.0
+    votes = np.where(answers_DS >= 0, weights_DS, 0.0)
+    places = np.where(answers_DS >= 0, answers_DS, 0) + count * np.arange(num_draws)[:, None]
+    totals = np.bincount(places.ravel(), weights=votes.ravel(), minlength=num_draws * count).reshape(num_draws, count)
+    top = totals.max(axis=1, keepdims=True)
+    winners = (totals >= top * (1 - 1e-12)) & (top > 0)
+    known = winners & ~np.isnan(worth)
+    number = known.sum(axis=1)
+    values = np.divide(
+        np.where(known, np.nan_to_num(worth), 0.0).sum(axis=1),
+        number,
+        where=number > 0,
+        out=np.full(num_draws, math.nan),
+    )
+    values[~winners.any(axis=1)] = 0.0
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else math.nan

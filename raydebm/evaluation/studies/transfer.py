@@ -1,0 +1,144 @@
+"""Several scored runs beside each other: backbones, transfer between tasks, transfer between pools.
+
+The runs come from elsewhere (a checkpoint scored another task's pool); here they are only compared. Every run of one
+target is compared on the problems that all of them cover.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.significance import Comparison, compare
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.studies.pool_size import of_votes
+
+VOTE, RANDOM = "self-consistency", "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoredRun:
+    """The pools of one target as one checkpoint scored them."""
+
+    source: str
+    """What the scorer was trained on, such as ``MuSR (ModernBERT)``."""
+    target: str
+    """Whose candidates were scored."""
+    pools: Sequence[EvaluatedPool]
+    lambda_: float = 1.0
+    in_domain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferCell:
+    source: str
+    target: str
+    in_domain: bool
+    pass_at_1: Estimate
+    lift: Estimate
+    """Minus random choice, on the same problems."""
+    mean_violation: Estimate
+    sigma_auroc: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A matrix of sources and targets, with random choice and the vote below it."""
+
+    title: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    cells: tuple[TransferCell, ...]
+    random: dict[str, Estimate]
+    vote: dict[str, Estimate]
+    comparisons: tuple[Comparison, ...]
+    """Each source against the in-domain one of the same target (the first run where none is marked)."""
+
+    def cell(self, source: str, target: str) -> TransferCell | None:
+        return next((cell for cell in self.cells if (cell.source, cell.target) == (source, target)), None)
+
+
+def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000, seed: int = 0) -> Transfer:
+    """The matrix of the runs; a pair without a run has no cell.
+
+    Raises:
+        ValueError: two runs have the same source and target.
+    """
+    if len({(run.source, run.target) for run in runs}) != len(runs):
+        raise ValueError("two runs have the same source and target; give their sources different names")
+    cells: list[TransferCell] = []
+    comparisons: list[Comparison] = []
+    chance: dict[str, Estimate] = {}
+    votes: dict[str, Estimate] = {}
+    for target in dict.fromkeys(run.target for run in runs):
+        group = [run for run in runs if run.target == target]
+        shared = _shared(group)
+        bootstrap = Bootstrap.of(len(shared), num_bootstrap=num_bootstrap, seed=seed)
+        correct: dict[str, Floats] = {}
+        for run in group:
+            stack = Stack.of(_in_order(run.pools, shared)) if shared else None
+            if stack is None:
+                continue
+            correct[run.source] = stack.correct_at(stack.select(run.lambda_))
+            cells.append(_cell(run, stack, correct[run.source], bootstrap))
+            if target not in chance:
+                chance[target] = bootstrap.mean(stack.by_chance())
+                votes[target] = bootstrap.mean(_vote(stack))
+        home = next((run.source for run in group if run.in_domain), group[0].source)
+        found = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=seed)
+        comparisons += [_named(comparison, target) for comparison in found]
+    return Transfer(
+        title=title,
+        sources=tuple(dict.fromkeys(run.source for run in runs)),
+        targets=tuple(dict.fromkeys(run.target for run in runs)),
+        cells=tuple(cells),
+        random=chance,
+        vote=votes,
+        comparisons=tuple(comparisons),
+    )
+
+
+def _named(comparison: Comparison, target: str) -> Comparison:
+    return Comparison(
+        one=f"{comparison.one} on {target}",
+        other=comparison.other,
+        difference=comparison.difference,
+        only_one=comparison.only_one,
+        only_other=comparison.only_other,
+        p_value=comparison.p_value,
+        p_holm=comparison.p_holm,
+        test=comparison.test,
+    )
+
+
+def _shared(group: Sequence[ScoredRun]) -> list[str]:
+    """Problems that every run covers, in the first one's order."""
+    others = [{pool.problem.problem_id for pool in run.pools} for run in group[1:]]
+    ids = [pool.problem.problem_id for pool in group[0].pools]
+    return [problem_id for problem_id in ids if all(problem_id in found for found in others)]
+
+
+def _in_order(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> list[EvaluatedPool]:
+    by_id: Mapping[str, EvaluatedPool] = {pool.problem.problem_id: pool for pool in pools}
+    return [by_id[problem_id] for problem_id in problem_ids]
+
+
+def _cell(run: ScoredRun, stack: Stack, correct: Floats, bootstrap: Bootstrap) -> TransferCell:
+    picked = stack.select(run.lambda_)
+    return TransferCell(
+        source=run.source,
+        target=run.target,
+        in_domain=run.in_domain,
+        pass_at_1=bootstrap.mean(correct) if stack.num_members else NOTHING,
+        lift=bootstrap.mean(correct - stack.by_chance()) if stack.num_members else NOTHING,
+        mean_violation=bootstrap.mean(stack.at(stack.violation, picked)),
+        sigma_auroc=bootstrap.auroc(-stack.at(stack.sigma(), picked), correct) if stack.num_members > 1 else NOTHING,
+    )
+
+
+def _vote(stack: Stack) -> Floats:
+    """(P,): expected value of the majority vote."""
+    plain, _ = of_votes(stack, np.ones(stack.present.shape), int(stack.sizes.max()), seed=0)
+    return plain

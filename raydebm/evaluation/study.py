@@ -1,0 +1,211 @@
+"""Everything about one task and one pool that a report of results needs: the evaluation and all studies of it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from raydebm.config import EvaluationConfig
+from raydebm.errors import PoolError
+from raydebm.evaluation.entries import OURS
+from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.results import Evaluation, evaluate
+from raydebm.evaluation.selectors import standard_selectors
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
+from raydebm.evaluation.studies.dimensions import DimensionTable, dimension_table
+from raydebm.evaluation.studies.ensemble import EnsembleSize, ensemble_sizes
+from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, energy_spread, generator_rows, pool_kinds
+from raydebm.evaluation.studies.judges import Agreement, judge_agreement
+from raydebm.evaluation.studies.overview import Overview, overview
+from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
+from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
+from raydebm.records import Label, Outcome
+from raydebm.triage.calibration import GridRow
+from raydebm.triage.policy import Policy
+
+NUM_BINS = 32
+DIMENSION_SELECTORS = ("oracle", "constraint only", OURS, "mu only", "majority vote", "random")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ridge:
+    """Densities of mu of correct and incorrect candidates, on common bins."""
+
+    name: str
+    edges: tuple[float, ...]
+    correct: tuple[float, ...]
+    """Share of the correct candidates per bin; empty without any."""
+    incorrect: tuple[float, ...]
+    num_correct: int
+    num_incorrect: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResults:
+    """One task, one pool, one scorer: every table and figure that follows from its scored candidates."""
+
+    name: str
+    """Of the pool, such as ``validation plans, nine models``."""
+    evaluation: Evaluation
+    overview: Overview
+    generators: tuple[GeneratorRow, ...]
+    energy_spread: float | None
+    """Standard deviation over generators of the mean mu of correct candidates."""
+    ensemble_sizes: tuple[EnsembleSize, ...]
+    pool_sizes: tuple[PoolSize, ...]
+    pool_kinds: tuple[PoolKind, ...]
+    lambdas: tuple[LambdaRow, ...]
+    decomposition: Decomposition | None
+    thresholds: tuple[ThresholdRow, ...]
+    grid: tuple[GridRow, ...]
+    """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
+    dimensions: DimensionTable | None
+    judges: tuple[Agreement, ...]
+    ridges: tuple[Ridge, ...]
+    num_train: int | None
+    """Problems the scorer was trained on; None where unknown."""
+    backbone: str
+    """Of the scorer; empty where unknown."""
+    notes: tuple[str, ...]
+    """What a reader must know about this pool, stated beside its figures."""
+
+    @property
+    def task(self) -> str:
+        return self.evaluation.task
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "StudyResults":
+        """Inverse of ``to_json``.
+
+        Raises:
+            PoolError: the value is not a study of this version.
+        """
+        try:
+            return _ADAPTER.validate_python(value)
+        except ValueError as error:
+            raise PoolError(f"not a study of this version, run it again: {error}") from error
+
+
+_ADAPTER = TypeAdapter(StudyResults)
+
+
+def study(
+    pools: Sequence[EvaluatedPool],
+    validation: Sequence[EvaluatedPool] = (),
+    *,
+    policy: Policy,
+    config: EvaluationConfig,
+    task: str,
+    name: str = "",
+    seed: int = 0,
+    adapters: Sequence[str] = (),
+    outcomes: Sequence[Outcome] | None = None,
+    labels: Mapping[str, Label] | None = None,
+    grid: Sequence[GridRow] = (),
+    command: str | None = None,
+    num_train: int | None = None,
+    backbone: str = "",
+    notes: Sequence[str] = (),
+) -> StudyResults:
+    """Evaluate and study one task's scored pools.
+
+    Args:
+        pools: the test problems, with other scorers' columns (``EvaluatedPool.scores``) where there are any.
+        validation: problems on which the best generator, the vote's temperature and probabilities are fitted.
+        policy: lambda and thresholds.
+        config: number of bootstrap resamples.
+        task: its name.
+        name: of the pool; the task's by default.
+        seed: of resamples, random subsets and permutations.
+        adapters: names in the order of the energies.
+        outcomes: of the multi-pass loop, where it was run.
+        labels: by candidate id, for candidates of later passes.
+        grid: rows of calibration's grid (``CalibrationResult.rows``).
+        command: how to repeat this.
+        num_train: problems the scorer was trained on.
+        backbone: of the scorer.
+        notes: caveats to print beside the figures.
+
+    Raises:
+        PoolError: there is no pool, or no candidate has a label.
+    """
+    evaluation = evaluate(
+        pools, policy=policy, config=config, task=task, title=name or task, seed=seed, adapters=adapters,
+        validation=validation, outcomes=outcomes, labels=labels, command=command,
+    )  # fmt: skip
+    stack = Stack.of(pools)
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
+    lambda_ = policy.lambda_
+    rows = generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap)
+    by_name = {selector.name: selector for selector in standard_selectors(pools, lambda_=lambda_)}
+    shown = [by_name[wanted] for wanted in DIMENSION_SELECTORS if wanted in by_name]
+    return StudyResults(
+        name=name or task,
+        evaluation=evaluation,
+        overview=overview(stack, bootstrap),
+        generators=rows,
+        energy_spread=energy_spread(rows),
+        ensemble_sizes=ensemble_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory),
+        pool_sizes=pool_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        pool_kinds=pool_kinds(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        lambdas=lambda_sweep(stack, bootstrap=bootstrap, chosen=lambda_),
+        decomposition=decomposition(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
+        grid=tuple(row for row in grid if row.lambda_ == lambda_),
+        dimensions=dimension_table(pools, shown, bootstrap),
+        judges=judge_agreement(pools, bootstrap),
+        ridges=ridges(stack),
+        num_train=num_train,
+        backbone=backbone,
+        notes=tuple(notes),
+    )
+
+
+def ridges(stack: Stack, *, max_generators: int = 8) -> tuple[Ridge, ...]:
+    """Of all candidates, then of each generator (the ones with most candidates); empty without energies."""
+    if stack.num_members == 0:
+        return ()
+    mu = stack.mu()
+    known = mu[~np.isnan(mu)]
+    if not len(known):
+        return ()
+    # Extreme energies of a few candidates must not press all others into one bin.
+    low, high = np.quantile(known, [0.002, 0.998])
+    edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
+    counts = [int((stack.generator == index).sum()) for index in range(len(stack.generators))]
+    largest = sorted(sorted(range(len(counts)), key=lambda index: -counts[index])[:max_generators])
+    parts = [("all", stack.present)]
+    if len(stack.generators) > 1:
+        parts += [(stack.generators[index], stack.generator == index) for index in largest]
+    return tuple(
+        _ridge(name, mu[mask & (stack.correct == 1)], mu[mask & (stack.correct == 0)], edges) for name, mask in parts
+    )
+
+
+def _ridge(name: str, good: Floats, bad: Floats, edges: Floats) -> Ridge:
+    good, bad = good[~np.isnan(good)], bad[~np.isnan(bad)]
+    return Ridge(
+        name=name,
+        edges=tuple(float(edge) for edge in edges),
+        correct=_density(good, edges),
+        incorrect=_density(bad, edges),
+        num_correct=len(good),
+        num_incorrect=len(bad),
+    )
+
+
+def _density(values: Floats, edges: Floats) -> tuple[float, ...]:
+    if not len(values):
+        return ()
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges)
+    shares = counts / max(counts.sum(), 1)
+    return tuple(0.0 if math.isnan(share) else float(share) for share in shares)

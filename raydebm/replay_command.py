@@ -1,0 +1,209 @@
+"""`raydebm replay`: what another policy, budget or ensemble would have decided about stored traffic."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from raydebm.console import console
+from raydebm.errors import ConfigError, PoolError
+
+if TYPE_CHECKING:
+    from raydebm.records import Verdict
+    from raydebm.scorer.halving import TextScorer
+    from raydebm.serving.records_reader import Filter
+    from raydebm.serving.replaying import Changes, Replayed, Tally
+
+
+def replay(
+    records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
+    policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
+    lambda_: Annotated[float | None, typer.Option("--lambda", help="Weight of the constraints.")] = None,
+    theta_sigma: Annotated[float | None, typer.Option(help="Accept at once at or below this signal.")] = None,
+    theta_abstain: Annotated[float | None, typer.Option(help="Abstain above this sigma.")] = None,
+    signal: Annotated[str | None, typer.Option(help="selected or pool_mean.")] = None,
+    max_passes: Annotated[int | None, typer.Option(help="Rounds of generation.")] = None,
+    num_regenerate: Annotated[int | None, typer.Option(help="Candidates of each later pass.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Of --checkpoint.")] = "auto",
+    task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="labels.parquet of a run, or JSON lines with candidate_id and verdict.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every decision to this .parquet or .jsonl file.")] = None,
+) -> None:
+    """Decide stored traffic again, without asking any generator. Nothing changed: the recorded decisions."""
+    from raydebm.serving.records_reader import DecisionReader
+    from raydebm.serving.records_replay import stored_decisions
+    from raydebm.serving.replaying import Changes, Tally, replay_stored
+
+    values = {
+        "lambda": lambda_,
+        "theta_sigma": theta_sigma,
+        "theta_abstain": theta_abstain,
+        "signal": signal,
+        "max_passes": max_passes,
+        "num_regenerate": num_regenerate,
+    }
+    given = {key: value for key, value in values.items() if value is not None}
+    if budget is not None and budget < 1:
+        raise ConfigError(f"--budget must be at least 1, got {budget}")
+    changes = Changes(policy=_policy(policy), values=given, budget=budget)
+    where, verdicts = _filter(task, since, until), _verdicts(labels)
+    scorer = None if checkpoint is None else _scorer(checkpoint, device)
+    reader, tally = DecisionReader(records), Tally()
+    stored = stored_decisions(reader, where, texts=scorer is not None)
+    found = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
+    if out is None:
+        for _ in found:
+            pass
+    else:
+        write_replayed(found, out)
+    if tally.num_decisions == 0:
+        raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
+    show_tally(tally, changes, with_labels=labels is not None)
+
+
+def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]) -> Iterator["Replayed"]:
+    for replayed in found:
+        tally.add(replayed, verdicts)
+        yield replayed
+
+
+def _policy(path: Path | None) -> Any:
+    from raydebm.triage.policy import Policy
+
+    if path is None:
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"policy file {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"policy file {str(path)!r} must hold an object, got {type(value).__name__}")
+    return Policy.from_json(value)
+
+
+def _filter(task: str | None, since: str | None, until: str | None) -> "Filter":
+    from raydebm.serving.records_reader import Filter
+
+    return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"))
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} must be a time such as 2026-01-31T12:00Z, got {text!r}") from error
+    if found.tzinfo is None:
+        raise ConfigError(f"{option} needs a time zone, such as {text}Z")
+    return found
+
+
+def _verdicts(path: Path | None) -> dict[str, "Verdict"]:
+    """Verdicts by candidate id."""
+    from raydebm.records import Verdict
+    from raydebm.store import LABELS, RunDir, read_json_lines
+
+    if path is None:
+        return {}
+    if path.suffix == ".parquet":
+        rows = RunDir(str(path.parent)).read_table(LABELS, path.name)
+    else:
+        rows = [row for _, row in read_json_lines(str(path))]
+    try:
+        return {str(row["candidate_id"]): Verdict(row["verdict"]) for row in rows}
+    except (KeyError, ValueError) as error:
+        raise PoolError(f"{path}: every line needs candidate_id and verdict (correct, incorrect, unlabeled)") from error
+
+
+def _scorer(checkpoint: str, device: str) -> "TextScorer":
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    return EnsembleScorer.load(checkpoint, device=device)
+
+
+def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
+    """Write one row a decision as they come; returns how many.
+
+    Raises:
+        ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
+    """
+    from raydebm.serving.replayed_file import parquet_rows, text_lines
+
+    kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
+    if out.suffix not in kinds:
+        raise ConfigError(f"--out must end in .parquet or .jsonl, got {out.name!r}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return kinds[out.suffix](found, out)
+    except OSError as error:
+        raise ConfigError(f"--out {str(out)!r} cannot be written: {error}") from error
+
+
+def show_tally(tally: "Tally", changes: "Changes", *, with_labels: bool) -> None:
+    """The table, and what it does not say by itself."""
+    table = Table(title=f"{tally.num_decisions:,} stored decisions, decided again", title_justify="left")
+    for column in ("recorded", "again", "decisions", "share"):
+        table.add_column(column, justify="left" if column in ("recorded", "again") else "right")
+    for row in move_rows(tally):
+        table.add_row(*row)
+    console.print(table)
+    for line in tally_lines(tally, changes, with_labels=with_labels):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def move_rows(tally: "Tally") -> Iterator[tuple[str, str, str, str]]:
+    """From what to what, how many, what share; the most frequent first."""
+    from raydebm.records import Decision
+
+    words = {Decision.REGENERATE: "would draw a pass that is not recorded"}
+    for (old, new), count in sorted(tally.moves.items(), key=lambda item: (-item[1], item[0])):
+        if old is new is Decision.ACCEPT and tally.num_other_answer:
+            other = tally.num_other_answer
+            yield str(old), "accept, the same answer", f"{count - other:,}", _percent(count - other, tally)
+            yield str(old), "accept, another answer", f"{other:,}", _percent(other, tally)
+        else:
+            yield str(old), words.get(new, str(new)), f"{count:,}", _percent(count, tally)
+
+
+def _percent(count: int, tally: "Tally") -> str:
+    return f"{count / tally.num_decisions:.1%}"
+
+
+def tally_lines(tally: "Tally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
+    """What changes, coverage, candidates, accuracy, and how far to trust it, in words."""
+    total = tally.num_decisions
+    unknown = f"; {tally.num_pass_missing:,} cannot be known" if tally.num_pass_missing else ""
+    yield f"changed: {tally.num_changed:,} of {total:,} ({tally.num_changed / total:.1%}){unknown}"
+    low, high = tally.num_accepted_at_least / total, tally.num_accepted_at_most / total
+    after = f"{low:.1%}" if low == high else f"between {low:.1%} and {high:.1%}"
+    yield f"coverage (share accepted): {tally.num_accepted_before / total:.1%} recorded, {after} again"
+    used = (tally.candidates_before / total, tally.candidates_after / total)
+    yield f"candidates per decision: {used[0]:.2f} recorded, {used[1]:.2f} again"
+    if with_labels:
+        before = _accuracy(tally.correct_before, tally.labeled_before)
+        again = _accuracy(tally.correct_after, tally.labeled_after)
+        yield f"accuracy of accepted answers: {before} recorded, {again} again"
+    if tally.num_inexact:
+        yield (
+            f"{tally.num_inexact:,} rest on a recorded pass that answered feedback about another candidate than would "
+            "have been selected"
+        )
+    if changes.budget is not None:
+        yield f"budget: at most {changes.budget} candidates, each generator's first samples first"
+
+
+def _accuracy(correct: int, labeled: int) -> str:
+    return f"{correct / labeled:.1%} (n={labeled:,})" if labeled else "unknown (n=0)"

@@ -1,0 +1,111 @@
+"""What the energy heads see: the state of [CLS] after each adapted encoder.
+
+In:   a checkpoint folder, or its parts; (problem, candidate) texts.
+Out:  per adapter one feature vector a text, and the energies that a head makes of them.
+Does not know: labels, generators, Ray.
+
+Shapes: K adapters, N texts, D hidden size.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raydebm.errors import CheckpointError
+from raydebm.scorer.backbone import Backbone, load_backbone
+from raydebm.scorer.batching import TextEncoder, micro_batches
+from raydebm.scorer.checkpoint import EnsembleRecord, StoredAdapter, read_ensemble
+from raydebm.scorer.head import EnergyHead
+from raydebm.scorer.lora import low_rank_updates, merged_copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdapterFeatures:
+    """One adapter's view of N texts."""
+
+    adapter: str
+    cls: Tensor
+    """Shape (N, D), float32, on the CPU."""
+
+
+class FeatureExtractor:
+    """[CLS] features of texts under each adapter of a checkpoint. One adapter's encoder is merged at a time."""
+
+    def __init__(
+        self,
+        record: EnsembleRecord,
+        adapters: Sequence[StoredAdapter],
+        *,
+        backbone: Backbone,
+        micro_batch_tokens: int = 8192,
+    ) -> None:
+        """
+        Raises:
+            CheckpointError: the adapters were trained on another backbone.
+        """
+        if backbone.fingerprint != record.backbone_fingerprint:
+            raise CheckpointError(
+                f"the checkpoint was trained on backbone {record.backbone!r} with weights "
+                f"{record.backbone_fingerprint}, but {backbone.name!r} has weights {backbone.fingerprint}"
+            )
+        self.record = record
+        self.adapters = tuple(adapters)
+        self._backbone = backbone
+        self._micro_batch_tokens = micro_batch_tokens
+        self._encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length)
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", micro_batch_tokens: int = 8192
+    ) -> "FeatureExtractor":
+        """Raises CheckpointError when parts are missing or torn, or were trained on another backbone."""
+        record, adapters = read_ensemble(Path(folder))
+        backbone = load_backbone(record.backbone, device=device, dtype=dtype)
+        return cls(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
+
+    @property
+    def num_backbone_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self._backbone.encoder.parameters())
+
+    def stream(self, texts: Sequence[tuple[str, str]]) -> Iterator[AdapterFeatures]:
+        """Adapter by adapter, in the checkpoint's order: the features of all texts."""
+        ids = [text.ids for text in self._encoder(texts)]
+        for adapter in self.adapters:
+            yield AdapterFeatures(adapter=adapter.record.adapter.name, cls=self._features(adapter, ids))
+
+    def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
+        parts = [features.cls.numpy() for features in self.stream(texts)]
+        return np.concatenate(parts, axis=1)
+
+    @torch.no_grad()
+    def _features(self, adapter: StoredAdapter, ids: Sequence[tuple[int, ...]]) -> Tensor:
+        where = f"adapter {adapter.record.adapter.name!r}"
+        updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
+        encoder = merged_copy(self._backbone.encoder, updates, where=where)
+        found = torch.empty(len(ids), self._backbone.hidden_size)
+        pad_id = int(self._backbone.tokenizer.pad_token_id)
+        for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id):
+            moved = batch.to(self._backbone.device)
+            states = encoder(input_ids=moved.ids, attention_mask=moved.mask).last_hidden_state[:, 0]
+            found[list(batch.positions)] = states.float().cpu()
+        return found
+
+
+def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:
+    """The adapter's energy head, in eval mode.
+
+    Raises:
+        CheckpointError: the stored weights are not of such a head.
+    """
+    head = EnergyHead(hidden_size, dropout=dropout)
+    try:
+        head.load_state_dict(dict(adapter.head))
+    except RuntimeError as error:
+        raise CheckpointError(f"adapter {adapter.record.adapter.name!r}: its head does not fit: {error}") from error
+    return head.eval()

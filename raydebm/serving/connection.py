@@ -1,0 +1,91 @@
+"""What happens when a client goes away: the work for it is cancelled at once, and so is what that work waits for.
+
+Servers tell by a message that somebody must wait for. Frameworks do so for streams only, or notice at the next event,
+which may be minutes away while candidates are drawn.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from raydebm.errors import ServiceError
+
+T = TypeVar("T")
+KEEP_ALIVE_S = 15.0
+"""A comment goes out after so long without an event, because proxies close idle connections."""
+KEEP_ALIVE = ": keep-alive\n\n"
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, which is cancelled when the client goes away.
+
+    Raises:
+        ServiceError: 499 when it did; nobody reads it but the log.
+    """
+    return await _first(work, request.receive)
+
+
+async def _first(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    task, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ServiceError("the client closed the request", 499, "client_closed")
+        return await task
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Server-sent events of an async generator, which is closed when the client goes away."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[str, None], *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            await _first(self._send_all(send), receive)
+        except ServiceError:  # it went away, and the answer has begun: there is nothing to say, and nobody to hear it
+            scope.setdefault("state", {})["client_closed"] = True
+
+    async def _send_all(self, send: Send) -> None:
+        try:
+            async for text in _kept_alive(self._events):
+                await send({"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True})
+        finally:
+            await self._events.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _kept_alive(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """The events, and comments while none comes."""
+    while True:
+        coming = asyncio.ensure_future(anext(events, None))
+        try:
+            while not (await asyncio.wait({coming}, timeout=KEEP_ALIVE_S))[0]:
+                yield KEEP_ALIVE
+        finally:
+            if not coming.done():
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+        text = coming.result()
+        if text is None:
+            return
+        yield text

@@ -1,0 +1,136 @@
+"""How much is taken on: requests per minute and at once per key, and a bounded queue for all.
+
+All of it is counted in this process: with several ingress replicas, each has these limits for itself.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from raydebm.errors import ServiceError
+from raydebm.serving.bundle import LimitArgs
+from raydebm.serving.keys import ApiKey
+
+BUSY_RETRY_S = 1.0
+"""When a key with too many open requests may try again; nobody knows when one of them ends."""
+
+
+class TokenBucket:
+    """``per_minute`` requests a minute on average, and as many at once after a quiet minute (at least one)."""
+
+    def __init__(self, per_minute: float, *, now: float) -> None:
+        self._per_second = per_minute / 60
+        self._size = max(1.0, per_minute)
+        self._tokens, self._at = self._size, now
+
+    def take(self, now: float) -> float:
+        """0 when the request may go; else the seconds until one may. A refused request costs nothing."""
+        self._tokens = min(self._size, self._tokens + (now - self._at) * self._per_second)
+        self._at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0.0
+        return (1 - self._tokens) / self._per_second
+
+
+@dataclass(slots=True)
+class _Use:
+    bucket: TokenBucket | None
+    max_open: int | None
+    num_open: int = 0
+
+
+class KeyLimits:
+    """Rate and concurrency of each key."""
+
+    def __init__(self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        self._uses: dict[str, _Use] = {}
+
+    @contextmanager
+    def open(self, key: ApiKey | None) -> Iterator[None]:
+        """Holds one of the key's places.
+
+        Raises:
+            TooManyError: 429, with the seconds to wait.
+        """
+        if key is None:
+            yield
+            return
+        use = self._uses.setdefault(key.name, self._use(key))
+        if use.max_open is not None and use.num_open >= use.max_open:
+            raise TooManyError(f"key {key.name!r} has {use.max_open} open requests, its limit", 429, BUSY_RETRY_S)
+        if use.bucket is not None and (wait_s := use.bucket.take(self._clock())):
+            raise TooManyError(f"key {key.name!r} is above its requests per minute", 429, wait_s)
+        use.num_open += 1
+        try:
+            yield
+        finally:
+            use.num_open -= 1
+
+    def _use(self, key: ApiKey) -> _Use:
+        per_minute = key.requests_per_minute or self._limits.requests_per_minute
+        bucket = None if per_minute is None else TokenBucket(per_minute, now=self._clock())
+        return _Use(bucket, key.max_concurrent or self._limits.max_concurrent)
+
+
+class Admission:
+    """A bounded number of requests runs, a bounded number waits, and the next one is refused at once."""
+
+    def __init__(self, limits: LimitArgs) -> None:
+        self._limits = limits
+        self._places = asyncio.Semaphore(limits.max_running)
+        self.num_running = self.num_waiting = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Holds a place, after waiting for one in the order of arrival.
+
+        Raises:
+            TooManyError: 503.
+        """
+        await self._enter()
+        self.num_running += 1
+        try:
+            yield
+        finally:
+            self.num_running -= 1
+            self._places.release()
+
+    async def _enter(self) -> None:
+        if self._places.locked() and self.num_waiting >= self._limits.max_waiting:
+            words = f"{self.num_running} requests run and {self.num_waiting} wait here; try again"
+            raise TooManyError(words, 503, BUSY_RETRY_S)
+        self.num_waiting += 1
+        try:
+            async with asyncio.timeout(self._limits.max_wait_s):
+                await self._places.acquire()
+        except TimeoutError as error:
+            words = f"no place became free within {self._limits.max_wait_s:g} s; try again"
+            raise TooManyError(words, 503, BUSY_RETRY_S) from error
+        finally:
+            self.num_waiting -= 1
+
+
+class TooManyError(ServiceError):
+    """A refusal for now.
+
+    Args:
+        message: whose limit, and which.
+        status: 429 for a key's own limits, 503 for the service's.
+        wait_s: when to try again.
+    """
+
+    def __init__(self, message: str, status: int, wait_s: float) -> None:
+        code = "rate_limit_exceeded" if status == 429 else "overloaded"
+        super().__init__(message, status, code)
+        self.args = (message, status, wait_s)  # an exception that crosses processes is rebuilt from them
+        self.wait_s = wait_s
+
+    @property
+    def retry_after_s(self) -> int:
+        """Whole seconds, at least one, as the header has it."""
+        return max(1, math.ceil(self.wait_s))

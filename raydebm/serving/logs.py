@@ -1,0 +1,99 @@
+"""Structured logs: one JSON object a line, each with the request's id, none with a secret.
+
+Environment: RAYDEBM_LOG_LEVEL (default ``INFO``) and RAYDEBM_LOG_FORMAT (``json``, the default, or ``text``).
+Facts of a line come as ``log.info("message", extra={"facts": {...}})``.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from raydebm.errors import ConfigError
+
+REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
+"""Of the request that this task works on; set by the guard, and inherited by the tasks and threads it starts."""
+
+_SECRETS = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}"), r"\1 ***"),
+    (re.compile(r"(?i)\b((?:api[-_]?)?key|token|secret|password)(\"?'?\s*[=:]\s*\"?'?)[^\s\"'&,;]{6,}"), r"\1\2***"),
+    (re.compile(r"\b(?:sk|pk|hf|gsk|xai|ghp|AIza)[-_]?[A-Za-z0-9_*-]{16,}"), "***"),
+)
+
+
+def redact(text: str) -> str:
+    """The text without anything that looks like a credential. Endpoints quote keys in their error messages."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+class JsonLines(logging.Formatter):
+    """``{"time", "level", "logger", "message", "request_id", ...facts, "error"}``."""
+
+    def __init__(self, request_id: Callable[[], str]) -> None:
+        super().__init__()
+        self._request_id = request_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = getattr(record, "facts", {})
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "request_id": self._request_id(),
+            **facts,
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        # Lone surrogates and other unprintables are escaped, so that the line can be written in any encoding.
+        return json.dumps({key: _clean(value) for key, value in line.items()}, default=str)
+
+
+class TextLines(logging.Formatter):
+    """The same for eyes."""
+
+    def __init__(self, request_id: Callable[[], str]) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s")
+        self._request_id = request_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.request_id = self._request_id() or "-"
+        facts = getattr(record, "facts", {})
+        told = " ".join(f"{key}={value}" for key, value in facts.items())
+        return redact(f"{super().format(record)} {told}".rstrip())
+
+
+def _clean(value: Any) -> Any:
+    return redact(value) if isinstance(value, str) else value
+
+
+def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapping[str, str] = os.environ) -> None:
+    """Send the package's log lines to standard error. Does nothing where logging is set up already.
+
+    Args:
+        request_id: tells the id of the request at work, in parts that the guard does not wrap.
+        environ: for the level and the format.
+
+    Raises:
+        ConfigError: an unknown level or format.
+    """
+    level = environ.get("RAYDEBM_LOG_LEVEL", "INFO").upper()
+    form = environ.get("RAYDEBM_LOG_FORMAT", "json")
+    if level not in logging.getLevelNamesMapping():
+        raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING or ERROR")
+    if form not in ("json", "text"):
+        raise ConfigError(f"RAYDEBM_LOG_FORMAT must be 'json' or 'text', got {form!r}")
+    logger = logging.getLogger("raydebm")
+    if logger.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(request_id) if form == "json" else TextLines(request_id))
+    logger.addHandler(handler)
+    logger.setLevel(level)

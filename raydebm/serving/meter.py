@@ -1,0 +1,37 @@
+"""What the service counts, as a protocol: ``metrics`` sends it to Prometheus through Ray, tests keep it in lists.
+
+Does not know: Ray, HTTP.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raydebm.records import Candidate
+from raydebm.serving.schema import TriageResponse
+
+
+class Meter(Protocol):
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """One HTTP request is over. ``route`` is the path's template, so that there are few of them."""
+        ...
+
+    def load(self, *, num_running: int, num_waiting: int) -> None:
+        """How many requests are worked on and wait in this process."""
+        ...
+
+    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
+        """One decision was made, from these candidates of all passes."""
+        ...
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        pass
+
+    def load(self, *, num_running: int, num_waiting: int) -> None:
+        pass
+
+    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
+        pass

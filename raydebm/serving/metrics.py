@@ -1,0 +1,84 @@
+"""The service's Prometheus metrics, through ``ray.util.metrics``.
+
+Ray exports them on every node's metrics port with the prefix ``ray_``, with or without its dashboard. Labels have few
+values: tasks, generators, constraints, routes; never a problem, a key or a request.
+"""
+
+from collections.abc import Sequence
+
+from ray.util.metrics import Counter, Gauge, Histogram
+
+from raydebm.records import Candidate
+from raydebm.serving.schema import TriageResponse
+
+SECONDS: list[float] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+ENERGY_OFFSET = 100.0
+"""Ray's histograms take positive edges only, and energies are often negative; dashboards subtract it again."""
+ENERGIES: list[float] = [ENERGY_OFFSET + edge for edge in (-20, -10, -5, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 5, 10, 20)]
+SIGMAS: list[float] = [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5]
+SIZES: list[float] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+
+
+class RayMeter:
+    """meter.Meter for an ingress replica."""
+
+    def __init__(self) -> None:
+        self._requests = Counter("raydebm_requests", "HTTP requests", ("route", "status"))
+        self._seconds = Histogram("raydebm_request_seconds", "Duration of HTTP requests", SECONDS, ("route",))
+        self._running = Gauge("raydebm_requests_running", "Requests that an ingress replica works on")
+        self._waiting = Gauge("raydebm_requests_waiting", "Requests that wait in an ingress replica")
+        self._decisions = Counter("raydebm_decisions", "Decisions", ("task", "decision", "passes"))
+        self._stages = Histogram("raydebm_stage_seconds", "Time per stage and request", SECONDS, ("task", "stage"))
+        self._energy = Histogram(
+            "raydebm_energy_plus_100", "Energy of the selected candidate + 100", ENERGIES, ("task",)
+        )
+        self._sigma = Histogram("raydebm_sigma", "Sigma of the selected candidate", SIGMAS, ("task",))
+        self._violations = Counter("raydebm_violations", "Violations of selected candidates", ("task", "constraint"))
+        self._candidates = Counter("raydebm_candidates", "Candidates drawn", ("generator", "outcome"))
+        self._tokens = Counter("raydebm_tokens", "Tokens of candidates", ("generator", "kind"))
+        self._cost = Counter("raydebm_cost_usd", "Cost of candidates in US dollars", ("generator",))
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        self._requests.inc(1, {"route": route, "status": str(status)})
+        self._seconds.observe(seconds, {"route": route})
+
+    def load(self, *, num_running: int, num_waiting: int) -> None:
+        self._running.set(num_running)
+        self._waiting.set(num_waiting)
+
+    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
+        task = {"task": answer.task}
+        self._decisions.inc(1, {**task, "decision": answer.decision, "passes": str(answer.num_passes)})
+        for stage, elapsed_ms in answer.stages_ms.items():
+            self._stages.observe(elapsed_ms / 1000, {**task, "stage": stage})
+        if answer.energy is not None:
+            self._energy.observe(answer.energy + ENERGY_OFFSET, task)
+        if answer.sigma is not None:
+            self._sigma.observe(answer.sigma, task)
+        for violation in answer.violations:
+            self._violations.inc(1, {**task, "constraint": violation.constraint})
+        for candidate in drawn:
+            self._count(candidate)
+
+    def _count(self, candidate: Candidate) -> None:
+        name = {"generator": candidate.generator}
+        self._candidates.inc(1, {**name, "outcome": "failed" if candidate.text is None else "written"})
+        for kind, count in (("prompt", candidate.prompt_tokens), ("completion", candidate.completion_tokens)):
+            if count:
+                self._tokens.inc(count, {**name, "kind": kind})
+        if candidate.cost_usd:
+            self._cost.inc(candidate.cost_usd, name)
+
+
+class BatchMeter:
+    """For a scorer replica: how well requests share passes of the ensemble."""
+
+    def __init__(self) -> None:
+        self._requests = Histogram("raydebm_batch_requests", "Requests scored in one batch", SIZES)
+        self._texts = Histogram("raydebm_batch_texts", "Texts scored in one batch", SIZES)
+        self._seconds = Histogram("raydebm_batch_seconds", "Time to score one batch", SECONDS)
+
+    def scored(self, *, num_requests: int, num_texts: int, seconds: float) -> None:
+        self._requests.observe(num_requests)
+        self._texts.observe(num_texts)
+        self._seconds.observe(seconds)

@@ -1,0 +1,66 @@
+"""The files of a records folder, by their names.
+
+``decisions-<first>-<last>-<writer>-<sequence>-<level>.parquet``: the times of its first and last decision in
+microseconds since 1970, who wrote it, and how often it was merged. A file never changes after it has its name; a merged
+file lists the names that it replaces in its metadata, so that a reader counts nothing twice while those still exist.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+REPLACES = b"raydebm.replaces"
+_NAME = re.compile(r"decisions-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFile:
+    name: str
+    first_us: int
+    last_us: int
+    writer: str
+    level: int
+    size: int
+    """Bytes."""
+
+
+def file_name(first_us: int, last_us: int, *, writer: str, sequence: int, level: int) -> str:
+    return f"decisions-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
+
+
+def filesystem_of(root: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a folder (local, or a URL such as ``s3://bucket/records``) and the folder's path there."""
+    if "://" in root:
+        filesystem, path = fs.FileSystem.from_uri(root)
+        return filesystem, path
+    return fs.LocalFileSystem(), root
+
+
+def record_files(root: str) -> list[RecordFile]:
+    """The folder's files, oldest first; [] when the folder does not exist."""
+    filesystem, path = filesystem_of(root)
+    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    named = [_record_file(info.base_name, info.size) for info in found if info.type == fs.FileType.File]
+    return sorted((file for file in named if file is not None), key=lambda file: (file.last_us, file.name))
+
+
+def _record_file(name: str, size: int | None) -> RecordFile | None:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    first, last, writer, _, level = match.groups()
+    return RecordFile(
+        name=name, first_us=int(first), last_us=int(last), writer=writer, level=int(level), size=size or 0
+    )
+
+
+def replaces_metadata(names: Iterable[str]) -> dict[bytes, bytes]:
+    return {REPLACES: json.dumps(list(names)).encode()}
+
+
+def replaced_by(metadata: dict[bytes, bytes] | None) -> frozenset[str]:
+    """The names that a file with this metadata stands for."""
+    return frozenset(json.loads((metadata or {}).get(REPLACES, b"[]")))

@@ -1,0 +1,278 @@
+"""Stores decisions beside the service: in batches, from one thread, off the request path.
+
+``put`` appends to a bounded queue and returns. A thread writes what waits every few seconds, merges small files into
+larger ones, and removes what is too old or too much. Nothing here can fail or delay a request: when the disk is full or
+the folder cannot be written, decisions wait, and beyond the queue's bounds they are dropped, counted and logged.
+
+A crash of the process loses what was decided since the last write (``flush_s``, 5 s unless told otherwise). Files are
+not forced to the disk's platters, so a power cut may lose what the operating system still held.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.serving.records import DECISIONS, DecisionRecord, microseconds, record_row
+from raydebm.serving.records_files import RecordFile, file_name, filesystem_of, record_files, replaces_metadata
+from raydebm.store import Row, RunDir
+
+log = logging.getLogger(__name__)
+
+MERGE_FILES = 8
+"""So many files of one level become one of the next."""
+MAX_LEVEL = 3
+MAX_MERGED_BYTES = 16 * 2**20
+"""Files are not merged beyond it, which bounds the memory that merging takes to a few times as much."""
+ROW_GROUP = 1024
+"""Rows whose minimum and maximum let a reader skip them."""
+ROWS_AT_ONCE = 8
+"""Rows that are converted in one go: a few milliseconds."""
+TIDY_EVERY_S = 60.0
+
+
+class RecordsArgs(BaseModel):
+    """The ``records`` section of the application's arguments. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str | None = None
+    """A local path that this node can write, or a filesystem URL; None: ``records`` in the run directory."""
+    max_mb: float = Field(2048, gt=0)
+    """The oldest files go when all files together are larger."""
+    max_days: float | None = Field(30, gt=0)
+    """Files whose last decision is older go; None: only the size counts."""
+    flush_s: float = Field(5, gt=0)
+    """How long a decision may wait for company; what a crash may lose."""
+    max_waiting: int = Field(2000, ge=1)
+    """Decisions that may wait to be written; more are dropped."""
+    max_waiting_mb: float = Field(64, gt=0)
+    """Characters of text (in millions) that may wait to be written."""
+
+
+def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
+    """None where nothing is to be stored."""
+    return None if args is None or args.folder is None else DecisionWriter(args.folder, args)
+
+
+class DecisionWriter:
+    """Writes one folder. Several writers (replicas) may share a folder: each has file names of its own."""
+
+    def __init__(self, root: str, args: RecordsArgs | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """
+        Args:
+            root: the folder; it is made when the first batch is written.
+            args: limits.
+            clock: seconds since 1970, for the age limit.
+        """
+        self.root = root
+        self._args = args or RecordsArgs()
+        self._clock = clock
+        self._writer = uuid.uuid4().hex[:12]
+        self._sequence = 0
+        self._waiting: deque[tuple[DecisionRecord, int]] = deque()
+        self._waiting_chars = 0
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._writing = threading.Lock()
+        self._own: list[list[RecordFile]] = [[] for _ in range(MAX_LEVEL + 1)]
+        self._last_tidy: float | None = None
+        self.num_written = 0
+        self.num_dropped = 0
+        self.last_error: str | None = None
+        """Why the last write failed; None when it did not."""
+
+    def put(self, record: DecisionRecord) -> bool:
+        """Keep a decision for the next write. Never raises and never waits for a disk; False: dropped and counted."""
+        size = _num_chars(record)
+        with self._wake:
+            full = len(self._waiting) >= self._args.max_waiting
+            full = full or self._waiting_chars + size > self._args.max_waiting_mb * 1e6
+            if full or self._closing:
+                self.num_dropped += 1
+                return False
+            self._waiting.append((record, size))
+            self._waiting_chars += size
+            self._start()
+            if len(self._waiting) >= self._args.max_waiting // 4 or len(self._waiting) >= ROW_GROUP:
+                self._wake.notify()
+        return True
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="raydebm-records", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads on this machine: the next decision tries again
+            self.last_error = str(error)
+            return
+        self._thread = thread
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Write what waits and end the thread. Decisions that come later are dropped."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        self.flush()
+
+    def _run(self) -> None:
+        while not self._closing:
+            with self._wake:
+                if not self._closing:
+                    self._wake.wait(timeout=self._args.flush_s)
+            self.flush()
+            if self.last_error is not None and not self._closing:
+                time.sleep(min(self._args.flush_s, 1.0))  # a folder that cannot be written must not cost a core
+
+    def flush(self) -> bool:
+        """Write what waits now; False when that failed, and then everything still waits."""
+        with self._writing:
+            try:
+                while self._waiting:
+                    self._write(self._batch())
+                self._merge()
+                self._tidy()
+            except Exception as error:  # noqa: BLE001 - whatever storage does, the thread goes on and requests notice nothing
+                if self.last_error is None:
+                    log.error("decisions cannot be written to %s: %s", self.root, error)
+                self.last_error = str(error)
+                return False
+            self._report_recovery()
+            return True
+
+    def _report_recovery(self) -> None:
+        if self.last_error is not None:
+            log.warning("decisions are written again; %d were dropped since the start", self.num_dropped)
+        self.last_error = None
+
+    def _batch(self) -> list[DecisionRecord]:
+        with self._wake:
+            return [record for record, _ in islice(self._waiting, ROW_GROUP)]
+
+    def _write(self, records: Sequence[DecisionRecord]) -> None:
+        table = _table(records)
+        if table.num_rows:
+            times = [microseconds(record.time) for record in records]
+            self._own[0].append(self._save(table, min(times), max(times), level=0))
+        with self._wake:
+            for _ in records:
+                self._waiting_chars -= self._waiting.popleft()[1]
+        self.num_written += table.num_rows
+        self.num_dropped += len(records) - table.num_rows
+
+    def _save(self, table: pa.Table, first_us: int, last_us: int, *, level: int) -> RecordFile:
+        name = file_name(first_us, last_us, writer=self._writer, sequence=self._sequence, level=level)
+        self._sequence += 1
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP)
+        content = sink.getvalue()
+        try:
+            RunDir(self.root).write_bytes(content, name)
+        except OSError:
+            self._remove(name + ".tmp")  # half a file on a full disk would keep it full
+            raise
+        return RecordFile(
+            name=name, first_us=first_us, last_us=last_us, writer=self._writer, level=level, size=len(content)
+        )
+
+    def _merge(self) -> None:
+        """Small files of our own become larger ones, so that a reader opens few."""
+        for level in range(MAX_LEVEL):
+            files = self._own[level]
+            if len(files) < MERGE_FILES:
+                continue
+            self._own[level] = []
+            if sum(file.size for file in files) > MAX_MERGED_BYTES:
+                continue
+            tables = [table for table in map(self._read, files) if table is not None]
+            if not tables:
+                continue
+            merged = pa.concat_tables(tables).replace_schema_metadata(replaces_metadata(file.name for file in files))
+            first, last = min(file.first_us for file in files), max(file.last_us for file in files)
+            self._own[level + 1].append(self._save(merged, first, last, level=level + 1))
+            for file in files:
+                self._remove(file.name)
+
+    def _read(self, file: RecordFile) -> pa.Table | None:
+        filesystem, path = filesystem_of(self.root)
+        try:
+            return pq.read_table(f"{path}/{file.name}", filesystem=filesystem, partitioning=None)
+        except FileNotFoundError:
+            return None  # removed by the limits, perhaps of another replica
+
+    def _tidy(self) -> None:
+        """Remove what is too old, then the oldest until the rest is small enough; at most once a minute."""
+        now = self._clock()
+        if self._last_tidy is not None and now - self._last_tidy < TIDY_EVERY_S:
+            return
+        self._last_tidy = now
+        files = record_files(self.root)
+        total = sum(file.size for file in files)
+        oldest_us = 0.0 if self._args.max_days is None else 1e6 * (now - 86_400 * self._args.max_days)
+        for file in files:
+            if file.last_us < oldest_us or total > self._args.max_mb * 1e6:
+                self._remove(file.name)
+                total -= file.size
+
+    def _remove(self, name: str) -> None:
+        try:
+            RunDir(self.root).remove(name)
+        except OSError as error:
+            log.debug("%s: %s", name, error)
+
+
+def _num_chars(record: DecisionRecord) -> int:
+    texts = (len(found.candidate.text or "") + len(found.candidate.reasoning or "") for found in record.outcome.pool)
+    return 2000 + len(record.problem.prompt) + sum(texts)
+
+
+def _table(records: Sequence[DecisionRecord]) -> pa.Table:
+    """A few rows at a time: pyarrow keeps the interpreter to itself while it converts, and requests run beside it."""
+    parts = [_part(records[start : start + ROWS_AT_ONCE]) for start in range(0, len(records), ROWS_AT_ONCE)]
+    return pa.concat_tables(parts)
+
+
+def _part(records: Sequence[DecisionRecord]) -> pa.Table:
+    """One record that cannot be stored (a task may put anything into a problem's data) sinks no other."""
+    try:
+        return pa.Table.from_pylist([record_row(record) for record in records], schema=DECISIONS)
+    except _UNSTORABLE:
+        tables = [found for found in map(_lone_table, records) if found is not None]
+        return pa.concat_tables(tables) if tables else DECISIONS.empty_table()
+
+
+_UNSTORABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _lone_table(record: DecisionRecord) -> pa.Table | None:
+    try:
+        row: Row = _writable(record_row(record))
+        return pa.Table.from_pylist([row], schema=DECISIONS)
+    except _UNSTORABLE as error:
+        log.warning("the decision on request %s cannot be stored: %s", record.request_id, error)
+        return None
+
+
+def _writable(value: Any) -> Any:
+    """Lone surrogates, which a model may write and UTF-8 cannot hold, become question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _writable(item) for key, item in value.items()}
+    return [_writable(item) for item in value] if isinstance(value, list) else value

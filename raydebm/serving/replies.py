@@ -1,0 +1,79 @@
+"""Response bodies in OpenAI's shapes, and the health report. They are written down for the OpenAPI document."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from raydebm.serving.schema import DecisionBody, Usage
+
+
+class AssistantMessage(BaseModel):
+    """Exactly one of content and refusal is a text."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    """Why no answer is given, after an abstention."""
+
+
+class Choice(BaseModel):
+    index: int
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: Literal["stop"]
+
+
+class ChatDecision(DecisionBody):
+    """The decision with its reasons."""
+
+    answer: str | None
+    """The accepted answer in the task's canonical text."""
+
+
+class ChatCompletion(BaseModel):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[Choice]
+    usage: Usage
+    raydebm: ChatDecision
+
+
+class ModelBody(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    raydebm: dict[str, Any]
+    """Which tasks it tries, under which named policy, and the versions that answer."""
+
+
+class ModelsBody(BaseModel):
+    object: Literal["list"]
+    data: list[ModelBody]
+
+
+class HealthBody(BaseModel):
+    status: Literal["ok"]
+    tasks: list[str]
+    policies: dict[str, dict[str, Any]]
+    versions: dict[str, str]
+    generators: list[str]
+    scorer: dict[str, Any]
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    code: str
+    """Short and stable: switch on this one."""
+    param: str | None
+    """The field or header at fault."""
+
+
+class ErrorBody(BaseModel):
+    """OpenAI's form."""
+
+    error: ErrorDetail = Field(...)

@@ -1,0 +1,194 @@
+"""`raydebm task new | validate | list`: write a task of one's own, and see what it makes of data and answers."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from raydebm.console import console
+from raydebm.errors import ConfigError, RaydebmError
+
+if TYPE_CHECKING:
+    from raydebm.records import ConstraintReport, Gold, Label, Problem
+    from raydebm.tasks.base import Task
+
+app = typer.Typer(help="Write and check tasks of your own.", no_args_is_help=True)
+
+MAX_SHOWN = 20
+"""Faulty rows and answers that are listed; the rest is counted."""
+
+
+@app.command("list")
+def list_tasks() -> None:
+    """The built-in and installed tasks. A task file needs no installation: a recipe names it by its path."""
+    from raydebm.tasks import task_table
+
+    for name, where in sorted(task_table().items()):
+        console.print(f"{name:<20} {where}")
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Small letters, digits and _, such as support_reply.")],
+    python: Annotated[bool, typer.Option("--python", help="A Python module with an entry point.")] = False,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Where to write; default: ./NAME.")] = None,
+) -> None:
+    """Write a small task that works offline: task file, data, recorded answers, recipe."""
+    from raydebm.tasks import task_table
+    from raydebm.tasks.declared.starter import starter_files
+
+    if name in task_table():
+        raise ConfigError(f"there is a task {name!r} already (`raydebm task list`); choose another name")
+    target = Path(name) if folder is None else folder
+    files = starter_files(name, target.as_posix(), python=python)
+    if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
+        raise ConfigError(f"{str(target)!r} exists and is not empty; choose another name or --folder")
+    target.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        (target / file).write_text(content, encoding="utf-8")
+        console.print(f"wrote {escape(str(target / file))}", soft_wrap=True)
+    what = f"{name} --data {target}/train.jsonl" if python else f"{target}/task.yaml"
+    if python:
+        console.print(f"install it: pip install -e {target}", soft_wrap=True, markup=False)
+    console.print(f"check it:   raydebm task validate {what} --answers {target}/answers.jsonl", soft_wrap=True)
+    console.print(f"run it:     raydebm run --config {target}/recipe.yaml", soft_wrap=True)
+
+
+@app.command()
+def validate(
+    file: Annotated[str, typer.Argument(help="A task file, or the name of an installed task.")],
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="Data file; default: the task's own. Repeatable.")
+    ] = None,
+    answers: Annotated[
+        Path | None, typer.Option("--answers", help="Answers to try: JSON lines with problem_id, model, text.")
+    ] = None,
+) -> None:
+    """Check a task, every row of its data, and show what it finds in sample answers. Exit code 1 when it is wrong."""
+    try:
+        task = find_task(file)
+        console.print(f"task {task.name}: {len(task.constraints)} constraint(s), max_length {task.defaults.max_length}")
+        found, faults = read_rows(task, data or [])
+        for line in describe_rows(task, found):
+            console.print(line, markup=False, soft_wrap=True)
+        if answers is not None and found:
+            show_answers(task, found, answers)
+    except RaydebmError as error:
+        found, faults = [], [str(error)]
+    for fault in faults[:MAX_SHOWN]:
+        console.print(f"[bold red]error[/bold red] {escape(fault)}", soft_wrap=True)
+    if len(faults) > MAX_SHOWN:
+        console.print(f"and {len(faults) - MAX_SHOWN} more errors")
+    if faults:
+        raise typer.Exit(1)
+    console.print("[bold green]the task is valid[/bold green]")
+
+
+def find_task(file: str) -> "Task":
+    """The task of a file or of a name.
+
+    Raises:
+        ConfigError: the file is missing or wrong; every fault is listed with its path.
+        UnknownNameError: no installed task has that name.
+    """
+    from raydebm.task_file import ENDINGS, read_task_file
+    from raydebm.tasks import get_task
+    from raydebm.tasks.declared import DeclaredTask, read_definition
+
+    if not file.endswith(ENDINGS):
+        return get_task(file)
+    return DeclaredTask(read_definition(read_task_file(file), where=f"task file {file!r}"))
+
+
+def read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
+    """Every problem of the files (none: the task's own), and what is wrong with the rows that are none."""
+    from raydebm.tasks.declared import SPLITS, DeclaredTask
+    from raydebm.tasks.sources import file_rows
+
+    if not isinstance(task, DeclaredTask):
+        return [pair for file in files for pair in task.load("train", source=str(file))], []
+    named = [split for split in SPLITS if getattr(task.definition.data, split) is not None]
+    paths = list(files) or [task.file_of(split, None) for split in named]
+    if not paths:
+        return [], [f"task {task.name!r} names no data; set data.train in the task file, or give --data"]
+    found: list[tuple[Problem, Gold]] = []
+    faults: list[str] = []
+    for path in paths:
+        before = len(found) + len(faults)
+        try:
+            for where, row in file_rows(path):
+                try:
+                    found.append(task.problem_and_gold(row, where))
+                except RaydebmError as error:
+                    faults.append(str(error))
+        except RaydebmError as error:
+            faults.append(str(error))
+        if len(found) + len(faults) == before:
+            faults.append(f"file {str(path)!r} has no rows")
+    return found, faults
+
+
+def describe_rows(task: "Task", found: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
+    """What people should know of the data before they spend money on it."""
+    from raydebm.tasks.declared import DeclaredTask
+
+    distinct = {problem.problem_id for problem, _ in found}
+    repeated = len(found) - len(distinct)
+    yield f"{len(found)} row(s), {len(distinct)} problem(s)" + (f", {repeated} of them repeated" if repeated else "")
+    if not isinstance(task, DeclaredTask):
+        return
+    without = sum(not gold.value for _, gold in found)
+    if task.definition.labels != "constraints" and without:
+        yield f"warning: {without} of {len(found)} rows have no reference answer; their candidates stay unlabeled"
+    shown = sum(task.shows_gold(problem, gold) for problem, gold in found)
+    if shown:
+        yield f"warning: in {shown} of {len(found)} rows the reference answer stands in another column that is shown"
+    for rule, expression, count in task.empty_operands([problem for problem, _ in found]):
+        yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(found)} rows do not have"
+
+
+def show_answers(task: "Task", found: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
+    """Counts of all answers, and for the first ones: what was parsed, what it costs, which label it gets.
+
+    Raises:
+        RaydebmError: the file has no usable line, or none for these problems.
+    """
+    from raydebm.generators.recorded import import_pool
+    from raydebm.labels import label_candidate
+    from raydebm.triage.checks import check_candidate
+
+    problems = {problem.problem_id: problem for problem, _ in found}
+    golds = {gold.problem_id: gold for _, gold in found}
+    checked = []
+    for candidate in import_pool(file, task=task.name, problems=problems.values()):
+        problem = problems[candidate.problem_id]
+        report = check_candidate(task, problem, candidate)
+        checked.append((candidate, report, label_candidate(task, problem, golds.get(candidate.problem_id), candidate)))
+    table = Table(title_justify="left")
+    for column in ("problem", "answer of", "parsed", "penalty", "label", "violations"):
+        table.add_column(column, overflow="fold")
+    for candidate, report, label in checked[:MAX_SHOWN]:
+        name = str(problems[candidate.problem_id].data.get("source_id", candidate.problem_id))
+        writer = f"{candidate.generator} #{candidate.sample_index}"
+        table.add_row(*(escape(cell) for cell in (name, writer, *_cells(report, label))))
+    console.print(table)
+    verdicts = Counter(str(label.verdict) for _, _, label in checked)
+    console.print(
+        f"{len(checked)} answer(s), the first {min(MAX_SHOWN, len(checked))} of them above; "
+        f"{sum(report.parsed for _, report, _ in checked)} parsed, "
+        f"{sum(report.penalty == 0 for _, report, _ in checked)} break no constraint; "
+        + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())),
+        soft_wrap=True,
+    )
+
+
+def _cells(report: "ConstraintReport", label: "Label") -> tuple[str, str, str, str]:
+    said = [f"{violation.constraint}: {violation.message}" for violation in report.violations]
+    why = report.error or ("" if report.parsed else "no answer in the requested format")
+    penalty = "inf" if math.isinf(report.penalty) else f"{report.penalty:.3f}"
+    return (report.answer or "-")[:80], penalty, str(label.verdict), "\n".join(said) or why

@@ -1,0 +1,308 @@
+"""A task that a user declares in one YAML file, or in a few lines of Python, without touching the package.
+
+In:   a ``TaskDefinition``: prompt, output format, constraints as declarative rules, optional gold, data files.
+Out:  a ``Task`` like the built-in ones.
+
+Gold is taken out of a data row before anything else is made of it; a definition whose prompt, fields, id or difficulty
+name gold's column is refused.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from raydebm.constraints import Constraint, violations_of
+from raydebm.constraints.expressions import Document, EvaluationError, problem_fields, reads_answer
+from raydebm.constraints.rule import View, compile_rule
+from raydebm.constraints.rules import read_rule
+from raydebm.constraints.templates import fill, full_text
+from raydebm.constraints.values import key_of
+from raydebm.errors import ConfigError, TaskDataError
+from raydebm.identity import canonical_json, content_id
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.declared.definition import TaskDefinition, read_definition
+from raydebm.tasks.declared.matching import check_gold, mismatch
+from raydebm.tasks.declared.reading import find_answer, seen_by_rules, write_answer
+from raydebm.tasks.sources import JSON_LINES, check_split, distinct, file_rows, local_file
+
+__all__ = ["DeclaredTask", "declared_task", "read_definition"]
+
+SPLITS = ("train", "test")
+SOURCE_ID = "source_id"
+_MAX_WORD = 12
+"""Characters of a reference answer that may stand in a problem by chance."""
+
+
+class DeclaredTask:
+    """The task of a definition."""
+
+    def __init__(
+        self, definition: TaskDefinition | Mapping[str, Any], *, constraints: Sequence[Constraint] = ()
+    ) -> None:
+        """
+        Args:
+            definition: checked, or as a tree of YAML values.
+            constraints: more checks, as Python functions; they see the parsed answer and the problem, as rules do.
+
+        Raises:
+            ConfigError: the definition is wrong; every fault is listed with its path.
+        """
+        found = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
+        self.definition = found
+        self._constraints = (*_declared_constraints(found, self.seen_by_rules), *constraints)
+        if found.labels == "constraints" and not self._constraints:
+            raise ConfigError(f"task {found.name!r}: labels: constraints needs at least one constraint")
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def defaults(self) -> TaskDefaults:
+        return self.definition.defaults.as_record()
+
+    @property
+    def constraints(self) -> Sequence[Constraint]:
+        return self._constraints
+
+    def seen_by_rules(self, problem: Problem, answer: Answer) -> Any:
+        """The parsed answer as rules read it: a number as a number, the rest as it is."""
+        return seen_by_rules(self.definition.output, answer)
+
+    # ---- problems ----------------------------------------------------------------------------------------------
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield problems in the order of the source; a row that came up before is passed over.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: a file or a folder with a file of the split's name; None: the definition's own file.
+            limit: at most so many.
+            seed: not used; the data is fixed.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        check_split(split, SPLITS, task=self.name)
+        rows = file_rows(self.file_of(split, source))
+        return islice(distinct(self.problem_and_gold(row, where) for where, row in rows), limit)
+
+    def file_of(self, split: str, source: str | None) -> Path:
+        """The data file of a split.
+
+        Raises:
+            TaskDataError: there is none.
+        """
+        if source is None:
+            named = {"train": self.definition.data.train, "test": self.definition.data.test}[split]
+            if named is None:
+                raise TaskDataError(
+                    f"task {self.name!r} names no data for {split}; set data.{split} in the task file, or the source "
+                    "in the recipe"
+                )
+            source = str(Path(self.definition.folder) / named)
+        return local_file(source, [name.format(split=split) for name in JSON_LINES], otherwise="a file or a folder")
+
+    def problem_and_gold(self, row: Mapping[str, Any], where: str) -> tuple[Problem, Gold]:
+        """One row of the data.
+
+        Raises:
+            TaskDataError: a column is missing or of a wrong kind; the message names the row.
+        """
+        rule, value = self.definition.gold, {}
+        if rule is not None and row.get(rule.field) is not None:
+            check_gold(rule, row[rule.field], where)
+            value = {"answer": row[rule.field]}
+        problem = self._problem_of(
+            {name: item for name, item in row.items() if rule is None or name != rule.field}, where
+        )
+        return problem, Gold(task=self.name, problem_id=problem.problem_id, value=value)
+
+    def _problem_of(self, row: Mapping[str, Any], where: str) -> Problem:
+        columns = self.definition.data
+        data = {name: _clean(required_field(row, name, where), name, where) for name in self.definition.fields}
+        prompt = fill(self.definition.prompt, data, render=full_text).strip()
+        problem_id = content_id(self.name, prompt, data)
+        if columns.id is not None and row.get(columns.id) is not None:
+            data[SOURCE_ID] = str(row[columns.id])
+        difficulty = "" if columns.difficulty is None else str(row.get(columns.difficulty, ""))
+        return Problem(task=self.name, problem_id=problem_id, prompt=prompt, data=data, difficulty=difficulty)
+
+    def problem_from_text(self, text: str) -> Problem:
+        """A problem of what a client typed: a JSON object with the task's fields, or, where there is one field only,
+        that field's text.
+
+        Raises:
+            TaskDataError: the text is neither; the message lists the fields.
+        """
+        row = _json_object(text)
+        fields = self.definition.fields
+        if row is not None and set(fields) <= set(row):
+            return self._problem_of({name: row[name] for name in fields}, "the text")
+        if len(fields) > 1:
+            raise TaskDataError(
+                f"task {self.name!r} needs the fields {', '.join(fields)}: send a JSON object with them as the text, "
+                "or a problem with prompt and data"
+            )
+        if not text.strip():
+            raise TaskDataError(f"task {self.name!r} needs a text for {fields[0]}, got an empty one")
+        return self._problem_of({fields[0]: self._without_frame(text)}, "the text")
+
+    def _without_frame(self, text: str) -> str:
+        """The field's own text, also where the whole prompt was typed."""
+        (field,) = self.definition.fields
+        marker = "\0"
+        before, _, after = fill(self.definition.prompt, {field: marker}).strip().partition(marker)
+        stripped = text.strip()
+        framed = len(stripped) > len(before) + len(after) and marker not in after
+        if framed and stripped.startswith(before) and stripped.endswith(after):
+            return stripped[len(before) : len(stripped) - len(after)]
+        return stripped
+
+    def empty_operands(self, problems: Sequence[Problem]) -> Iterator[tuple[str, str, int]]:
+        """(constraint, expression, how many problems have nothing there) of what rules read from problems alone."""
+        for rule in self.definition.constraints:
+            for text in rule.expressions():
+                if problem_fields(text) and not reads_answer(text):
+                    count = sum(_value(text, problem, None) is None for problem in problems)
+                    if count:
+                        yield rule.name, text, count
+
+    def shows_gold(self, problem: Problem, gold: Gold) -> bool:
+        """Whether the reference answer, where it is more than a number or a word, stands in the problem's data."""
+        value = gold.value.get("answer")
+        if not (isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _MAX_WORD)):
+            return False
+        parts: list[Any] = [dict(problem.data)]
+        for part in parts:
+            if isinstance(part, list | dict):
+                parts += part.values() if isinstance(part, dict) else part
+        return any(part == value for part in parts)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        """The chat of the first pass.
+
+        Raises:
+            TaskDataError: the problem lacks a field that constraints read.
+        """
+        for name in self.definition.fields:
+            required_field(problem.data, name, f"a problem of task {self.name!r}")
+        return (
+            {"role": "system", "content": self.definition.instructions.strip()},
+            {"role": "user", "content": problem.prompt},
+        )
+
+    # ---- answers -----------------------------------------------------------------------------------------------
+
+    def parse(self, problem: Problem, text: str) -> Answer | None:
+        return find_answer(self.definition.output, text)
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        return write_answer(self.definition.output, answer)
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """The key of ``vote``; of the whole answer where ``vote`` has no value."""
+        seen = self.seen_by_rules(problem, answer)
+        found = _value(self.definition.vote, problem, seen)
+        return key_of(answer if found is None or self.definition.vote == "answer" else found)
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """By gold or by constraints, as the definition says."""
+        by = self.definition.labels or ("gold" if self.definition.gold is not None else None)
+        if by == "constraints":
+            return self._judge_by_constraints(problem, text)
+        rule = self.definition.gold
+        if by is None or rule is None:
+            return Judgement(
+                verdict=Verdict.UNLABELED, reason="the task declares neither gold nor `labels: constraints`"
+            )
+        if "answer" not in gold.value:
+            return Judgement(verdict=Verdict.UNLABELED, reason="no reference answer in the data row")
+        answer = self.parse(problem, text)
+        if answer is None:
+            return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the requested format")
+        found = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
+        fault = mismatch(rule, found, gold.value["answer"])
+        if fault is not None:
+            return Judgement(verdict=Verdict.INCORRECT, reason=fault)
+        return Judgement(verdict=Verdict.CORRECT)
+
+    def _judge_by_constraints(self, problem: Problem, text: str) -> Judgement:
+        answer = self.parse(problem, text)
+        if answer is None:
+            reason = "no answer in the requested format"
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=1.0, reason=reason)
+        violations = violations_of(self.constraints, problem, answer)
+        cost = math.fsum(violation.weight * violation.penalty for violation in violations)
+        score = min(1.0, cost / (self._most_cost or 1.0))
+        if violations:
+            reason = "; ".join(violation.message for violation in violations[:3])
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=score, reason=reason)
+        return Judgement(verdict=Verdict.CORRECT, violation_score=0.0)
+
+    @property
+    def _most_cost(self) -> float:
+        rules = self.definition.constraints
+        declared = math.fsum(rule.weight * rule.penalty.cap for rule in rules)
+        others = self._constraints[len(rules) :]  # the output's schema and Python functions cost at most 1, or are cut
+        return declared + math.fsum(constraint.weight for constraint in others)
+
+
+def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:
+    """The task of a tree of YAML values; the same tree gives the same object.
+
+    Raises:
+        ConfigError: the definition is wrong.
+    """
+    return _declared_task(canonical_json(dict(tree)))
+
+
+@lru_cache(maxsize=16)
+def _declared_task(text: str) -> DeclaredTask:
+    return DeclaredTask(json.loads(text))
+
+
+def _declared_constraints(definition: TaskDefinition, view: View) -> Iterator[Constraint]:
+    for rule in definition.constraints:
+        yield compile_rule(rule, view=view)
+    if definition.output.json_schema is not None:
+        schema = {
+            "name": "schema",
+            "rule": "schema",
+            "schema": definition.output.json_schema,
+            "weight": definition.output.schema_weight,
+        }
+        yield compile_rule(read_rule(schema), view=view)
+
+
+def _value(expression: str, problem: Problem, seen: Any) -> Any:
+    try:
+        return Document({"answer": seen, "problem": dict(problem.data)}).value_of(expression)
+    except EvaluationError:
+        return None
+
+
+def _clean(value: Any, name: str, where: str) -> Any:
+    """The value of a column, as JSON that a table can hold."""
+    try:
+        canonical_json(value).encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TaskDataError(f"{where}: field {name!r} is not JSON: {error}") from error
+    return value.strip() if isinstance(value, str) else value
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

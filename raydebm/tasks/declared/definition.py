@@ -1,0 +1,217 @@
+"""What a task file may say: one pydantic model per part; unknown keys are refused.
+
+Relative data files are looked up beside the task file (``folder``).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from raydebm.constraints.expressions import problem_fields
+from raydebm.constraints.rule import Expression, Strict
+from raydebm.constraints.rules import AnyRule, Schema
+from raydebm.constraints.templates import places_in
+from raydebm.errors import ConfigError, ConstraintError
+from raydebm.tasks.base import TaskDefaults
+
+NAME = re.compile(r"[a-z][a-z0-9_]{1,59}")
+RESERVED = frozenset({"source_id"})
+"""A field of ``Problem.data`` that the package fills itself."""
+
+
+def _prompt(template: str) -> str:
+    try:
+        found = places_in(template)
+    except ConstraintError as error:
+        raise ValueError(str(error)) from error
+    if not found:
+        raise ValueError("the prompt needs at least one field of the data, such as {question}")
+    return template
+
+
+class Output(Strict):
+    """How an answer is written in a completion, and so how it is found."""
+
+    format: Literal["json", "number", "choice", "text"] = "text"
+    """json: the last JSON object (array, if the schema says so); number: after ``####``, in ``\\boxed{}`` or last;
+    choice: one of ``choices`` after ``####``, or alone on the last line; text: the whole completion."""
+    json_schema: Schema | None = Field(None, alias="schema")
+    """For json. An answer that breaks it is still an answer: the faults are violations of the constraint ``schema``."""
+    schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    choices: list[str] = Field(default_factory=list)
+    max_chars: int = Field(100_000, ge=1, le=1_000_000)
+    """A longer completion has no answer."""
+
+    @model_validator(mode="after")
+    def _fits_the_format(self) -> Self:
+        if self.json_schema is not None and self.format != "json":
+            raise ValueError(f"schema goes with format json, not {self.format}")
+        if bool(self.choices) != (self.format == "choice"):
+            raise ValueError("format choice needs choices, and no other format has them")
+        names = [choice.strip().casefold() for choice in self.choices]
+        if len(set(names)) < len(names) or not all(names) or any("\n" in name for name in names):
+            raise ValueError(f"choices must be different single lines, got {self.choices}")
+        return self
+
+
+class GoldRule(Strict):
+    """Which column is the reference answer, and when an answer matches it."""
+
+    field: str
+    """A column of the data. It is taken out of the row before anything else is made of it."""
+    value: Expression = "answer"
+    """What is compared; an expression on the answer."""
+    match: Literal["exact", "number", "set", "json"] = "exact"
+    """exact: the same text or number; number: as numbers ("$1,080" is 1080); set: the same items in any order;
+    json: the same JSON value."""
+    ignore_case: bool = False
+    tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """For number: how far an answer may be off."""
+
+    @model_validator(mode="after")
+    def _reads_the_answer_only(self) -> Self:
+        if self.tolerance and self.match != "number":
+            raise ValueError(f"tolerance goes with match number, not {self.match}")
+        return self
+
+
+class Data(Strict):
+    """Where problems come from."""
+
+    train: str | None = None
+    """A file: .jsonl, .json, .csv or .parquet, also with .gz. A recipe's ``source`` comes before it."""
+    test: str | None = None
+    id: str | None = None
+    """A column with the source's own name of a row; recorded pools are joined by it."""
+    fields: list[str] = Field(default_factory=list)
+    """Columns that constraints read as ``problem.<field>``, beside those that the prompt names."""
+    difficulty: str | None = None
+    """A column by which reports break results down."""
+
+
+class Defaults(Strict):
+    """Settings of training and generation; a recipe may override each."""
+
+    max_length: int = Field(2048, ge=16)
+    batch_size: int = Field(16, ge=1)
+    patience: int = Field(2, ge=1)
+    learning_rate: float = Field(5e-5, gt=0)
+    lambda_: float = Field(1.0, ge=0, alias="lambda")
+    max_tokens: int = Field(1024, ge=1)
+
+    def as_record(self) -> TaskDefaults:
+        return TaskDefaults(**self.model_dump())
+
+
+class TaskDefinition(Strict):
+    """A whole task. Constraints see ``problem.<field>`` of the declared fields and the answer, never gold."""
+
+    name: str
+    description: str = ""
+    instructions: str = Field(min_length=1)
+    """The system message, word for word: what to do and how to write the answer."""
+    prompt: Annotated[str, AfterValidator(_prompt)]
+    """The question, with ``{field}`` where a column's value goes; every other brace is text."""
+    output: Output = Output()
+    constraints: list[AnyRule] = Field(default_factory=list)
+    vote: Expression = "answer"
+    """Answers with the same value here give the same answer."""
+    gold: GoldRule | None = None
+    labels: Literal["gold", "constraints"] | None = None
+    """What labels candidates for training. None: gold where it is declared, else nothing. ``constraints``: correct is
+    what breaks none, and the violation score is the weighted penalty's share of its maximum."""
+    data: Data = Data()
+    defaults: Defaults = Defaults()
+    folder: str = "."
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Columns that become ``Problem.data``."""
+        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields]))
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        complaints = list(self._complaints())
+        if complaints:
+            raise ValueError("; ".join(complaints))
+        return self
+
+    def _complaints(self) -> Iterator[str]:
+        if not NAME.fullmatch(self.name):
+            yield f"name {self.name!r} must be small letters, digits and _, such as support_reply"
+        names = [rule.name for rule in self.constraints] + (["schema"] if self.output.json_schema is not None else [])
+        for name in {name for name in names if names.count(name) > 1}:
+            yield f"constraints need different names, {name!r} comes twice"
+        yield from self._complaints_about_gold()
+        for name in RESERVED & set(self.fields):
+            yield f"field {name!r} is reserved; give the column as data.id, or name it otherwise"
+        for where, text in self._expressions():
+            for name in sorted(problem_fields(text) - set(self.fields) - RESERVED):
+                yield (
+                    f"{where} reads problem.{name}, which is not among the fields {', '.join(self.fields)}; "
+                    "add it to data.fields"
+                )
+
+    def _complaints_about_gold(self) -> Iterator[str]:
+        if self.gold is None:
+            if self.labels == "gold":
+                yield "labels: gold needs a gold section"
+            return
+        seen = {
+            "the prompt or data.fields": self.fields,
+            "data.id": [self.data.id],
+            "data.difficulty": [self.data.difficulty],
+        }
+        for where, columns in seen.items():
+            if self.gold.field in columns:
+                yield (
+                    f"gold.field {self.gold.field!r} is also in {where}; "
+                    "nothing that a model or a check sees may hold gold"
+                )
+
+    def _expressions(self) -> Iterator[tuple[str, str]]:
+        for rule in self.constraints:
+            for text in rule.expressions():
+                yield f"constraint {rule.name!r}", text
+        yield "vote", self.vote
+        if self.gold is not None:
+            yield "gold.value", self.gold.value
+
+
+def read_definition(tree: Mapping[str, Any], *, where: str = "task") -> TaskDefinition:
+    """Check a task given as a tree of YAML values.
+
+    Raises:
+        ConfigError: unknown key, wrong type or value; every problem is listed with its path.
+    """
+    try:
+        return TaskDefinition.model_validate(dict(tree))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where, tree)) from error
+
+
+def _explain(error: ValidationError, where: str, tree: Mapping[str, Any]) -> str:
+    lines = []
+    for problem in error.errors():
+        path = _place(problem["loc"], tree, is_missing=problem["type"] == "missing")
+        words = problem["msg"].removeprefix("Value error, ")
+        unsaid = problem["type"] in {"missing", "value_error", "union_tag_invalid", "union_tag_not_found"}
+        value = "" if unsaid else f" (got {problem['input']!r:.80})"
+        lines.append(f"  {path or 'task'}: {words}{value}")
+    return f"{where} is not a valid task:\n" + "\n".join(dict.fromkeys(lines))
+
+
+def _place(location: tuple[int | str, ...], tree: Any, *, is_missing: bool) -> str:
+    """The path as the user wrote it: pydantic also names the branch of a union, which is no key of the file."""
+    parts: list[str] = []
+    node = tree
+    for part in location:
+        inside = isinstance(node, Mapping) and part in node
+        if inside or (isinstance(node, list) and isinstance(part, int) and part < len(node)):
+            parts.append(str(part))
+            node = node[part]
+    if is_missing:
+        parts.append(str(location[-1]))
+    return ".".join(parts)

@@ -1,0 +1,274 @@
+"""What `raydebm task new` writes: a small task that works offline, with comments that say what to change.
+
+The example: answer a customer of a shop, and say how much to refund. Its answers are recorded ones, of two writers.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from raydebm.errors import ConfigError
+from raydebm.tasks.declared.definition import NAME
+
+_INSTRUCTIONS = (
+    "You answer customers of a shop. Refund what the customer paid for the faulty part, and never more than they paid.",
+    "End with one JSON object and write nothing after it:",
+    '{"reply": "text for the customer", "refund": 12.5, "articles": ["returns"]}',
+    "articles: help pages to link, of returns, delivery, warranty; none twice.",
+)
+_PROMPT = ("Message: {message}", "Paid: {paid}")
+
+_TASK = """\
+# A task for raydebm: what is asked, how answers look, which rules they must keep.
+#   raydebm task validate {folder}/task.yaml --answers {folder}/answers.jsonl
+#   raydebm run --config {folder}/recipe.yaml
+# All rules and settings: docs/constraints.md, docs/write_a_task.md.
+
+name: {name}
+description: Answers to customers of a shop, with a refund.
+
+# The system message, word for word.
+instructions: |
+{instructions}
+
+# The user message; {{field}} is a column of the data.
+prompt: |
+{prompt}
+
+# How to find the answer in a completion: json, number, choice or text.
+output:
+  format: json
+  schema:                       # faults are violations, with feedback; not a reason to drop the answer
+    type: object
+    required: [reply, refund, articles]
+    properties:
+      reply: {{type: string}}
+      refund: {{type: number}}
+      articles: {{type: array, items: {{type: string}}}}
+
+# Checks without gold. Paths start at answer (what was parsed) or problem (the declared columns).
+constraints:
+  - name: refund
+    rule: compare
+    value: answer.refund
+    at_least: 0
+    at_most: problem.paid
+    weight: 2.0
+    message: "the refund is {{value:,.2f}}; it must be {{bound}} {{limit:,.2f}}"
+  - name: short
+    rule: compare
+    value: words(answer.reply)
+    at_most: 40
+    message: "the reply has {{value}} words, {{excess:d}} more than {{limit}}"
+  - name: polite
+    rule: matches
+    value: answer.reply
+    pattern: '(?i)\\b(sorry|thank)'
+    message: "the reply neither thanks nor apologises"
+  - name: known articles
+    rule: member
+    value: answer.articles
+    table: [returns, delivery, warranty]
+  - name: articles once
+    rule: unique
+    value: answer.articles
+
+# Two answers with the same value are the same answer when votes are counted.
+vote: answer.refund
+
+# Optional. The column is taken out of every row before prompts and checks see it.
+gold:
+  field: expected_refund
+  value: answer.refund
+  match: number                 # exact, number, set, json
+  tolerance: 0.005
+
+# Without gold, training can learn from the constraints alone:  labels: constraints
+
+data:                           # beside this file
+  train: train.jsonl
+  test: test.jsonl
+  id: id                        # the rows' own names, by which recorded answers are joined
+  difficulty: kind              # reports break results down by it
+
+defaults: {{max_length: 512, max_tokens: 512, lambda: 1.0}}
+"""
+
+_PYTHON_TASK = '''\
+"""A task for raydebm in Python: a declaration as in a task file, and checks that are functions.
+
+    pip install -e {folder}
+    raydebm task validate {name} --data {folder}/train.jsonl --answers {folder}/answers.jsonl
+    raydebm run --config {folder}/recipe.yaml
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from raydebm.constraints import Constraint, Finding
+from raydebm.records import Problem
+from raydebm.tasks.declared import DeclaredTask
+
+DEFINITION: dict[str, Any] = {{
+    "name": "{name}",
+    "folder": str(Path(__file__).parent),
+    "instructions": """\\
+{instructions}""",
+    "prompt": {prompt!r},
+    "output": {{"format": "json", "schema": {{"type": "object", "required": ["reply", "refund", "articles"]}}}},
+    "constraints": [
+        {{"name": "refund", "rule": "compare", "value": "answer.refund", "at_least": 0, "at_most": "problem.paid"}},
+    ],
+    "vote": "answer.refund",
+    "gold": {{"field": "expected_refund", "value": "answer.refund", "match": "number", "tolerance": 0.005}},
+    "data": {{"train": "train.jsonl", "test": "test.jsonl", "id": "id", "difficulty": "kind"}},
+    "defaults": {{"max_length": 512, "max_tokens": 512}},
+}}
+
+
+def shouting(problem: Problem, answer: Any) -> Iterator[Finding]:
+    """One finding for each word in capitals. Any JSON value may come as the answer; gold is not to be seen here."""
+    reply = answer.get("reply") if isinstance(answer, dict) else None
+    words = reply.split() if isinstance(reply, str) else []
+    for word in words:
+        if len(word) > 3 and word.isupper():
+            yield Finding(penalty=1 / len(words), values={{"word": word}})
+
+
+def task() -> DeclaredTask:
+    """What the entry point names."""
+    checks = (Constraint(name="calm", check=shouting, message="{{word}} is shouted; write it in small letters"),)
+    return DeclaredTask(DEFINITION, constraints=checks)
+'''
+
+_PYPROJECT = """\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{distribution}"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["raydebm"]
+
+[project.entry-points."raydebm.tasks"]
+{name} = "{name}:task"
+
+[tool.setuptools]
+py-modules = ["{name}"]
+"""
+
+_RECIPE = """\
+# A whole run on recorded answers: no key, no GPU. Paths count from the working directory.
+#   raydebm run --config {folder}/recipe.yaml
+#   raydebm serve --run-dir runs/{name}
+
+name: {name}
+
+task: {{name: {task}}}
+
+generators:
+  - {{kind: recorded, name: careful, model: careful, pool: {pool}}}
+  - {{kind: recorded, name: hasty, model: hasty, pool: {pool}}}
+  # A model behind any OpenAI-compatible endpoint:
+  # - {{kind: openai, name: llm, model: qwen/qwen-2.5-7b-instruct, api_key_env: OPENROUTER_API_KEY}}
+
+generation: {{num_samples: 2, greedy: false}}
+
+pairs: {{validation_frac: 0.25}}
+
+scorer: {{backbone: "embedded:encoder-mini", max_length: 512}}
+
+training: {{learning_rate: 1.0e-3, batch_size: 8, max_epochs: 2}}
+
+evaluation: {{num_bootstrap: 200}}
+
+ray: {{num_cpus: 8, object_store_mb: 256}}
+"""
+
+_CASES = (
+    # kind, message, paid, expected refund, article
+    ("broken", "The lamp (24.50) came with a broken switch, the bulbs are fine.", 31.0, 24.5, "returns"),
+    ("late", "My parcel is a week late. I still want it.", 18.0, 0, "delivery"),
+    ("missing", "Two of the four chairs are missing. Each was 45.", 180.0, 90, "delivery"),
+    ("broken", "Both mugs at 8.20 each arrived in pieces.", 16.4, 16.4, "returns"),
+    ("question", "How long is the warranty of the kettle?", 39.9, 0, "warranty"),
+    ("missing", "The charger (12.00) was not in the box with the drill.", 99.0, 12, "delivery"),
+    ("broken", "The zip of the 60.00 bag broke on the first day.", 75.0, 60, "warranty"),
+    ("late", "It is late again, please cancel the whole order.", 42.5, 42.5, "delivery"),
+    ("missing", "One of three books is missing, they cost 11 each.", 33.0, 11, "delivery"),
+    ("broken", "The screen has a crack. Only the screen, 130.00, please.", 210.0, 130, "warranty"),
+    ("question", "Can I return the shoes if they do not fit?", 58.0, 0, "returns"),
+    ("broken", "The vase (19.95) is chipped, the flowers (10.00) are lovely.", 29.95, 19.95, "returns"),
+)
+_NUM_TRAIN = 8
+
+
+def starter_files(name: str, folder: str, *, python: bool = False) -> dict[str, str]:
+    """Content by file name.
+
+    Args:
+        name: the new task's.
+        folder: where the files will stand, as the recipe shall name it.
+        python: a module with an entry point instead of a task file.
+
+    Raises:
+        ConfigError: not a name for a task.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"task name {name!r} must be small letters, digits and _, such as support_reply")
+    instructions, prompt = "\n".join(_INSTRUCTIONS), "\n".join(_PROMPT)
+    if python:
+        distribution = f"raydebm-task-{name.replace('_', '-')}"
+        own = {
+            f"{name}.py": _PYTHON_TASK.format(name=name, folder=folder, instructions=instructions, prompt=prompt),
+            "pyproject.toml": _PYPROJECT.format(name=name, distribution=distribution),
+        }
+    else:
+        text = _TASK.format(name=name, folder=folder, instructions=_indented(instructions), prompt=_indented(prompt))
+        own = {"task.yaml": text}
+    task = name if python else f"{folder}/task.yaml"
+    return {
+        **own,
+        "recipe.yaml": _RECIPE.format(
+            name=name, folder=folder, task=json.dumps(task), pool=json.dumps(f"{folder}/answers.jsonl")
+        ),
+        "train.jsonl": _lines(_problems(0, _NUM_TRAIN)),
+        "test.jsonl": _lines(_problems(_NUM_TRAIN, len(_CASES))),
+        "answers.jsonl": _lines(row for index in range(len(_CASES)) for row in _answers(index)),
+    }
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _lines(rows: Iterator[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _problems(first: int, end: int) -> Iterator[dict[str, Any]]:
+    for index in range(first, end):
+        kind, message, paid, refund, _ = _CASES[index]
+        yield {"id": f"r{index:02}", "kind": kind, "message": message, "paid": paid, "expected_refund": refund}
+
+
+def _answers(index: int) -> Iterator[dict[str, Any]]:
+    """Two answers of each writer. The careful one errs in a third of its second answers, the hasty one breaks rules."""
+    _, _, paid, refund, article = _CASES[index]
+    slip = paid if index % 3 == 0 and refund != paid else refund
+    calm = "Thank you for writing. We are sorry, and have sent the amount back to you."
+    for sample, amount in enumerate((refund, slip)):
+        found = {"reply": calm, "refund": amount, "articles": [article]}
+        text = f"They paid {paid}; {amount} of it is due.\n{json.dumps(found)}"
+        yield {"problem_id": f"r{index:02}", "model": "careful", "sample": sample, "text": text}
+    hasty = (
+        json.dumps({"reply": "Done.", "refund": paid + 10, "articles": [article, article]}),
+        json.dumps({"reply": "Sorry!", "refund": refund if index % 2 else paid / 4, "articles": ["help"]})
+        if index % 4
+        else "I will look into it.",
+    )
+    for sample, text in enumerate(hasty):
+        yield {"problem_id": f"r{index:02}", "model": "hasty", "sample": sample, "text": text}

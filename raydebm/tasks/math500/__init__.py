@@ -1,0 +1,227 @@
+r"""MATH-500: competition problems with one answer in ``\boxed{}`` (paper section 4.1; a target of transfer only).
+
+The paper applies no constraint here. Answers are compared as mathematics, not as text.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import ClassVar
+
+from raydebm.constraints import Constraint
+from raydebm.errors import TaskDataError
+from raydebm.identity import content_id
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.answers import boxed
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.math500.comparing import UndecidedError, comparer
+from raydebm.tasks.math500.latex import (
+    based_number,
+    clean,
+    exact_number,
+    find_latex,
+    is_braced_set,
+    is_bracketed,
+    is_prose,
+    is_worked_out,
+    normal_form,
+    sympy_form,
+)
+from raydebm.tasks.sources import JSON_LINES, Located, Row, check_split, distinct, hub_rows, split_rows
+
+__all__ = ["Math500", "is_equivalent", "problem_of"]
+
+TASK = "math500"
+HUB_DATASET = "HuggingFaceH4/MATH-500"
+HUB_TRAIN_DATASET = "EleutherAI/hendrycks_math"
+SUBJECTS = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+)
+"""The configurations of the set that holds the training problems."""
+
+_FILES = {
+    "train": ("problems_math_train.jsonl.gz", *JSON_LINES),
+    "test": ("problems_math500.jsonl.gz", *JSON_LINES),
+}
+_LEVEL = re.compile(r"[1-5]")
+_INSTRUCTIONS = (
+    "Solve the problem. Think step by step and check your work. "
+    "Then end with the final answer alone in a box: \\boxed{42}"
+)
+
+
+class Math500:
+    r"""The task. An answer is the LaTeX text inside the box, such as ``\frac{1}{2}`` or ``(3, 4]``."""
+
+    name: ClassVar[str] = TASK
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(
+        max_length=8192, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=2048
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    """None: without gold, nothing about an answer can be checked exactly."""
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        r"""Yield problems in the order of the source.
+
+        Passed over are a question that came up before, and rows whose reference answer is empty (4 of the 7,474
+        recorded training problems).
+
+        Args:
+            split: ``"test"`` (MATH-500), or ``"train"`` (the training problems of MATH, for training on pools).
+            source: None for the published data sets, ``"hub:<name>"`` for another one with that split; else a file
+                with the fields question or problem; gold, answer, or solution (whose last ``\boxed{}`` counts); and
+                optionally level, subject or type, and problem_id; else a folder of files, of which
+                ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or those of the split's name, is
+                read.
+            limit: at most so many.
+            seed: not used; the data is fixed.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        check_split(split, tuple(_FILES), task=TASK)
+        rows = ((where, row) for where, row in _rows(split, source) if not _is_without_reference(row))
+        return islice(distinct(_problem_and_gold(row, where) for where, row in rows), limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        return (
+            {"role": "system", "content": _INSTRUCTIONS},
+            {"role": "user", "content": problem.prompt},
+        )
+
+    def problem_from_text(self, text: str) -> Problem:
+        """The question as typed.
+
+        Raises:
+            TaskDataError: there is no question in the text.
+        """
+        if not any(character.isalnum() for character in text):
+            raise TaskDataError(f"a problem needs words or a formula, got {text!r}; send the whole question as text")
+        return problem_of(text)
+
+    def parse(self, problem: Problem, text: str) -> str | None:
+        """The marked answer, in LaTeX; None when none is marked."""
+        return find_latex(text)
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        return f"\\boxed{{{answer}}}"
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """Text alone: two answers of one key mean the same, two keys may mean the same."""
+        return normal_form(answer)
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """Correct when the answer means what gold means; unlabeled when that cannot be decided in time."""
+        answer = self.parse(problem, text)
+        if answer is None:
+            return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the text")
+        reference = gold.value["answer"]
+        try:
+            is_correct = is_equivalent(reference, answer)
+        except UndecidedError as error:
+            return Judgement(verdict=Verdict.UNLABELED, reason=f"{answer[:60]!r} beside {reference!r}: {error}")
+        if not is_correct:
+            return Judgement(verdict=Verdict.INCORRECT, reason=f"answered {answer[:60]}, not {reference}")
+        return Judgement(verdict=Verdict.CORRECT)
+
+
+def is_equivalent(gold: str, answer: str) -> bool:
+    r"""Whether an answer means what gold means.
+
+    Units, currency and percent signs, the sides' names ("x = 5") and a number's base may be missing from either.
+    Numbers written with decimals count up to the sixth place. The order of a set or list does not count, that of a
+    point or vector does. Where gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42,
+    but ``7 \cdot 6`` may only repeat the question.
+
+    Raises:
+        UndecidedError: sympy did not decide it within its limits.
+    """
+    if normal_form(gold) == normal_form(answer):
+        return True
+    if _is_other_by_form(gold, answer):
+        return False
+    return comparer().is_equal(sympy_form(gold), sympy_form(answer))
+
+
+def _is_other_by_form(gold: str, answer: str) -> bool:
+    """Whether the texts alone show that an answer of another normal form is wrong."""
+    number, found = (exact_number(normal_form(text)) for text in (gold, answer))
+    if number is not None and not is_worked_out(answer):
+        return True
+    if number is not None and found is not None and number.denominator == found.denominator == 1:
+        return "%" not in gold + answer
+    if based_number(gold) and based_number(answer):
+        return True
+    if (is_braced_set(gold) and is_bracketed(answer)) or (is_bracketed(gold) and is_braced_set(answer)):
+        return True
+    # The library would read a sentence as a product of its letters.
+    return is_prose(answer) and not is_prose(gold)
+
+
+def problem_of(question: str, *, level: str = "", subject: str = "", source_id: str | None = None) -> Problem:
+    """The problem of a question; its id is made of the text alone.
+
+    Args:
+        question: the text; surrounding white space is no part of it.
+        level: "1" to "5", or "" when it is not known.
+        subject: such as "Algebra", or "".
+        source_id: the problem's name in its source, by which recorded pools join.
+    """
+    prompt = question.strip()
+    known = {"subject": subject, "source_id": source_id}
+    return Problem(
+        task=TASK,
+        problem_id=content_id(TASK, prompt),
+        prompt=prompt,
+        data={name: value for name, value in known.items() if value},
+        difficulty=f"level {level}" if level else "",
+    )
+
+
+def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
+    question = row["problem"] if "question" not in row and "problem" in row else required_field(row, "question", where)
+    level = _LEVEL.search(str(row.get("level") or ""))
+    source_id = row.get("problem_id", row.get("unique_id"))
+    problem = problem_of(
+        str(question),
+        level=level[0] if level else "",
+        subject=str(row.get("subject") or row.get("type") or ""),
+        source_id=None if source_id is None else str(source_id),
+    )
+    reference = _reference(row, where)
+    answer = None if reference is None else clean(reference)
+    if answer is None:
+        raise TaskDataError(
+            f"{where}: no reference answer in {str(reference)[-60:]!r}; give it as gold, answer or solution"
+        )
+    return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"answer": answer})
+
+
+def _is_without_reference(row: Row) -> bool:
+    """Whether the row says that its reference is not known: an empty field, and no solution to take it from."""
+    return any(name in row and row[name] in (None, "") for name in ("gold", "answer")) and not row.get("solution")
+
+
+def _reference(row: Row, where: str) -> str | None:
+    for name in ("gold", "answer"):
+        if row.get(name) not in (None, ""):
+            return str(row[name])
+    return boxed(str(required_field(row, "solution", where)))
+
+
+def _rows(split: str, source: str | None) -> Iterator[Located]:
+    if source is None and split == "train":
+        advice = "give a local .jsonl file as the source"
+        return chain.from_iterable(
+            hub_rows(HUB_TRAIN_DATASET, subject, split=split, otherwise=advice) for subject in SUBJECTS
+        )
+    dataset = HUB_DATASET if split == "test" else HUB_TRAIN_DATASET
+    return split_rows(split, source, dataset=dataset, names=_FILES[split])

@@ -1,0 +1,64 @@
+"""The process that compares answers with sympy. A script of its own: it imports nothing of the package.
+
+JSON lines: ``{"gold": latex, "answer": latex}`` in, ``{"equal": bool}`` or ``{"error": text}`` out; first of all
+``{"ready": true}`` or ``{"error": text}``. Arguments: seconds of CPU time for one comparison, bytes of memory.
+The kernel ends the process when a comparison uses more: sympy holds the interpreter for long stretches, where no
+Python code would get a word in.
+"""
+
+import importlib
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import warnings
+from typing import Any, TextIO
+
+
+def main(cpu_s: float, max_bytes: int) -> None:
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints must not stand among the replies
+    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes our input
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    try:
+        library = importlib.import_module("math_verify")  # takes seconds, so it is done before the clock runs
+    except ImportError as error:
+        _say(replies, {"error": f"the package math-verify cannot be imported: {error}"})
+        return
+    _say(replies, {"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        reply = _compare(library, request["gold"], request["answer"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _say(replies, reply)
+
+
+def _compare(library: Any, gold: str, answer: str) -> dict[str, Any]:
+    try:
+        return {"equal": _is_equal(library, gold, answer)}
+    except (MemoryError, RecursionError) as error:
+        return {"error": f"a comparison needs too much: {type(error).__name__}"}
+
+
+def _is_equal(library: Any, gold: str, answer: str) -> bool:
+    # The library's time limits rest on SIGALRM and need Python's cooperation; the kernel's does not.
+    found = [
+        library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
+    ]
+    return bool(library.verify(*found, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _say(replies: TextIO, reply: dict[str, Any]) -> None:
+    replies.write(json.dumps(reply) + "\n")
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]))

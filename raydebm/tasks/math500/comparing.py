@@ -1,0 +1,89 @@
+"""Whether two LaTeX answers mean the same, by sympy in a process that is kept warm and can be ended.
+
+sympy may run for hours on a short text ("9^{9^{9^9}}"), and Python's signals reach only the main thread. So the
+comparison is made in a child process, which the kernel ends when one comparison takes too long; the next one gets a new
+child. Works in any thread; threads of a process take turns.
+"""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from raydebm.child import Child, ChildLostError
+
+CPU_S = 5.0
+"""Limit of one comparison in CPU seconds of the child, so that a busy machine changes no label."""
+WALL_S = 60.0
+"""Limit of one comparison on the clock, should the child wait for something; also of its start."""
+MAX_BYTES = 4 * 2**30
+
+_SCRIPT = Path(__file__).with_name("child.py")
+
+
+class UndecidedError(Exception):
+    """The comparison was ended, or could not be made; the message says why. Nothing is known about the answer."""
+
+
+class Comparer:
+    """Compares one pair at a time in its child process, which starts at the first comparison."""
+
+    def __init__(self, *, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
+        self._cpu_s, self._wall_s = cpu_s, wall_s
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+
+    def is_equal(self, gold: str, answer: str) -> bool:
+        """Whether the answer means what gold means; not symmetric: "x = 5" as gold is met by "5".
+
+        Raises:
+            UndecidedError: it took too long or too much memory, or the child cannot be started.
+        """
+        with self._lock:
+            try:
+                if self._child is None:
+                    self._child = self._start()
+                reply = self._child.ask({"gold": gold, "answer": answer}, timeout_s=self._wall_s)
+            except ChildLostError as error:
+                self._child = None
+                raise UndecidedError(self._end_of(error)) from error
+        if "error" in reply:
+            raise UndecidedError(reply["error"])
+        return bool(reply["equal"])
+
+    def close(self) -> None:
+        """End the child; the next comparison would start another."""
+        with self._lock:
+            if self._child is not None:
+                self._child.kill()
+                self._child = None
+
+    def _start(self) -> Child:
+        child = Child(
+            [sys.executable, "-P", str(_SCRIPT), str(self._cpu_s), str(MAX_BYTES)],
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        reply = child.receive(timeout_s=self._wall_s)
+        if "error" in reply:
+            child.kill()
+            raise UndecidedError(reply["error"])
+        return child
+
+    def _end_of(self, error: ChildLostError) -> str:
+        if error.exit_code == -signal.SIGPROF:
+            return f"the comparison took more than {self._cpu_s:g} s of CPU time and was stopped"
+        return f"the comparing process {error}"
+
+
+def comparer() -> Comparer:
+    """The process's own comparer: one child for each process that compares, also after a fork."""
+    return _comparer_of(os.getpid())
+
+
+@functools.cache
+def _comparer_of(pid: int) -> Comparer:
+    return Comparer()

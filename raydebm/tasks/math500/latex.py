@@ -1,0 +1,230 @@
+r"""Answers in LaTeX as text: what a completion gives, one form for what is written in many ways, exact numbers.
+
+Cheap, total, and without a library: what needs algebra is left to ``comparing``.
+"""
+
+import re
+from fractions import Fraction
+from itertools import islice
+
+from raydebm.tasks.answers import (
+    MAX_BOX_CHARS,
+    answer_phrases,
+    boxed,
+    json_answer,
+    json_answers,
+    render_number,
+    sentences,
+)
+
+_MAX_DIGITS, _MAX_PHRASES = 200, 20
+_OBJECT = re.compile(r"\s*(?:```\s?(?:json)?\s*)?\{\s*\"")
+_SPACES = re.compile(r"\s+")
+_BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
+_MATH = re.compile(r"\$\$?([^$\n]{1,1000})\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
+_HASHES = re.compile(r"####[ \t]*([^\n#]{1,1000})")
+_EDGES = " \t\r\n*`_\"'"
+_MATH_MARKS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+
+_CHARACTERS = str.maketrans(
+    {
+        "\u2212": "-", "\u2013": "-", "\u2012": "-", "\ufe63": "-", "\uff0d": "-",
+        "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u22c5": r"\cdot ", "\u00f7": "/", "\u2044": "/",
+        "\u03c0": r"\pi ", "\u03b8": r"\theta ", "\u03b1": r"\alpha ", "\u03b2": r"\beta ",
+        "\u221e": r"\infty ", "\u00b0": r"^\circ ", "\u00b1": r"\pm ",
+        "\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ",
+        "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
+        "\u00b2": "^{2}", "\u00b3": "^{3}", "\u00bd": r"\frac{1}{2}",
+        "\u00bc": r"\frac{1}{4}", "\u00be": r"\frac{3}{4}",
+        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    }
+)  # fmt: skip
+_ROOT = re.compile(r"\u221a\s?(?:\(([^()]{1,100})\)|(\d+(?:\.\d+)?|\w))")
+
+# ASCII mathematics in the words of LaTeX; a command's name is left alone.
+_ASCII = (
+    (re.compile(r"(?<![\\A-Za-z])sqrt\s?\(([^()]{1,100})\)"), r"\\sqrt{\1}"),
+    (re.compile(r"(?<![\\A-Za-z])sqrt\s?\{"), r"\\sqrt{"),
+    (re.compile(r"(?<![\\A-Za-z])(pi|infty)(?![A-Za-z])"), r"\\\1 "),
+    (re.compile(r"(?<![\\A-Za-z])(?:infinity|Infinity|inf)(?![A-Za-z])"), r"\\infty "),
+    (re.compile(r"\*\*"), "^"),
+    (re.compile(r"(?<=[\w)}])\s?\*\s?(?=[\w(\\])"), r"\\cdot "),
+    (re.compile(r"\^\(([^()]{1,100})\)"), r"^{\1}"),
+)
+
+# Order matters: sizes and spaces first, so that the later patterns see plain text.
+_REWRITES = (
+    (re.compile(r"\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|Biggl?|Biggr?)(?![A-Za-z])\.?"), ""),
+    (re.compile(r"\\(?:displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[!,;: ]|~"), " "),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"_\{(\w)\}"), r"_\1"),
+    (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(r"\\frac\s?(\d)\s?(\d)(?!\d)"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\\frac\s?(\d)\s?\{"), r"\\frac{\1}{"),
+    (re.compile(r"\\frac(\{[^{}]{1,100}\})\s?(\d)"), r"\\frac\1{\2}"),
+    (re.compile(r"\\sqrt\s?(\w)"), r"\\sqrt{\1}"),
+    (re.compile(r"\\begin\{[bp]matrix\}"), r"\\begin{pmatrix}"),
+    (re.compile(r"\\end\{[bp]matrix\}"), r"\\end{pmatrix}"),
+    (re.compile(r"\\(?:geq|geqslant)(?![A-Za-z])"), r"\\ge"),
+    (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le"),
+    (re.compile(r"\\neq(?![A-Za-z])"), r"\\ne"),
+    (re.compile(r"\\times(?![A-Za-z])"), r"\\cdot"),
+    (re.compile(r"\^\s?\{?\s?\\circ\s?\}?|\\degree(?![A-Za-z])|\\?[%$]|\\textdollar(?![A-Za-z])"), ""),
+)
+_TEXT = r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\s?\{([^{}]{0,200})\}"
+_ALL_TEXT = re.compile(_TEXT)
+_UNIT = re.compile(rf"(?<=[\d}}\w)])\s*{_TEXT}(?:\^\{{?[23]\}}?)?$")
+_PLAIN_UNIT = re.compile(
+    r"(?<=[\d})])\s*(?:degrees?|dollars?|cents?|percent|units?|inch(?:es)?|in|feet|foot|meters?|cm|km|mm|ft|mph|hours?|"
+    r"minutes?|seconds?|days?|square units?|cubic units?)(?:\^\{?[23]\}?)?$"
+)
+_COUNTED = re.compile(r"(-?[\d.,]{1,30}) (?:(?!or\b|and\b|to\b|not\b)[a-z]{2,15}[ .]?){1,4}")
+_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}(?![A-Za-z}(])")
+_SIDES = re.compile(r"=|\\approx(?![A-Za-z])")
+_POWER_OF_TEN = re.compile(r"\\cdot\s?10\^\{?-?\d{1,3}\}?")
+_OPERATION = re.compile(r"[-+*^!]|\\(?:sqrt|cdot|binom|log|ln|sin|cos|tan|pm)(?![A-Za-z])")
+_ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w{1,5}\}?)?|[a-z]\([a-z]\))\s*(?:=|\\in(?![A-Za-z]))")
+_THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_BASED = re.compile(r"(-?[0-9A-Z]{1,200})_\{?(\d{1,3})\}?")
+_LETTERS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]+)*")
+
+_DECIMAL = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
+_FRACTION = re.compile(r"([-+]?)\\frac\{(-?\d+)\}\{(-?\d+)\}|([-+]?)(\d+)/(\d+)")
+
+
+def find_latex(text: str) -> str | None:
+    r"""The answer that a completion marks, cleaned; None when it marks none.
+
+    A completion that is a JSON object answers in its first ``"answer"`` field that says something (what follows an
+    object is as often run-on text about another problem as a correction); an object that was cut off or broken before
+    that field has no answer outside a box. Else, strongest mark first and the last of a kind: ``\boxed{...}``,
+    ``{"answer": ...}``, ``#### ...``, "the answer is ...". Numbers that are not marked are no answer.
+    """
+    if _OBJECT.match(text):
+        said = next((value for value in json_answers(text) if any(map(str.isalnum, value))), boxed(text))
+        return None if said is None else clean(said)
+    for find in (boxed, json_answer, _after_hashes):
+        marked = find(text)
+        if marked is not None:
+            return clean(marked)
+    phrases = (_math_of(phrase) for phrase in islice(answer_phrases(text), _MAX_PHRASES))
+    return next(filter(None, phrases), None)
+
+
+def clean(text: str) -> str | None:
+    """The answer without what stands around it: spaces, boxes, dollar signs, a full stop.
+
+    None when nothing is left, or when it could not stand in a box: braces that do not match, more than 1,000
+    characters.
+    """
+    for _ in range(10):
+        inner = boxed(text)
+        stripped = _strip(text if inner is None else inner)
+        if stripped == text:
+            break
+        text = stripped
+    text = _strip(_SPACES.sub(" ", _BOX.sub("", text)))
+    return text if 0 < len(text) <= MAX_BOX_CHARS and _braces_match(text) else None
+
+
+def normal_form(answer: str) -> str:
+    """One text for many ways to write the same: numbers in canonical form, no units, sizes, spaces or "x =".
+
+    What is equal here means the same; what differs may still mean the same.
+    """
+    text = sympy_form(answer)
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    text = _PLAIN_UNIT.sub("", _UNIT.sub("", text.strip()).strip())
+    text = _ALL_TEXT.sub(r"\1", text).strip().rstrip(".")
+    counted = _COUNTED.fullmatch(text)
+    if counted:
+        text = counted[1]
+    if _LETTERS.fullmatch(text.strip("() ")):
+        return text.strip("() ").casefold()
+    assigned = _ASSIGNED.match(text)
+    if assigned and "=" not in text[assigned.end() :] and not (assigned[0].endswith("=") and "," in text):
+        text = text[assigned.end() :]
+    text = _SPACES.sub("", text)
+    number = exact_number(text)
+    return text if number is None else render_number(number)
+
+
+def exact_number(text: str) -> Fraction | None:
+    """The number that the whole text is: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers; else None."""
+    text = text.strip()
+    if len(text) > _MAX_DIGITS:
+        return None
+    if _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    if _DECIMAL.fullmatch(text):
+        return Fraction(text.rstrip("."))
+    match = _FRACTION.fullmatch(text)
+    if match is None:
+        return None
+    sign, top, bottom = (match[1], match[2], match[3]) if match[2] else (match[4], match[5], match[6])
+    return None if int(bottom) == 0 else (-1 if sign == "-" else 1) * Fraction(int(top), int(bottom))
+
+
+def is_worked_out(answer: str) -> bool:
+    """Whether the last side of the answer is a number without arithmetic left to do: no sum, product, power or root."""
+    last = _SIDES.split(normal_form(answer))[-1]
+    return _OPERATION.search(_POWER_OF_TEN.sub("", last).removeprefix("-")) is None
+
+
+def is_braced_set(answer: str) -> bool:
+    r"""Whether the whole answer stands in set braces, ``\{1, 2\}``."""
+    return normal_form(answer).startswith("\\{")
+
+
+def is_bracketed(answer: str) -> bool:
+    """Whether the answer begins with a bracket, as points, vectors and intervals do."""
+    return normal_form(answer)[:1] in ("(", "[")
+
+
+def is_prose(answer: str) -> bool:
+    """Whether the answer is a sentence: at least three words that are no part of a formula."""
+    return len(_WORD.findall(_MATH.sub(" ", sympy_form(answer)))) >= 3
+
+
+def based_number(answer: str) -> tuple[str, str] | None:
+    """(digits, base) of a number that names its base, such as ``52_8``; else None."""
+    match = _BASED.fullmatch(_SPACES.sub("", answer))
+    return (match[1], match[2]) if match else None
+
+
+def sympy_form(answer: str) -> str:
+    """The answer with Unicode and ASCII mathematics in the words of LaTeX, for the comparing library."""
+    text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2]}}}", answer).translate(_CHARACTERS)
+    for pattern, replacement in _ASCII:
+        text = pattern.sub(replacement, text)
+    return text.strip()
+
+
+def _after_hashes(text: str) -> str | None:
+    lines = _HASHES.findall(text)
+    return lines[-1] if lines else None
+
+
+def _math_of(phrase: str) -> str | None:
+    """The first formula of a sentence, else the sentence."""
+    match = _MATH.search(phrase)
+    return clean(next(filter(None, match.groups()), "") if match else sentences(phrase)[0])
+
+
+def _strip(text: str) -> str:
+    text = text.strip(_EDGES).rstrip(".").strip(_EDGES)
+    for opening, closing in _MATH_MARKS:
+        inside = text[len(opening) : -len(closing)]
+        if text.startswith(opening) and text.endswith(closing) and len(text) > 2 and opening not in inside:
+            return inside.strip(_EDGES)
+    return text
+
+
+def _braces_match(text: str) -> bool:
+    depth = 0
+    for character in text:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth < 0:
+            return False
+    return depth == 0

@@ -1,0 +1,395 @@
+"""MuSR: a long story, a question about it, and numbered choices (paper section 4.1).
+
+Three subsets: murder mysteries (250 problems), object placements (256), team allocation (250); 605 of the 756 problems
+are for training and 151 for testing. The paper applies no constraint here.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from raydebm.constraints import Constraint
+from raydebm.errors import TaskDataError
+from raydebm.identity import content_id
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.answers import answer_phrases, boxed, json_answer, sentences
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.sources import JSON_LINES, Located, Row, check_split, distinct, file_rows, hub_name, hub_rows
+
+TASK = "musr"
+HUB_DATASET = "TAUR-Lab/MuSR"
+SUBSETS = ("murder_mysteries", "object_placements", "team_allocation")
+"""The hub's splits, and the names of the files in the repository of the data set."""
+
+NUM_PROBLEMS, NUM_TEST = 756, 151
+_SPLITS = ("train", "test")
+_SPLIT_SEED = 0
+_DATA_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".parquet")
+
+_SUBSET_OF_QUESTION = {
+    "who is the most likely murderer": "murder mysteries",
+    "which location is the most likely place": "object placements",
+    "how would you uniquely allocate": "team allocation",
+}
+"""Each subset words its question in its own way."""
+
+_INSTRUCTIONS = (
+    "Read the story and answer the question about it. The story does not state the answer: combine the facts that it "
+    "gives, step by step, and weigh every choice. Then end with one last line that holds four hash signs and the "
+    "number of your choice alone: #### 2"
+)
+
+_CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
+_MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
+_MAX_PHRASES = 20
+_HASHES = re.compile(r"####([^\n#]{1,300})")
+_LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
+_SPACES = re.compile(r"\s+")
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
+# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
+# word, because "A" is also an article.
+_REFERENCE = re.compile(
+    r"(?:the\s)?(?:choice|option|number|answer)?[\s#:]{0,3}(?:no\.\s?)?"
+    r"(?:\(\s?(?P<inside>\d{1,2}|[A-Za-z])\s?\)|(?P<number>\d{1,2})(?![\w%]|[.,]\d)"
+    r"|(?P<letter>[A-Z])(?=\s*(?:[).:,;\]]|-\s|$)))"
+    r"\s*[).:\]-]{0,2}\s*",
+    re.IGNORECASE,
+)
+_OTHER_REFERENCE = re.compile(
+    r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))"
+)
+_ARTICLE, _WORD = re.compile(r"(?:the|an?)\s"), re.compile(r"\w")
+_OR = re.compile(r"\s*,?\s*(?:or|and(?!\s+not))\b")
+
+
+class Musr:
+    """The task. An answer is the number of a choice, from 1, as text: ``"2"``."""
+
+    name: ClassVar[str] = TASK
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(
+        max_length=4096, batch_size=8, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=1024
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    """None: without gold, nothing about the number of a choice can be checked exactly."""
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield the problems of a split in the order of the source; a problem that came up before is passed over.
+
+        The published data has no train and test parts, so a source is divided here, always in the same way: by story,
+        so that no story is on both sides, and with a fifth of the problems (151 of 756) for testing.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; else a file with the fields narrative
+                (or context), question, choices and answer_index, or one in the form of the repository of the data set
+                (context, and a list of questions with question, choices and answer); else a folder of such files,
+                which are read as one set. A file named after the split, such as ``train.jsonl``, is taken whole.
+            limit: at most so many.
+            seed: not used; the data is fixed.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        check_split(split, _SPLITS, task=TASK)
+        rows, is_split_already = _rows(split, source)
+        found = list(distinct(_problem_and_gold(row, where) for where, row in rows))
+        if not is_split_already:
+            tests = choose_tests([problem for problem, _ in found])
+            found = [pair for pair in found if (pair[0].problem_id in tests) == (split == "test")]
+        return islice(iter(found), limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        return (
+            {"role": "system", "content": _INSTRUCTIONS},
+            {"role": "user", "content": problem.prompt},
+        )
+
+    def problem_from_text(self, text: str) -> Problem:
+        """Read a story with its question and choices; the choices are the numbered lines at the end.
+
+        Raises:
+            TaskDataError: the text does not end in at least two numbered choices.
+        """
+        prompt = text.strip()
+        choices = _choices_at_end(prompt)
+        if len(choices) < 2:
+            raise TaskDataError(
+                f"no choices at the end of {prompt[-60:]!r}; end the text with one choice a line: 1. ... and 2. ..."
+            )
+        return _problem(prompt, choices)
+
+    def parse(self, problem: Problem, text: str) -> str | None:
+        """The number of the choice that the completion settles on; None when it names none, or two as its answer.
+
+        Looks at, strongest mark first and the last of a kind: ``#### 2`` with nothing behind it; ``{"answer": ...}``
+        and boxes; "the answer is ..." or a last line that begins with ``####``, whichever comes last; the last line.
+        A choice is named by its number, its letter, or its own words.
+        """
+        number = _find_choice(text, problem.data["choices"])
+        return None if number is None else str(number)
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        return f"#### {answer}"
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        return str(answer)
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """Correct when the choice is the right one."""
+        answer = self.parse(problem, text)
+        if answer is None:
+            return Judgement(verdict=Verdict.INCORRECT, reason="no single choice in the text")
+        if answer != gold.value["choice"]:
+            return Judgement(verdict=Verdict.INCORRECT, reason=f"chose {answer}, not {gold.value['choice']}")
+        return Judgement(verdict=Verdict.CORRECT)
+
+
+def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
+    """The problem of a story, a question and its choices; its id is made of these texts alone.
+
+    Args:
+        choices: at least two, all different.
+        source_id: the problem's name in its source, by which recorded pools join.
+    """
+    numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
+    return _problem(f"{narrative.strip()}\n\n{question.strip()}\n\n{numbered}", choices, source_id=source_id)
+
+
+def choose_tests(problems: Iterable[Problem]) -> set[str]:
+    """The ids of the problems that are for testing, whatever their order.
+
+    Stories are ranked by a seeded hash and taken while they fit. Problems share a story when their texts begin with the
+    same paragraph: up to four questions are asked about one object placement, and murder mysteries come in pairs that
+    differ in who did it. Single-question stories fill what is left, so that 756 problems give exactly 151.
+    """
+    stories: dict[str, list[str]] = {}
+    for problem in problems:
+        stories.setdefault(problem.prompt.split("\n", 1)[0].strip(), []).append(problem.problem_id)
+    room = round(sum(map(len, stories.values())) * NUM_TEST / NUM_PROBLEMS)
+    chosen: set[str] = set()
+    for story in sorted(stories, key=lambda story: content_id(TASK, "split", _SPLIT_SEED, story)):
+        if len(chosen) + len(stories[story]) <= room:
+            chosen.update(stories[story])
+    return chosen
+
+
+def _problem(prompt: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
+    data: dict[str, Any] = {"choices": list(choices)}
+    if source_id is not None:
+        data["source_id"] = source_id
+    question = prompt.lower()
+    subset = next((name for words, name in _SUBSET_OF_QUESTION.items() if words in question), "")
+    return Problem(task=TASK, problem_id=content_id(TASK, prompt), prompt=prompt, data=data, difficulty=subset)
+
+
+def _choices_at_end(prompt: str) -> list[str]:
+    """The texts of the last lines, when these are numbered 1, 2, ... or lettered A, B, ...; else none."""
+    labels: list[str] = []
+    choices: list[str] = []
+    for line in reversed(prompt.split("\n")):
+        match = _CHOICE_LINE.fullmatch(line.rstrip())
+        if match is None or labels[:1] in (["1"], ["A"]):
+            break
+        labels.insert(0, match[1])
+        choices.insert(0, match[2])
+    in_order = [[str(index + 1), chr(ord("A") + index)] for index in range(len(labels))]
+    is_list = any(labels == list(known) for known in zip(*in_order, strict=True))
+    return choices if is_list else []
+
+
+# Rows
+
+
+def _rows(split: str, source: str | None) -> tuple[Iterator[Located], bool]:
+    """The rows, and whether they are those of the split alone."""
+    dataset = hub_name(source, HUB_DATASET)
+    if dataset is not None:
+        parts = (hub_rows(dataset, split=subset) for subset in SUBSETS)
+        return chain.from_iterable(map(_each_question, chain.from_iterable(parts))), False
+    files, is_split_already = _files(Path(str(source)), split)
+    return chain.from_iterable(_each_question(row) for file in files for row in file_rows(file)), is_split_already
+
+
+def _files(path: Path, split: str) -> tuple[list[Path], bool]:
+    names = [name.format(split=split) for name in JSON_LINES]
+    if path.is_file():
+        return [path], path.name in names
+    own = [path / name for name in names if (path / name).is_file()]
+    if own:
+        return own[:1], True
+    files = sorted(file for file in path.glob("*") if file.name.endswith(_DATA_SUFFIXES) and "pool" not in file.name)
+    if not files:
+        raise TaskDataError(
+            f"source {str(path)!r} is no file, and no folder with data files ({', '.join(_DATA_SUFFIXES)}); "
+            f"give one, or hub:{HUB_DATASET}"
+        )
+    return files, False
+
+
+def _each_question(located: Located) -> Iterator[Located]:
+    """A row of the repository's form holds several questions about one story; every other row holds one."""
+    where, row = located
+    questions = row.get("questions")
+    if questions is None:
+        yield where, row
+        return
+    if not isinstance(questions, list) or not all(isinstance(asked, Mapping) for asked in questions):
+        raise TaskDataError(f"{where}: field 'questions' must be a list of objects, got {str(questions)[:60]!r}")
+    for number, asked in enumerate(questions):
+        index = required_field(asked, "answer", where)
+        yield f"{where} question {number}", {"context": row.get("context"), **asked, "answer_index": index}
+
+
+def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
+    narrative = (
+        row["context"] if "narrative" not in row and "context" in row else required_field(row, "narrative", where)
+    )
+    question = required_field(row, "question", where)
+    choices = _read_choices(required_field(row, "choices", where), where)
+    index = _read_index(required_field(row, "answer_index", where), len(choices), where)
+    named = row.get("answer_choice")
+    if named is not None and _plain(str(named)) != _plain(choices[index]):
+        raise TaskDataError(f"{where}: answer_index {index} is {choices[index]!r}, but answer_choice is {named!r}")
+    source_id = row.get("problem_id")
+    problem = problem_of(
+        str(narrative), str(question), choices, source_id=None if source_id is None else str(source_id)
+    )
+    return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"choice": str(index + 1)})
+
+
+def _read_choices(value: Any, where: str) -> list[str]:
+    """The hub keeps the list as the text of a Python list."""
+    if isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise TaskDataError(f"{where}: choices are no list: {str(value)[:60]!r}") from error
+    if not isinstance(value, list | tuple):
+        raise TaskDataError(f"{where}: choices must be a list, got {type(value).__name__}")
+    choices = [_SPACES.sub(" ", str(choice)).strip() for choice in value]
+    repeated = [choice for choice, count in Counter(map(_plain, choices)).items() if count > 1]
+    if len(choices) < 2 or repeated or not all(choices):
+        raise TaskDataError(f"{where}: choices must be at least two, all different, got {choices}")
+    return choices
+
+
+def _read_index(value: Any, num_choices: int, where: str) -> int:
+    try:
+        index = int(value)
+    except (TypeError, ValueError):
+        index = -1
+    if not 0 <= index < num_choices:
+        raise TaskDataError(f"{where}: answer_index must be from 0 to {num_choices - 1}, got {value!r}")
+    return index
+
+
+# Answers
+
+
+def _find_choice(text: str, choices: Sequence[str]) -> int | None:
+    bare = [number for number in (_bare_reference(mark, len(choices)) for mark in _HASHES.findall(text)) if number]
+    if bare:
+        return bare[-1]
+    for marked in (json_answer(text), boxed(text)):
+        if marked is not None:
+            return _single(_read_choice(marked, choices))
+    for phrase in _closing_phrases(text, choices):
+        named = _read_choice(phrase, choices)
+        if named:
+            return _single(named)
+    lines = [line for line in text.splitlines() if line.strip(_MARKS + "()")]
+    return _single(_read_choice(lines[-1], choices)) if lines else None
+
+
+def _closing_phrases(text: str, choices: Sequence[str]) -> Iterator[str]:
+    """What is said to be the answer, the last one first. A line of hash signs counts only at the end of the text:
+    before that it is a heading."""
+    last_line = text.rstrip().rsplit("\n", 1)[-1]
+    if last_line.lstrip().startswith("####"):
+        yield last_line
+    for phrase in islice(answer_phrases(text), _MAX_PHRASES):
+        said, *more = sentences(phrase)
+        # "1. Ana" is one name, "1. Ana had no motive" is two sentences.
+        is_label = bool(more and _REFERENCE.fullmatch(_snippet(said)) and _plain(more[0]) in map(_plain, choices))
+        yield f"{said}. {more[0]}" if is_label else said
+
+
+def _single(named: set[int]) -> int | None:
+    return min(named) if len(named) == 1 else None
+
+
+def _bare_reference(mark: str, num_choices: int) -> int | None:
+    match = _REFERENCE.fullmatch(_snippet(mark))
+    return _number_of(match, num_choices) if match else None
+
+
+def _read_choice(marked: str, choices: Sequence[str]) -> set[int]:
+    """The choices that a short text names as the answer: none, one, or several.
+
+    What it begins with counts: a number, a letter, or a choice's own words. Behind a number, a choice's own words must
+    not name another one alone; behind either, "or" and the like must not offer another one.
+    """
+    snippet = _snippet(marked)
+    leading = _leading_words(snippet, choices)
+    match = _REFERENCE.match(snippet)
+    number = _number_of(match, len(choices)) if match else None
+    if match is None or number is None or (leading and len(leading[1]) == 0):
+        if leading is None or _offers_another(leading[1], choices):
+            return _named_in(snippet, choices)
+        return {leading[0]}
+    rest = snippet[match.end() :]
+    others = {_index_of(found, len(choices)) for found in _OTHER_REFERENCE.findall(rest)} - {None, number}
+    named = _named_in(rest, choices)
+    if others or (named and number not in named):
+        return {number, *named, *(other for other in others if other is not None)}
+    return {number}
+
+
+def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | None:
+    """(The choice with whose own words the text begins, the rest of the text.)"""
+    plain = _ARTICLE.sub("", _plain(snippet), count=1)
+    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda item: -len(item[1])):
+        if plain.startswith(choice) and not _WORD.match(plain, len(choice)):
+            return number, plain[len(choice) :]
+    return None
+
+
+def _offers_another(rest: str, choices: Sequence[str]) -> bool:
+    """Whether another choice stands right behind the answer: "or maybe Ana", "/ Ana", ", Ana"."""
+    if _OR.match(rest):
+        return bool(_named_in(rest, choices))
+    return rest.lstrip()[:1] in ("/", ",", "&") and _leading_words(rest.lstrip()[1:], choices) is not None
+
+
+def _snippet(marked: str) -> str:
+    return _LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "").strip(_MARKS)
+
+
+def _number_of(match: re.Match[str], num_choices: int) -> int | None:
+    return _index_of(match["inside"] or match["number"] or match["letter"], num_choices)
+
+
+def _index_of(reference: str, num_choices: int) -> int | None:
+    number = int(reference) if reference.isdecimal() else ord(reference.upper()) - ord("A") + 1
+    return number if 1 <= number <= num_choices else None
+
+
+def _named_in(text: str, choices: Sequence[str]) -> set[int]:
+    """Choices whose own words stand in the text; "kitchen" is not named by "kitchen drawer"."""
+    left = _plain(text)
+    named: set[int] = set()
+    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda item: -len(item[1])):
+        left, count = re.subn(rf"(?<!\w){re.escape(choice)}(?!\w)", "\n", left)
+        if count:
+            named.add(number)
+    return named
+
+
+def _plain(text: str) -> str:
+    return _SPACES.sub(" ", text.translate(_QUOTES)).strip(_MARKS).casefold()

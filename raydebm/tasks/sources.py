@@ -1,0 +1,188 @@
+"""Reads the rows of a benchmark: a data set of the hub, a local file, or a folder of files.
+
+In:   what a recipe gives as ``source``.
+Out:  (where, row) pairs: "where" names file and line, so that a bad row can be found; a row has a benchmark's fields.
+Does not know: what the fields mean.
+
+Files: ``.jsonl`` (one object a line), ``.json`` (a list of objects, or one object), both also with ``.gz`` behind;
+``.csv``; ``.parquet``.
+"""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Problem
+from raydebm.store import read_json_lines
+
+Row = Mapping[str, Any]
+Located = tuple[str, Row]
+"""(where the row stands, row)."""
+
+JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.jsonl.gz", "{split}.jsonl")
+"""Usual names of a split's file, in the order in which they are looked for."""
+
+_HUB = "hub:"
+_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+
+
+def check_split(split: str, known: Sequence[str], *, task: str) -> None:
+    """Raises TaskDataError when the task has no such split."""
+    if split not in known:
+        raise TaskDataError(f"unknown split {split!r}; {task} has {' and '.join(known)}")
+
+
+def hub_name(source: str | None, default: str) -> str | None:
+    """The hub data set that a source means: None and ``"hub:"`` mean the default; a path gives None."""
+    if source is None:
+        return default
+    return source.removeprefix(_HUB) or default if source.startswith(_HUB) else None
+
+
+def hub_rows(
+    dataset: str, *configuration: str, split: str | None = None, otherwise: str = "give a local file as the source"
+) -> Iterator[Located]:
+    """The rows of a hub data set; without a split those of all splits, one after the other.
+
+    Args:
+        dataset: such as ``"openai/gsm8k"``.
+        configuration: the name of the configuration, where the data set has several.
+        split: the hub's name of the split.
+        otherwise: what the user can do without the hub; the end of an error message.
+
+    Raises:
+        TaskDataError: the package `datasets` is missing, or the data cannot be loaded.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise TaskDataError(
+            f"reading {dataset} from the hub needs the `datasets` package: pip install 'raydebm[hub]', or {otherwise}"
+        ) from error
+    name = " ".join([dataset, *configuration])
+    try:
+        loaded = load_dataset(dataset, *configuration, **({} if split is None else {"split": split}))
+    except Exception as error:  # the hub client raises many kinds, and all mean the same here
+        wanted = name if split is None else f"{name} ({split})"
+        raise TaskDataError(f"cannot load {wanted}: {error}. Check the network, or {otherwise}") from error
+    if split is not None:
+        return _numbered(f"{name} {split}", loaded)
+    return chain.from_iterable(_numbered(f"{name} {part}", rows) for part, rows in loaded.items())
+
+
+def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
+    """The file itself, or the first of the named files that a folder has.
+
+    Args:
+        source: a file or a folder.
+        names: file names to look for in a folder, by preference.
+        otherwise: what else can be a source; the end of an error message.
+
+    Raises:
+        TaskDataError: there is no such path, or the folder has none of the names.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    names = list(names)
+    for name in names:
+        if (path / name).is_file():
+            return path / name
+    if path.is_dir():
+        raise TaskDataError(f"folder {source!r} has none of {', '.join(names)}")
+    raise TaskDataError(f"source {source!r} does not exist; give {otherwise}")
+
+
+def file_rows(file: Path) -> Iterator[Located]:
+    """The rows of a local file; its ending says how it is written.
+
+    Raises:
+        TaskDataError: the file is missing, unreadable, or of an unknown kind; the message names file and line.
+    """
+    kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if kind not in _SUFFIXES or (file.suffix == ".gz" and kind == ".parquet"):
+        raise TaskDataError(f"file {str(file)!r} is of an unknown kind; known endings: {', '.join(_SUFFIXES)}, .gz")
+    if kind == ".jsonl":
+        for number, row in read_json_lines(str(file)):
+            yield f"{file.name}:{number}", row
+        return
+    try:
+        rows = {".json": _json_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[kind](file)
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:  # ValueError: not JSON, text or Parquet
+        raise TaskDataError(f"file {str(file)!r} cannot be read as {kind[1:]}: {error}") from error
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise TaskDataError(f"{file.name} row {number}: must be an object, got {type(row).__name__}")
+        yield f"{file.name} row {number}", row
+
+
+def split_rows(
+    split: str,
+    source: str | None,
+    *,
+    dataset: str,
+    configuration: str | None = None,
+    names: Iterable[str] = JSON_LINES,
+) -> Iterator[Located]:
+    """The rows of a split, where the hub's splits have the task's own names: the common case of the above.
+
+    Args:
+        split: the task's name of the split, already checked.
+        source: None or ``"hub:<name>"``, or a file, or a folder.
+        dataset: the hub data set that None means.
+        configuration: of the hub data set.
+        names: file names to look for in a folder; ``{split}`` in them stands for the split.
+
+    Raises:
+        TaskDataError: the data is missing or unreadable.
+    """
+    on_hub = hub_name(source, dataset)
+    if on_hub is None:
+        file = local_file(
+            str(source),
+            [name.format(split=split) for name in names],
+            otherwise=f"a .jsonl file, a folder, or hub:{dataset}",
+        )
+        return file_rows(file)
+    configurations = () if configuration is None else (configuration,)
+    return hub_rows(on_hub, *configurations, split=split, otherwise="give a local .jsonl file as the source")
+
+
+def distinct(found: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
+    """Passes over a problem that came up before: ids are made of the text, so the same text is the same problem."""
+    seen: set[str] = set()
+    for problem, gold in found:
+        if problem.problem_id not in seen:
+            seen.add(problem.problem_id)
+            yield problem, gold
+
+
+def _numbered(name: str, rows: Iterable[Row]) -> Iterator[Located]:
+    return ((f"{name} row {number}", row) for number, row in enumerate(rows))
+
+
+def _text_of(file: Path) -> str:
+    content = file.read_bytes()
+    return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
+
+
+def _json_rows(file: Path) -> Sequence[Any]:
+    content = json.loads(_text_of(file))
+    return content if isinstance(content, list) else [content]
+
+
+def _csv_rows(file: Path) -> Sequence[Row]:
+    return list(csv.DictReader(_text_of(file).splitlines(keepends=True)))
+
+
+def _parquet_rows(file: Path) -> Sequence[Row]:
+    import pyarrow.parquet as pq
+
+    rows: list[Row] = pq.read_table(file).to_pylist()
+    return rows

@@ -1,0 +1,130 @@
+"""TACO: competitive programming in Python, judged by hidden tests (paper section 4.1 and its appendix on data).
+
+The paper applies no constraint here: whether a program is right shows only when it runs against the hidden tests,
+which are gold. They run in a sandbox (``raydebm.sandbox``), and all comparing is done outside of it.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import ClassVar
+
+from raydebm.constraints import Constraint
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.sandbox import Limits, Sandbox
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.tasks.sources import check_split, distinct, split_rows
+from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
+from raydebm.tasks.taco.grading import Grade, grade
+from raydebm.tasks.taco.sources import HUB_DATASET, problem_and_gold
+from raydebm.tasks.taco.statement import TASK, problem_of, problem_of_prompt
+
+__all__ = ["Taco", "problem_of"]
+
+_SPLITS = ("train", "test")
+_FILES = ("{split}.jsonl.gz", "{split}.jsonl", "problems_{split}.jsonl.gz", "problems_{split}.jsonl")
+
+_INSTRUCTIONS = (
+    "Solve the programming problem in Python 3. Think about the algorithm, its complexity and the edge cases. "
+    "Then end with the whole program in one fenced block that starts with ```python, and write nothing after it."
+)
+
+
+class Taco:
+    """The task. An answer is the source of a program."""
+
+    name: ClassVar[str] = TASK
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(
+        max_length=5120,
+        batch_size=32,
+        patience=2,
+        learning_rate=5e-5,
+        lambda_=1.0,
+        max_tokens=4096,
+        max_correct=8,
+        max_incorrect=24,
+        labels_per_worker=32,
+        label_deadline_s=600.0,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    """None: E_constraint does not apply (paper, section on TACO's data)."""
+    excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
+    """Not loaded, as in the paper, whose generators solve none of them. A subclass may say otherwise."""
+    limits: ClassVar[Limits] = Limits(cpu_s=4.0)
+    """Of each test: the paper's 4 s, counted as CPU time."""
+    packages: ClassVar[tuple[str, ...]] = ("numpy",)
+    """What programs may import beside the standard library, where it is installed: as in the official grader."""
+
+    def __init__(self) -> None:
+        self._sandbox: Sandbox | None = None
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield problems in the order of the source; a statement that came up before is passed over.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: None or ``"hub:BAAI/TACO"`` for the published data set, ``"hub:likaixin/TACO-verified"`` for the
+                part that the paper uses; else a ``.jsonl`` or ``.jsonl.gz`` file (or a folder of them, chosen by the
+                split's name) with TACO's fields (question, input_output, starter_code, difficulty, solutions), or
+                with those of the recorded APPS, HumanEval, MBPP and TACO test files.
+            limit: at most so many.
+            seed: not used; the data is fixed.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        check_split(split, _SPLITS, task=TASK)
+        rows = split_rows(split, source, dataset=HUB_DATASET, names=_FILES)
+        found = distinct(problem_and_gold(row, where) for where, row in rows)
+        return islice((pair for pair in found if pair[0].difficulty not in self.excluded_difficulties), limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        return (
+            {"role": "system", "content": _INSTRUCTIONS},
+            {"role": "user", "content": problem.prompt},
+        )
+
+    def problem_from_text(self, text: str) -> Problem:
+        """The statement as typed. There are no tests then, so such problems are answered and never judged.
+
+        Raises:
+            TaskDataError: there is no statement in the text.
+        """
+        if not any(character.isalpha() for character in text):
+            raise TaskDataError(f"a programming problem needs words, got {text[:80]!r}; send the whole statement")
+        return problem_of_prompt(text)
+
+    def parse(self, problem: Problem, text: str) -> str | None:
+        """The program that the text hands in, or None."""
+        return find_program(text, function=problem.data.get("function"))
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        return fenced(str(answer))
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """Programs that differ in comments, docstrings and spacing alone vote together."""
+        return normal_form(str(answer))
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """Correct when every hidden test passes. Without tests there is no verdict.
+
+        Raises:
+            ResourceError: programs cannot be isolated on this machine, and running them so is not allowed.
+        """
+        code = self.parse(problem, text)
+        if code is None:
+            return _judgement(Grade.NO_CODE, "no_code: no program in the text")
+        if gold.value["kind"] != "assert" and not gold.value["tests"]:
+            return Judgement(verdict=Verdict.UNLABELED, reason="no tests for this problem")
+        if self._sandbox is None:
+            self._sandbox = Sandbox(self.limits, packages=self.packages)
+        report = grade(code, gold.value, sandbox=self._sandbox, limits=self.limits)
+        return _judgement(report.grade, report.reason)
+
+
+def _judgement(grade_: Grade, reason: str) -> Judgement:
+    if grade_ is Grade.PASSED:
+        return Judgement(verdict=Verdict.CORRECT)
+    return Judgement(verdict=Verdict.INCORRECT, reason=reason, severity=grade_.severity)

@@ -1,0 +1,122 @@
+"""When outputs and values are right, as the graders of APPS and TACO mean it.
+
+``same_output`` is the rule in use. ``official_same_output`` does what the TACO grader does to the letter, for
+comparison: it has no tolerance for numbers where it means to, and takes answers in any order where lines are single
+characters (see docs/tasks/taco.md).
+"""
+
+import math
+from typing import Any
+
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-8
+"""numpy.allclose's, which the graders use."""
+
+
+def same_output(printed: str, expected: str) -> bool:
+    """Equal text; or equal lines, spaces around them and empty lines aside; or equal words with equal numbers.
+
+    Numbers are equal within 1e-5 of the expected one plus 1e-8, unless both are written as whole numbers.
+    """
+    if printed.strip() == expected.strip():
+        return True
+    lines, wanted = _lines(printed), _lines(expected)
+    if lines == wanted:
+        return True
+    if len(lines) != len(wanted):
+        return False
+    return all(_same_words(line.split(), other.split()) for line, other in zip(lines, wanted, strict=True))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _same_words(words: list[str], wanted: list[str]) -> bool:
+    return len(words) == len(wanted) and all(
+        word == other or _close(word, other) for word, other in zip(words, wanted, strict=True)
+    )
+
+
+def _close(word: str, other: str) -> bool:
+    if len(word) > 400 or len(other) > 400:
+        return False
+    if _is_whole(word) and _is_whole(other):
+        return int(word) == int(other)
+    try:
+        number, wanted = float(word), float(other)
+    except ValueError:
+        return False
+    if not (math.isfinite(number) and math.isfinite(wanted)):
+        return number == wanted
+    return abs(number - wanted) <= _ABSOLUTE + _RELATIVE * abs(wanted)
+
+
+def _is_whole(word: str) -> bool:
+    digits = word.removeprefix("-").removeprefix("+")
+    return digits.isascii() and digits.isdigit()
+
+
+def same_value(returned: Any, expected: Any) -> bool:
+    """Equal values; tuples count as lists. The data sets wrap most expected values in a list, so its item counts too.
+
+    Args:
+        returned: plain data from the sandbox.
+        expected: JSON; keys of objects are text there, and stand for whole numbers too.
+    """
+    found = _listed(returned)
+    if _equal(found, _listed(expected)):
+        return True
+    return isinstance(expected, list) and bool(expected) and _equal(found, _listed(expected[0]))
+
+
+def _equal(found: Any, wanted: Any) -> bool:
+    try:
+        return bool(found == wanted or (isinstance(wanted, dict) and found == _with_whole_keys(wanted)))
+    except RecursionError:
+        return False
+
+
+def _with_whole_keys(value: dict[str, Any]) -> dict[Any, Any] | None:
+    try:
+        return {int(key): item for key, item in value.items()}
+    except (ValueError, TypeError):
+        return None
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_listed(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return value
+
+
+def official_same_output(printed: str, expected: str) -> bool:
+    """The TACO grader's verdict on a program's stdout (its ``compare_std_results``, on text as it calls it)."""
+    if printed.strip() == expected.strip():
+        return True
+    lines = [line.strip() for line in expected.split("\n") if line]
+    digits, numbers = _floats(printed), _floats(lines)
+    if digits is not None and numbers is not None and len(digits) == len(numbers):
+        pairs = zip(digits, numbers, strict=True)
+        if all(abs(digit - number) <= _ABSOLUTE + _RELATIVE * abs(number) for digit, number in pairs):
+            return True
+    words = set(printed.split())
+    line_words = [set(line.split()) for line in lines]
+    if {frozenset(word) for word in words} == {frozenset(found) for found in line_words}:
+        return True
+    rounded = [_rounded(word) for word in words]
+    wanted = [_rounded(found) for found in line_words]
+    return None not in rounded and None not in wanted and set(rounded) == set(wanted)
+
+
+def _floats(parts: Any) -> list[float] | None:
+    try:
+        return [float(part) for part in parts]
+    except ValueError:
+        return None
+
+
+def _rounded(parts: Any) -> frozenset[float] | None:
+    numbers = _floats(parts)
+    return None if numbers is None else frozenset(round(number, 3) for number in numbers)

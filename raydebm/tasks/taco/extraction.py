@@ -1,0 +1,122 @@
+"""The program in a chat completion, and what two programs have in common.
+
+Every search is one pass over the lines, so that no text takes long.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\s`{]{0,20})[^`]{0,200}$")
+_PYTHON = {"python", "python3", "py", "py3", "python2"}
+_UNTAGGED = {"", "text", "plaintext", "code"}
+_CODE_START = re.compile(r"(?:import |from \w|def \w|class \w|@\w|#!)")
+_MAX_COMPILED = 200_000
+"""Characters; longer texts are not compiled to find out what they are."""
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_THINKING_END = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    language: str
+    code: str
+    is_closed: bool
+
+
+def find_program(text: str, *, function: str | None = None) -> str | None:
+    """The program that a completion hands in, or None.
+
+    The last complete fenced block of Python counts, or the last one that defines ``function``; without a block that
+    says Python, the last one that says nothing. A block that the end of the text cuts off counts when there is no
+    other. Text without fences counts from its first line of code on, when it compiles.
+    """
+    text = text.rpartition(_THINKING_END)[2]
+    blocks = [block for block in _blocks(text) if block.code.strip()]
+    for is_closed in (True, False):
+        for languages in (_PYTHON, _UNTAGGED):
+            fitting = [block for block in blocks if block.is_closed is is_closed and block.language in languages]
+            if fitting:
+                return _clean(_chosen(fitting, function).code)
+    return None if blocks else _bare_program(text)
+
+
+def _chosen(blocks: list[_Block], function: str | None) -> _Block:
+    if function is not None:
+        definition = re.compile(rf"^[ \t]*(?:async )?def {re.escape(function)}\b", re.MULTILINE)
+        defining = [block for block in blocks if definition.search(block.code)]
+        blocks = defining or blocks
+    return blocks[-1]
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    fence, language = "", ""
+    lines: list[str] = []
+    for line in text.splitlines():
+        mark = _FENCE.match(line) if len(line) < 300 else None
+        if not fence:
+            if mark:
+                fence, language, lines = mark[1], mark[2].lower(), []
+        elif mark and mark[1].startswith(fence) and line.strip() == mark[1]:
+            yield _Block(language, "\n".join(lines), is_closed=True)
+            fence = ""
+        else:
+            lines.append(line)
+    if fence:
+        yield _Block(language, "\n".join(lines), is_closed=False)
+
+
+def _bare_program(text: str) -> str | None:
+    lines = text.splitlines()
+    starts = [index for index, line in enumerate(lines) if _CODE_START.match(line)][:1]
+    for start in [0, *starts]:
+        code = _clean("\n".join(lines[start:]))
+        tree = parsed(code)
+        if tree is not None and any(_does_something(statement) for statement in tree.body):
+            return code
+    return None
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    """Words such as "yes" or "a, b" are expressions too, but no program."""
+    return not isinstance(statement, ast.Expr) or any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
+def _clean(code: str) -> str:
+    """Without empty lines at either end, and without white space at the end of the last line."""
+    return code.strip("\n\r").rstrip() if code.strip() else ""
+
+
+def parsed(code: str) -> ast.Module | None:
+    """The program's tree, or None when it is none."""
+    if len(code) > _MAX_COMPILED:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return None
+
+
+def fenced(code: str) -> str:
+    """The program as a block that ``find_program`` reads back, whatever fences stand in the program itself."""
+    longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}python\n{code}\n{fence}"
+
+
+def normal_form(code: str) -> str:
+    """The same text for programs that differ in comments, docstrings, spacing or quotes alone."""
+    tree = parsed(code)
+    if tree is None:
+        return code
+    try:
+        for node in ast.walk(tree):
+            if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+        return ast.dump(tree)
+    except RecursionError:
+        return code

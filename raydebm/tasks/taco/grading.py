@@ -1,0 +1,173 @@
+"""Run a program against hidden tests and say how it ended (paper appendix, "TACO": all tests, 4 s each)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from raydebm.sandbox import Limits, RunResult, Sandbox, Session, Status
+from raydebm.tasks.taco.comparison import same_output, same_value
+
+PRELUDE = {
+    **{
+        name: name
+        for name in ("sys", "time", "itertools", "collections", "math", "fractions", "random", "heapq", "numpy")
+    },
+    **dict.fromkeys(("accumulate", "product", "permutations", "combinations"), "itertools"),
+    **dict.fromkeys(("Counter", "OrderedDict", "deque", "defaultdict", "ChainMap"), "collections"),
+    **dict.fromkeys(("sqrt", "sin", "cos", "tan", "ceil", "fabs", "floor", "gcd", "exp", "log", "log2"), "math"),
+    **dict.fromkeys(
+        ("heappush", "heappop", "heapify", "heapreplace", "merge", "nlargest", "nsmallest", "heappushpop"), "heapq"
+    ),
+    **dict.fromkeys(("List", "Tuple"), "typing"),
+    **dict.fromkeys(("stdin", "stdout"), "sys"),
+    "lru_cache": "functools",
+    "np": "numpy",
+}
+"""Names that the official grader imports before every program, and the module of each."""
+
+
+class Grade(StrEnum):
+    """How a program did; the later, the further from right."""
+
+    PASSED = "passed"
+    WRONG_ANSWER = "wrong_answer"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    OUTPUT_LIMIT = "output_limit"
+    RUNTIME_ERROR = "runtime_error"
+    SYNTAX_ERROR = "syntax_error"
+    NO_CODE = "no_code"
+
+    @property
+    def severity(self) -> int:
+        """0 for passed; then as the grades stand in the class.
+
+        A program that runs to its end on a hidden test and is wrong is the hardest negative; one that does not parse
+        the easiest.
+        """
+        return list(Grade).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    grade: Grade
+    num_tests: int
+    failed_test: int | None = None
+    """Number of the first test that it did not pass, from 1; later ones were not run."""
+    detail: str = ""
+
+    @property
+    def reason(self) -> str:
+        if self.grade is Grade.PASSED:
+            return ""
+        where = "" if self.failed_test is None else f" in test {self.failed_test} of {self.num_tests}"
+        return f"{self.grade}{where}" + (f": {self.detail}" if self.detail else "")
+
+
+def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limits) -> Report:
+    """Run a program against one problem's tests, up to the first that it fails.
+
+    Args:
+        tests: ``{"kind": "stdin", "tests": [{"input": text, "output": text}]}``; or ``{"kind": "call", "function":
+            name, "tests": [{"input": [argument], "output": value}]}``; or ``{"kind": "assert", "function": name,
+            "head": source, "test": source}`` for test code that calls the function itself; the head is what the
+            function's author was given.
+
+    Raises:
+        ResourceError: no sandbox can be started.
+    """
+    if tests["kind"] == "stdin":
+        return _grade_program(code, tests["tests"], sandbox, limits)
+    if tests["kind"] == "call":
+        return _grade_function(code, tests["function"], tests["tests"], sandbox, limits)
+    return _grade_by_assertions(code, tests, sandbox, limits)
+
+
+def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits) -> Report:
+    session: Session | None = None
+    try:
+        for number, test in enumerate(tests, start=1):
+            if session is None or session.is_used:
+                if session is not None:
+                    session.close()
+                session = sandbox.session()
+            result = session.run(code, test["input"].encode("utf-8", "surrogatepass"), limits=limits, prelude=PRELUDE)
+            found, detail = _judged_output(result, test["output"])
+            if found is not Grade.PASSED:
+                return Report(grade=found, num_tests=len(tests), failed_test=number, detail=detail)
+    finally:
+        if session is not None:
+            session.close()
+    return Report(grade=Grade.PASSED, num_tests=len(tests))
+
+
+def _judged_output(result: RunResult, expected: str) -> tuple[Grade, str]:
+    if result.status is not Status.OK:
+        return Grade(result.status.value), result.detail
+    if same_output(result.stdout.decode("utf-8", "replace"), expected):
+        return Grade.PASSED, ""
+    return Grade.WRONG_ANSWER, ""
+
+
+def _grade_function(
+    code: str, function: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits
+) -> Report:
+    with sandbox.session() as session:
+        result = session.open_program(code, limits=limits, prelude=PRELUDE)
+        if result.status is not Status.OK:
+            return Report(grade=Grade(result.status.value), num_tests=len(tests), detail=result.detail)
+        for number, test in enumerate(tests, start=1):
+            result = session.call(function, _arguments(test["input"]), limits=limits)
+            if result.status is not Status.OK:
+                found = Grade(result.status.value)
+                return Report(grade=found, num_tests=len(tests), failed_test=number, detail=result.detail)
+            if not same_value(result.value, test["output"]):
+                return Report(grade=Grade.WRONG_ANSWER, num_tests=len(tests), failed_test=number)
+    return Report(grade=Grade.PASSED, num_tests=len(tests))
+
+
+def _arguments(values: Sequence[Any]) -> list[Any]:
+    """JSON has text keys alone; where all of a first argument's are whole numbers, they were numbers once."""
+    if values and isinstance(values[0], dict):
+        try:
+            return [{int(key): item for key, item in values[0].items()}, *values[1:]]
+        except ValueError:
+            pass
+    return list(values)
+
+
+def _completed(code: str, tests: Mapping[str, Any]) -> str:
+    """A program that defines the function gets the head's imports; anything else is the rest of the head's text."""
+    head: str = tests["head"]
+    if re.search(rf"^def {re.escape(tests['function'])}\b", code, re.MULTILINE) is None:
+        return head + code
+    return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
+
+
+def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> Report:
+    """Test code and program in two sandboxes: only plain values pass from one to the other."""
+    with sandbox.session() as session, sandbox.session() as tester:
+        result = session.open_program(_completed(code, tests), limits=limits)
+        if result.status is not Status.OK:
+            return Report(grade=Grade(result.status.value), num_tests=1, detail=result.detail)
+        tester.open_test(tests["test"], tests["function"], limits=limits)
+        raised = ""
+        while True:
+            message = tester.step(limits=limits)
+            if "done" in message:
+                return Report(grade=Grade.PASSED, num_tests=1)
+            if "ask" not in message:
+                grade_, detail = (Grade.RUNTIME_ERROR, raised) if raised else (Grade.WRONG_ANSWER, message["failed"])
+                return Report(grade=grade_, num_tests=1, failed_test=1, detail=detail)
+            encoded = session.call_encoded(message["function"], message["ask"], limits=limits)
+            if encoded.status is Status.OK:
+                raised = ""
+                tester.answer(encoded.value)
+            elif encoded.status is Status.RUNTIME_ERROR:
+                raised = encoded.detail
+                tester.answer_raised(raised)
+            else:
+                found = Grade(encoded.status.value)
+                return Report(grade=found, num_tests=1, failed_test=1, detail=encoded.detail)

@@ -1,0 +1,114 @@
+"""Rows of TACO and of data sets like it, as (prompt, samples, hidden tests).
+
+Each reader takes the fields of one published format; the fields that are there say which format it is.
+"""
+
+import json
+import re
+from typing import Any
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Problem
+from raydebm.tasks.base import required_field
+from raydebm.tasks.sources import Row
+from raydebm.tasks.taco.statement import TASK, problem_of
+
+HUB_DATASET = "BAAI/TACO"
+
+_MBPP_IMPORTS = "import math\nimport re\nfrom typing import *\n"
+"""What MBPP's graders put before every program, and its recorded programs therefore use without importing."""
+
+_LAST_DEFINITION = re.compile(r"\bdef\s+(\w+)\s*\(")
+
+
+def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
+    """Read a row of any known format.
+
+    Raises:
+        TaskDataError: a field is missing or not as described; the message names row and field.
+    """
+    if "entry_point" in row:
+        return _by_assertions(row, where)
+    question = str(required_field(row, "question", where))
+    tests = _tests(row, question, where)
+    starter = str(row.get("starter_code") or "")
+    problem = problem_of(
+        question,
+        function=tests.get("function"),
+        starter_code=starter,
+        samples=_samples(row),
+        difficulty=str(row.get("difficulty") or ""),
+        source_id=_source_id(row),
+    )
+    solution = _first_solution(row)
+    value = tests if solution is None else tests | {"solution": solution}
+    return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)
+
+
+def _tests(row: Row, question: str, where: str) -> dict[str, Any]:
+    if "test_list" in row:
+        return {"kind": "stdin", "tests": _text_tests(row["test_list"])}
+    if "io_mode" in row:
+        found = _LAST_DEFINITION.findall(question)
+        if row["io_mode"] == "call" and found:
+            return {"kind": "call", "function": found[-1], "tests": []}
+        return {"kind": "stdin", "tests": _samples(row)}
+    content = required_field(row, "input_output", where)
+    try:
+        known = json.loads(content) if isinstance(content, str) else content
+        inputs, outputs, function = known["inputs"], known["outputs"], known.get("fn_name")
+        pairs = list(zip(inputs, outputs, strict=True))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TaskDataError(
+            f"{where}: field 'input_output' must be JSON with as many inputs as outputs: {error!r}"
+        ) from error
+    if function is None:
+        return {"kind": "stdin", "tests": _text_tests({"input": given, "output": wanted} for given, wanted in pairs)}
+    if any(not isinstance(given, list) for given in inputs):
+        raise TaskDataError(f"{where}: the inputs of function {function!r} must be lists of arguments")
+    tests = [{"input": given, "output": wanted} for given, wanted in pairs]
+    return {"kind": "call", "function": str(function), "tests": tests}
+
+
+def _text_tests(tests: Any) -> list[dict[str, str]]:
+    return [{"input": _text(test["input"]), "output": _text(test["output"])} for test in tests]
+
+
+def _text(value: Any) -> str:
+    """What stands on stdin or stdout: a list is one line an item."""
+    if isinstance(value, list):
+        return "\n".join(str(item) for item in value)
+    return str(value)
+
+
+def _samples(row: Row) -> list[dict[str, str]]:
+    """Input and output as the statement shows them; what a program reads ends with a line's end."""
+    found = _text_tests(row.get("sample_io") or [])
+    return [{**sample, "input": sample["input"].rstrip("\n") + "\n"} for sample in found]
+
+
+def _source_id(row: Row) -> str | None:
+    found = row.get("problem_id")
+    return None if found is None else str(found)
+
+
+def _first_solution(row: Row) -> str | None:
+    """A program that is known to be right, where the data has one."""
+    found = row.get("solutions")
+    try:
+        known = json.loads(found) if isinstance(found, str) else found
+    except ValueError:
+        return None
+    return str(known[0]) if isinstance(known, list) and known else None
+
+
+def _by_assertions(row: Row, where: str) -> tuple[Problem, Gold]:
+    """HumanEval and MBPP: a function's head with a docstring, and test code."""
+    prompt, function = str(required_field(row, "prompt", where)), str(row["entry_point"])
+    test = str(required_field(row, "test", where))
+    if "METADATA" in test or f"check({function})" not in test:
+        test += f"\n\ncheck({function})\n"
+    problem = problem_of(prompt, function=function, source_id=_source_id(row))
+    head = _MBPP_IMPORTS + prompt if "prompt_multiple" in row else prompt
+    value = {"kind": "assert", "function": function, "head": head, "test": test}
+    return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)

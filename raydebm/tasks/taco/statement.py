@@ -1,0 +1,75 @@
+"""A problem's statement: the question, the code to start from, and how programs are called."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from raydebm.identity import content_id
+from raydebm.records import Problem
+
+TASK = "taco"
+UNKNOWN_DIFFICULTY = "UNKNOWN"
+
+_STDIN = "Read the input from standard input and print the answer to standard output."
+_CALL = "Complete the function `{function}`. It is called with its arguments, and what it returns is the answer."
+_CALL_LINE = re.compile(re.escape(_CALL).replace(r"\{function\}", r"(\w{1,200})"))
+
+
+def problem_of(
+    question: str,
+    *,
+    function: str | None = None,
+    starter_code: str = "",
+    samples: Sequence[dict[str, str]] = (),
+    difficulty: str = "",
+    source_id: str | None = None,
+) -> Problem:
+    """The problem of a statement; its id is made of the prompt alone.
+
+    Args:
+        question: the text; the words that prompts of the published evaluation put around it are taken off.
+        function: what is called, or None for programs that read stdin.
+        starter_code: the head of that function, where the source has one.
+        samples: input and output as the statement shows them.
+        difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
+        source_id: the problem's name in its source, by which recorded pools join.
+    """
+    parts = [unwrapped(question)]
+    if starter_code.strip():
+        parts.append(f"Starter code:\n```python\n{starter_code.strip()}\n```")
+    parts.append(_STDIN if function is None else _CALL.format(function=function))
+    return _problem("\n\n".join(parts), function, samples, difficulty, source_id)
+
+
+def problem_of_prompt(text: str) -> Problem:
+    """The problem of a whole prompt, or of a bare question, which is taken to ask for a program on stdin."""
+    prompt = text.strip()
+    last = prompt.rpartition("\n")[2].strip()
+    called = _CALL_LINE.fullmatch(last)
+    if called:
+        return _problem(prompt, called[1], (), "", None)
+    return _problem(prompt, None, (), "", None) if last == _STDIN else problem_of(prompt)
+
+
+def unwrapped(question: str) -> str:
+    text = question.strip()
+    if text.startswith("QUESTION:"):
+        text = text.removeprefix("QUESTION:").strip()
+        for ending in ("ANSWER:", "Use Call-Based format", "Use Standard Input format"):
+            text = text.removesuffix(ending).strip()
+    return text
+
+
+def _problem(
+    prompt: str, function: str | None, samples: Sequence[dict[str, str]], difficulty: str, source_id: str | None
+) -> Problem:
+    data: dict[str, Any] = {"function": function, "samples": list(samples)}
+    if source_id is not None:
+        data["source_id"] = source_id
+    return Problem(
+        task=TASK,
+        problem_id=content_id(TASK, prompt),
+        prompt=prompt,
+        data=data,
+        difficulty=difficulty.strip().upper().replace("UNKNOWN_DIFFICULTY", UNKNOWN_DIFFICULTY) or UNKNOWN_DIFFICULTY,
+    )

@@ -1,0 +1,219 @@
+"""TravelPlanner, sole-planning: an itinerary for a query, made of what the reference information lists (paper 4.1).
+
+Every check rests on the reference information that stands in the problem, so it needs no gold. Problems without it
+are checked against the benchmark's database where the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``);
+where neither is at hand, what can be read off the plan alone is checked, and there is no label.
+
+A label is the violation score: the mean of eight dimensions in [0, 1] (``dimensions``), 0 being best. Its verdict is
+``correct`` exactly when the score is 0 (the paper's pass@1 at threshold 0). Pairs are made of the scores: the best
+quarter of a problem's candidates against the rest (``pairs.positive_frac``), whatever their verdicts.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, ClassVar
+
+from raydebm.constraints import Constraint, Finding
+from raydebm.identity import canonical_json
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.tasks.travelplanner.catalogue import Catalogue
+from raydebm.tasks.travelplanner.database import VARIABLE, database_folder, read_database
+from raydebm.tasks.travelplanner.dimensions import (
+    CONSTRAINED,
+    UNPARSED,
+    Dimension,
+    dimension_findings,
+    dimension_values,
+    violation_score,
+)
+from raydebm.tasks.travelplanner.plans import read_plan, render_plan
+from raydebm.tasks.travelplanner.problems import TASK, load_problems, problem_of_text
+from raydebm.tasks.travelplanner.trip import PLAN_FIELDS, trip_of
+from raydebm.tasks.travelplanner.view import NOTHING, PlanView, view_of
+from raydebm.tasks.travelplanner.wording import split_prompt
+
+__all__ = ["TravelPlanner", "catalogue_for", "dimensions_of"]
+
+WEIGHT = 1.0
+"""Of each term of E_constraint; the paper gives no other weights."""
+
+_MAX_REASONS = 5
+
+_INSTRUCTIONS = (
+    "Plan the trip that the user asks for, day by day. Use only restaurants, attractions, accommodations, flights and "
+    "drives that the reference information lists, and write their names exactly as they stand there, each followed by "
+    "a comma and its city. Stay within the budget for all travellers together, meet every stated wish, start and end "
+    "at the place of departure, never repeat a restaurant or attraction, and keep to minimum nights.\n"
+    "Answer with one JSON list and nothing after it. Each day is an object with the fields day, current_city, "
+    "transportation, breakfast, attraction, lunch, dinner and accommodation; write - for what does not apply. On a day "
+    "of travel, current_city is 'from A to B', and transportation is one of 'Flight Number: F1234567, from A to B, "
+    "Departure Time: 08:00, Arrival Time: 09:30', 'Self-driving, from A to B' and 'Taxi, from A to B'. Put a semicolon "
+    "after each attraction. The form of an answer, with made-up names:\n"
+    '[{"day": 1, "current_city": "from Ada to Bree", "transportation": "Flight Number: F1234567, from Ada to Bree, '
+    'Departure Time: 08:00, Arrival Time: 09:30", "breakfast": "-", "attraction": "Old Mill, Bree;Town Park, Bree;", '
+    '"lunch": "Corner Cafe, Bree", "dinner": "Blue Door, Bree", "accommodation": "Quiet Loft, Bree"}, ...]'
+)
+
+
+class TravelPlanner:
+    """The task. An answer is a list of day objects in canonical form (see ``plans``)."""
+
+    name: ClassVar[str] = TASK
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(
+        max_length=8192, batch_size=32, patience=2, learning_rate=5e-5, lambda_=2.0, max_tokens=4096
+    )
+    constraints: ClassVar[tuple[Constraint, ...]]
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield problems; the 225 of the benchmark's train and validation parts are divided 175 / 50.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: None or ``"hub:osunlp/TravelPlanner"`` for the published data; a folder with
+                ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz`` (and, optionally, ``database/``, which
+                labels then use for problems without reference information); else one ``.jsonl`` file with the
+                benchmark's fields, taken whole.
+            limit: at most so many.
+            seed: not used; the data and its division are fixed.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        return islice(load_problems(split, source), limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        return (
+            {"role": "system", "content": _INSTRUCTIONS},
+            {"role": "user", "content": problem.prompt},
+        )
+
+    def problem_from_text(self, text: str) -> Problem:
+        """A typed query, with or without reference information, or the benchmark's row as a JSON object.
+
+        What cannot be checked for want of information stands in ``data["unchecked"]``, a sentence each.
+
+        Raises:
+            TaskDataError: the text does not say how long the trip is or where it goes.
+        """
+        return problem_of_text(text)
+
+    def parse(self, problem: Problem, text: str) -> list[dict[str, Any]] | None:
+        """The last plan in the text; None when there is none or the text contradicts itself (see ``plans``)."""
+        return read_plan(text).plan
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        return render_plan(answer)
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """Plans that name the same things in the same places; blanks, empty marks and last semicolons do not count."""
+        days = [{name: _key_part(name, day[name]) for name in ("day", *PLAN_FIELDS) if name in day} for day in answer]
+        return canonical_json(days)
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """The violation score. A text without a plan scores 1; without any catalogue there is no label."""
+        reading = read_plan(text)
+        if reading.plan is None:
+            score = violation_score(UNPARSED)
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=score, reason=reading.reason)
+        catalogue = catalogue_for(problem, gold.value.get("database"))
+        if catalogue is None:
+            return Judgement(
+                verdict=Verdict.UNLABELED,
+                reason=f"no reference information in the problem and no database; set {VARIABLE} to its folder",
+            )
+        findings = dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue))
+        score = violation_score(dimension_values(findings))
+        return Judgement(
+            verdict=Verdict.INCORRECT if any(findings.values()) else Verdict.CORRECT,
+            violation_score=score,
+            reason=_reason(findings, reading.repairs),
+        )
+
+
+def dimensions_of(problem: Problem, text: str, *, catalogue: Catalogue | None = None) -> dict[str, float] | None:
+    """The eight dimensions of a completion, each in [0, 1], lower is better; None without anything to check against.
+
+    Args:
+        problem: with its reference information, where there is any.
+        text: the completion.
+        catalogue: for a problem without reference information; None means the one that the environment names.
+    """
+    reading = read_plan(text)
+    if reading.plan is None:
+        return dict(UNPARSED)
+    catalogue = catalogue_for(problem) or catalogue
+    if catalogue is None:
+        return None
+    return dimension_values(dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue)))
+
+
+def catalogue_for(problem: Problem, database: str | None = None) -> Catalogue | None:
+    """What a plan is checked against: the problem's reference information, else the database, else nothing.
+
+    Args:
+        problem: its prompt holds the reference information.
+        database: folder of the database; None means the one that the environment names.
+
+    Raises:
+        TaskDataError: the database is not as described.
+    """
+    known = _reference_catalogue(problem.prompt)
+    if known is not None:
+        return known
+    folder = database_folder() or database
+    return None if folder is None else read_database(folder)
+
+
+@lru_cache(maxsize=512)
+def _reference_catalogue(prompt: str) -> Catalogue | None:
+    """Kept, because many plans are checked against the same problem."""
+    reference = split_prompt(prompt)[1]
+    return None if reference is None else reference.catalogue()
+
+
+def _check(dimension: Dimension) -> Callable[[Problem, Any], Iterable[Finding]]:
+    def check(problem: Problem, answer: Any) -> Iterable[Finding]:
+        return dimension(_view(problem, answer))
+
+    return check
+
+
+def _view(problem: Problem, answer: Sequence[Mapping[str, Any]]) -> PlanView:
+    return _cached_view(problem.prompt, canonical_json(dict(problem.data)), canonical_json(answer), database_folder())
+
+
+@lru_cache(maxsize=32)
+def _cached_view(prompt: str, data: str, answer: str, database: str | None) -> PlanView:
+    """Kept, because five constraints look at one answer, each on its own."""
+    catalogue = _reference_catalogue(prompt) or (None if database is None else read_database(database))
+    return view_of(trip_of(json.loads(data)), json.loads(answer), catalogue)
+
+
+TravelPlanner.constraints = tuple(
+    Constraint(name=name, check=_check(dimension), weight=WEIGHT) for name, dimension in CONSTRAINED.items()
+)
+
+
+def _reason(findings: Mapping[str, Sequence[Finding]], repairs: Sequence[str]) -> str:
+    """The first violations, and what had to be repaired to read the plan."""
+    sentences = [
+        f"{name}: {(finding.message or '').format_map(finding.values)}"
+        for name, found in findings.items()
+        for finding in found
+    ]
+    rest = len(sentences) - _MAX_REASONS
+    shown = [*sentences[:_MAX_REASONS], *([f"and {rest} more"] if rest > 0 else [])]
+    return "; ".join([*shown, *([f"read after repairs: {', '.join(repairs)}"] if repairs else [])])
+
+
+def _key_part(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = value.split(";") if name == "attraction" else [value]
+    kept = [" ".join(part.split()) for part in parts if part.strip().lower() not in NOTHING]
+    return ";".join(kept)

@@ -1,0 +1,193 @@
+"""What exists in the world of a trip: places to eat, see and stay, flights, drives, and who is where.
+
+In:   rows of the sandbox database or of a problem's reference information (see ``database`` and ``reference``).
+Out:  a Catalogue that answers look-ups by name and city.
+Does not know: plans, problems, files.
+
+Names match as in the benchmark's evaluator: the written name is part of the listed one, in the same city, and the
+first row in the order of the source counts.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+Mode = Literal["self-driving", "taxi"]
+
+SEATS: Mapping[Mode, int] = {"self-driving": 5, "taxi": 4}
+"""People who fit into one car."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attraction:
+    name: str
+    city: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restaurant:
+    name: str
+    city: str
+    cost: float
+    """Average dollars a person and meal."""
+    cuisines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """An accommodation."""
+
+    name: str
+    city: str
+    price: float
+    """Dollars a night and unit."""
+    room_type: str
+    house_rules: str
+    """Such as ``"No parties & No pets"``; empty when there are none."""
+    minimum_nights: float
+    maximum_occupancy: int
+    """People in one unit."""
+
+    def units(self, people: int) -> int:
+        """How many units a group needs."""
+        return math.ceil(people / max(self.maximum_occupancy, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    number: str
+    origin: str
+    destination: str
+    price: float
+    """Dollars a person."""
+    date: str = ""
+    departure: str = ""
+    arrival: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """The road between two cities. Costs are dollars a car; None when the sandbox has no such drive."""
+
+    origin: str
+    destination: str
+    duration: str = ""
+    distance: str = ""
+    self_driving: int | None = None
+    taxi: int | None = None
+
+    def cost(self, mode: Mode) -> int | None:
+        return self.self_driving if mode == "self-driving" else self.taxi
+
+
+class _Placed(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def city(self) -> str: ...
+
+
+P = TypeVar("P", bound=_Placed)
+
+
+def on_one_line(name: str) -> str:
+    """A name with single blanks and no line breaks (reference tables write those as a backslash and an n)."""
+    return " ".join(name.replace("\\n", " ").split())
+
+
+class Places(Generic[P]):
+    """Places of one kind, looked up by (part of) their name within a city."""
+
+    def __init__(self, rows: Iterable[P]) -> None:
+        by_city: dict[str, list[P]] = {}
+        for row in rows:
+            by_city.setdefault(row.city, []).append(row)
+        self._by_city: dict[str, tuple[P, ...]] = {city: tuple(rows) for city, rows in by_city.items()}
+        self._names = {city: tuple(on_one_line(row.name) for row in rows) for city, rows in by_city.items()}
+
+    def matches(self, name: str, city: str) -> list[P]:
+        """Every place of the city whose listed name contains the written one, in the order of the source."""
+        return [place for place in self._by_city.get(city, ()) if name in place.name]
+
+    def first(self, name: str, city: str) -> P | None:
+        """The first match."""
+        return next((place for place in self._by_city.get(city, ()) if name in place.name), None)
+
+    def named(self, name: str, city: str) -> P | None:
+        """The place of exactly that name, else the first that contains it; None also for an empty name.
+
+        Unlike ``first``, it prefers the whole name, and does not count blanks and line breaks in names.
+        """
+        names, written = self._names.get(city, ()), on_one_line(name)
+        if not written:
+            return None
+        if written in names:
+            return self._by_city[city][names.index(written)]
+        return next((self._by_city[city][i] for i, listed in enumerate(names) if written in listed), None)
+
+    @property
+    def cities(self) -> frozenset[str]:
+        return frozenset(self._by_city)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_city.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """Everything that a plan may use."""
+
+    attractions: Places[Attraction]
+    restaurants: Places[Restaurant]
+    stays: Places[Stay]
+    flights: Mapping[str, Sequence[Flight]]
+    """By number."""
+    drives: Mapping[tuple[str, str], Drive]
+    """By (origin, destination)."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """State of each known city; empty when the source does not say (reference information)."""
+
+    def flight(self, number: str, origin: str, destination: str) -> Flight | None:
+        """The flight of that number between the two cities, on any date."""
+        rows = self.flights.get(number, ())
+        return next((row for row in rows if row.origin == origin and row.destination == destination), None)
+
+    def drive_cost(self, mode: Mode, origin: str, destination: str) -> int | None:
+        """Dollars a car; None when there is no such drive."""
+        drive = self.drives.get((origin, destination))
+        return None if drive is None else drive.cost(mode)
+
+    @property
+    def cities(self) -> frozenset[str]:
+        """Cities that can be visited: with a state where states are known, else those with any place listed."""
+        if self.states:
+            return frozenset(self.states)
+        return self.attractions.cities | self.restaurants.cities | self.stays.cities
+
+
+def catalogue_of(
+    *,
+    attractions: Iterable[Attraction] = (),
+    restaurants: Iterable[Restaurant] = (),
+    stays: Iterable[Stay] = (),
+    flights: Iterable[Flight] = (),
+    drives: Iterable[Drive] = (),
+    states: Mapping[str, str] | None = None,
+) -> Catalogue:
+    """Index the rows. Of several drives between the same cities the first counts, as in the benchmark."""
+    by_number: dict[str, list[Flight]] = {}
+    for flight in flights:
+        by_number.setdefault(flight.number, []).append(flight)
+    by_cities: dict[tuple[str, str], Drive] = {}
+    for drive in drives:
+        by_cities.setdefault((drive.origin, drive.destination), drive)
+    return Catalogue(
+        attractions=Places(attractions),
+        restaurants=Places(restaurants),
+        stays=Places(stays),
+        flights={number: tuple(rows) for number, rows in by_number.items()},
+        drives=by_cities,
+        states=dict(states or {}),
+    )

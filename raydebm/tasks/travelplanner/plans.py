@@ -1,0 +1,218 @@
+"""Finds the itinerary in a completion and brings it into canonical form, saying what had to be repaired.
+
+In:   any text.
+Out:  a PlanReading: the plan (a list of day objects) or why there is none, and every repair.
+Does not know: problems, catalogues, gold.
+
+Canonical: ``[{"day": 1, "current_city": "...", "transportation": "...", ...}, ...]``, days in ascending order, fields
+in the order of ``PLAN_FIELDS``, values as written but for blanks at their ends. A field that the text does not have is
+left out; nothing is ever filled in. Where the text contradicts itself (a day twice, a field twice, day numbers that
+cannot be read), there is no plan.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raydebm.tasks.travelplanner.loose_json import Conflict, Found, values_in
+from raydebm.tasks.travelplanner.trip import PLAN_FIELDS
+
+PlanDay = dict[str, Any]
+
+_THINKING_END = "</think>"
+_ALIASES = {"days": "day", "day_number": "day", "attractions": "attraction", "city": "current_city"}
+_USUAL = frozenset({"days"})
+"""Aliases that the benchmark itself uses: no repair."""
+_DAY_NUMBER = re.compile(r"\s*(?:day\s*)?(\d{1,3})\s*", re.IGNORECASE)
+_MAX_DAYS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReading:
+    """What a text says."""
+
+    plan: list[PlanDay] | None
+    repairs: tuple[str, ...] = ()
+    """Every departure from plain JSON and the asked form that was overlooked to read the plan."""
+    reason: str = ""
+    """Why there is no plan."""
+
+
+class _UnreadableError(Exception):
+    """A list of day objects that does not settle what is planned."""
+
+
+def read_plan(text: str) -> PlanReading:
+    """The last plan in a text, because a model that corrects itself writes the better plan later.
+
+    Several different plans are noted as a repair. What stands before ``</think>`` is not looked at.
+    """
+    answer = text.rpartition(_THINKING_END)[2]
+    found = [(candidate, days) for candidate, days in _candidates(answer) if days]
+    if not found:
+        return PlanReading(plan=None, reason="no JSON list of day objects in the text")
+    candidate, days = found[-1]
+    repairs = list(candidate.repairs)
+    others = sum(other != days for _, other in found[:-1])
+    if others:
+        repairs.append(f"{others + 1} plans in the text, the last one counts")
+    try:
+        plan = _canonical(days, repairs)
+    except _UnreadableError as error:
+        return PlanReading(plan=None, repairs=tuple(repairs), reason=str(error))
+    return PlanReading(plan=plan, repairs=tuple(dict.fromkeys(repairs)))
+
+
+def canonical_plan(days: Sequence[Mapping[str, Any]]) -> PlanReading:
+    """A plan that is data already, such as a recorded one."""
+    repairs: list[str] = []
+    objects = [day for day in days if _is_day(day)]
+    if len(objects) != len(days):
+        repairs.append(f"{len(days) - len(objects)} list items that are no day")
+    if not objects:
+        return PlanReading(plan=None, reason="no day objects")
+    try:
+        return PlanReading(plan=_canonical(objects, repairs), repairs=tuple(dict.fromkeys(repairs)))
+    except _UnreadableError as error:
+        return PlanReading(plan=None, repairs=tuple(repairs), reason=str(error))
+
+
+def render_plan(plan: Sequence[PlanDay]) -> str:
+    """A JSON list, one day a line."""
+    return "[" + ",\n ".join(json.dumps(day, ensure_ascii=False) for day in plan) + "]"
+
+
+def _candidates(text: str) -> list[tuple[Found, list[Mapping[str, Any]]]]:
+    """Everything in the text that may be a plan. Day objects that stand apart from each other are one candidate."""
+    plans: list[tuple[Found, list[Mapping[str, Any]]]] = []
+    apart: list[tuple[Found, Mapping[str, Any]]] = []
+    for found in values_in(text):
+        if isinstance(found.value, dict) and _is_day(found.value):
+            apart.append((found, found.value))
+            continue
+        days, repairs = _days_in(found.value)
+        if days:
+            plans.append((Found(found.value, (*found.repairs, *repairs), found.start, found.end), days))
+    if apart:
+        repairs = [repair for found, _ in apart for repair in found.repairs]
+        note = "day objects without a list around them" if len(apart) > 1 else "a day object without a list around it"
+        last = apart[-1][0]
+        joined = Found(None, (*repairs, note), last.start, last.end)
+        plans.append((joined, [day for _, day in apart]))
+        plans.sort(key=lambda plan: plan[0].end)
+    return plans
+
+
+def _days_in(value: Any) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The day objects in a list, in the one list of an object, or under the keys "Day 1", "Day 2", ..."""
+    if isinstance(value, list):
+        days = [item for item in value if _is_day(item)]
+        strangers = len(value) - len(days)
+        return days, [f"{strangers} list items that are no day"] if days and strangers else []
+    if not isinstance(value, dict):
+        return [], []
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and any(map(_is_day, item))}
+    if len(lists) == 1:
+        key, item = next(iter(lists.items()))
+        days, repairs = _days_in(item)
+        return days, [*repairs, f"the list stands under {key!r}"]
+    by_day = {key: item for key, item in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(item)}
+    if by_day:
+        days = [{"day": key, **item} for key, item in by_day.items()]
+        return days, ["days stand under their names"]
+    inner = [item for item in value.values() if isinstance(item, dict)]
+    if len(inner) == 1 and len(value) == 1:
+        days, repairs = _days_in_once(inner[0])
+        return days, [*repairs, f"the plan stands under {next(iter(value))!r}"] if days else []
+    return [], []
+
+
+def _days_in_once(value: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[str]]:
+    by_day = {key: item for key, item in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(item)}
+    return [{"day": key, **item} for key, item in by_day.items()], ["days stand under their names"] if by_day else []
+
+
+def _is_day(value: Any) -> bool:
+    """An object with at least two fields of a day."""
+    return isinstance(value, dict) and len(_fields_of(value)) >= 2
+
+
+def _fields_of(day: Mapping[str, Any]) -> set[str]:
+    return {name for key in day if (name := _field(key)) in PLAN_FIELDS}
+
+
+def _field(key: str) -> str:
+    name = re.sub(r"[\s-]+", "_", key.strip().lower())
+    return _ALIASES.get(name, name)
+
+
+def _canonical(days: Sequence[Mapping[str, Any]], repairs: list[str]) -> list[PlanDay]:
+    if len(days) > _MAX_DAYS:
+        raise _UnreadableError(f"{len(days)} days are more than a plan can have ({_MAX_DAYS})")
+    renamed = [_renamed(day, repairs) for day in days]
+    numbers = _day_numbers(renamed, repairs)
+    if sorted(numbers) != numbers:
+        repairs.append("days are not in order")
+    plan = []
+    for number, day in sorted(zip(numbers, renamed, strict=True), key=lambda item: item[0]):
+        texts = {name: _text(name, day[name], number, repairs) for name in PLAN_FIELDS if name in day}
+        plan.append({"day": number, **{name: text for name, text in texts.items() if text is not None}})
+    return plan
+
+
+def _renamed(day: Mapping[str, Any], repairs: list[str]) -> dict[str, Any]:
+    renamed: dict[str, Any] = {}
+    for key, value in day.items():
+        name = _field(key)
+        if name not in PLAN_FIELDS and name != "day":
+            continue
+        if name != key and key not in _USUAL:
+            repairs.append(f"{key!r} read as {name!r}")
+        if isinstance(value, Conflict) or (name in renamed and renamed[name] != value):
+            raise _UnreadableError(f"the field {name!r} of a day has two values")
+        renamed[name] = value
+    return renamed
+
+
+def _day_numbers(days: Iterable[Mapping[str, Any]], repairs: list[str]) -> list[int]:
+    found = [_day_number(day.get("day")) for day in days]
+    if not any(found):
+        repairs.append("days without readable numbers, counted in their order")
+        return list(range(1, len(found) + 1))
+    numbers = [number for number in found if number is not None]
+    if len(numbers) < len(found):
+        raise _UnreadableError("only some of the days have a readable number")
+    if len(set(numbers)) < len(numbers):
+        twice = next(number for number in numbers if numbers.count(number) > 1)
+        raise _UnreadableError(f"day {twice} is planned more than once")
+    return numbers
+
+
+def _day_number(value: Any) -> int | None:
+    """1 to 999, also written as text; None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if 0 < value < 1000 else None
+    match = _DAY_NUMBER.fullmatch(value) if isinstance(value, str) else None
+    return (int(match[1]) or None) if match else None
+
+
+def _text(name: str, value: Any, number: int, repairs: list[str]) -> str | None:
+    """The field as text; None when it is not text, so that it counts as missing."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None:
+        repairs.append(f"day {number}: {name} null read as '-'")
+        return "-"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if name == "attraction":
+            repairs.append(f"day {number}: list of attractions joined")
+            return "".join(f"{item.strip()};" for item in value) or "-"
+        if len(value) <= 1:
+            repairs.append(f"day {number}: {name} taken out of a list")
+            return value[0].strip() if value else "-"
+    repairs.append(f"day {number}: {name} is no text and was left out")
+    return None

@@ -1,0 +1,215 @@
+"""Rows of the benchmark become problems and gold; the paper's split of train and validation.
+
+In:   hub rows, files, folders; typed texts.
+Out:  (Problem, Gold), in the order of the split.
+Does not know: plans beyond the annotated one, scores.
+"""
+
+import ast
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from raydebm.errors import TaskDataError
+from raydebm.identity import content_id
+from raydebm.records import Gold, Problem
+from raydebm.tasks.base import required_field
+from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file
+from raydebm.tasks.travelplanner.plans import canonical_plan
+from raydebm.tasks.travelplanner.query import MAX_DAYS, read_query
+from raydebm.tasks.travelplanner.reference import Reference, read_items
+from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
+
+TASK = "travelplanner"
+HUB_DATASET = "osunlp/TravelPlanner"
+SPLITS = ("train", "test")
+PARTS = ("train", "validation")
+"""The benchmark's own splits that have labels; the paper divides them anew."""
+NUM_TRAIN = 175
+"""Of the 225 problems; the other 50 are the test split (paper, appendix on data sets)."""
+
+_FIELDS = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget", "local_constraint")
+_WISHES = ("house rule", "cuisine", "room type", "transportation")
+_WHAT_ELSE = "a .jsonl file, a folder with problems_train and problems_validation, or hub:" + HUB_DATASET
+_DATABASE = "database"
+
+
+def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gold]]:
+    """The problems of a split.
+
+    From the hub and from a folder with both of the benchmark's parts, the 225 problems are ordered by a hash of their
+    ids, so that neither the order nor the seed decides; the first 175 are train, the other 50 test. A single file is
+    taken as it is, whatever the split.
+
+    Raises:
+        TaskDataError: the data is missing or not as described.
+    """
+    check_split(split, SPLITS, task=TASK)
+    on_hub = hub_name(source, HUB_DATASET)
+    if on_hub is not None:
+        rows = (row for part in PARTS for row in hub_rows(on_hub, part, split=part, otherwise=f"give {_WHAT_ELSE}"))
+        return _divided(_distinct(rows, None), split)
+    path = Path(str(source))
+    if path.is_dir() and all((path / f"problems_{part}.jsonl.gz").is_file() for part in PARTS):
+        database = str((path / _DATABASE).resolve()) if (path / _DATABASE).is_dir() else None
+        files = (path / f"problems_{part}.jsonl.gz" for part in PARTS)
+        return _divided(_distinct((row for file in files for row in file_rows(file)), database), split)
+    names = [f"{split}.jsonl", f"{split}.jsonl.gz", f"problems_{split}.jsonl", f"problems_{split}.jsonl.gz"]
+    return iter(_distinct(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE)), None))
+
+
+def _divided(found: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tuple[Problem, Gold]]:
+    ranked = sorted(found, key=lambda pair: content_id(TASK, "split", pair[0].data["query"]))
+    yield from ranked[:NUM_TRAIN] if split == "train" else ranked[NUM_TRAIN:]
+
+
+def _distinct(rows: Iterable[Located], database: str | None) -> list[tuple[Problem, Gold]]:
+    found: dict[str, tuple[Problem, Gold]] = {}
+    for where, row in rows:
+        problem = problem_of_row(row, where)
+        found.setdefault(problem.problem_id, (problem, _gold(problem, row, where, database)))
+    return list(found.values())
+
+
+def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
+    """The problem of a row with the benchmark's fields (values also as text, as the hub and CSV files have them).
+
+    Raises:
+        TaskDataError: a field is missing or of the wrong kind.
+    """
+    query = str(required_field(row, "query", where))
+    fields = {name: _literal(required_field(row, name, where)) for name in _FIELDS}
+    data = {
+        "query": query.strip(),
+        "org": str(fields["org"]),
+        "dest": str(fields["dest"]),
+        "days": _count(fields["days"], "days", where),
+        "visiting_city_number": _count(fields["visiting_city_number"], "visiting_city_number", where),
+        "people_number": _count(fields["people_number"], "people_number", where),
+        "budget": _amount(fields["budget"], where),
+        "date": _dates(fields["date"]),
+        "local_constraint": _wishes(fields["local_constraint"], where),
+        "level": str(row.get("level") or ""),
+    }
+    if row.get("problem_id") is not None:
+        data["source_id"] = str(row["problem_id"])
+    information = row.get("reference_information")
+    return _problem(query, read_items(information, where=where) if information else None, data)
+
+
+def problem_of_text(text: str) -> Problem:
+    """The problem in a typed text: a query with or without reference information, or the benchmark's row as JSON.
+
+    What the checks cannot know stands in ``data["unchecked"]``, a sentence each.
+
+    Raises:
+        TaskDataError: the text does not say how long the trip is or where it goes, or its reference information cannot
+            be read.
+    """
+    stripped = text.strip()
+    if stripped.startswith("{"):
+        row = _json_row(stripped)
+        if row is not None:
+            return problem_of_row(row, "the typed problem")
+    query, reference = split_prompt(stripped)
+    reading = read_query(query, reference=reference)
+    unchecked = list(reading.unread)
+    if reference is None:
+        unchecked.append(
+            "There is no reference information: whether places and transports exist, what they cost, and which "
+            "preferences they meet is not checked."
+        )
+    return _problem(query, reference, {"query": query, **reading.fields, "level": "", "unchecked": unchecked})
+
+
+def _json_row(text: str) -> Mapping[str, Any] | None:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _problem(query: str, reference: Reference | None, data: Mapping[str, Any]) -> Problem:
+    prompt = prompt_of(query, reference)
+    days = f"{data['days']} days"
+    return Problem(
+        task=TASK,
+        problem_id=content_id(TASK, prompt),
+        prompt=prompt,
+        data={name: value for name, value in data.items() if value != "" or name != "level"},
+        difficulty=f"{data['level']}, {days}" if data["level"] else days,
+    )
+
+
+def _gold(problem: Problem, row: Mapping[str, Any], where: str, database: str | None) -> Gold:
+    annotated = _annotated(row.get("annotated_plan"), where)
+    value: dict[str, Any] = {"annotated_plan": annotated}
+    if database is not None:
+        value["database"] = database
+    return Gold(task=TASK, problem_id=problem.problem_id, value=value)
+
+
+def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:
+    """The human plan; the hub's copy is a list of the query's fields and the days."""
+    value = _literal(value)
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], list):
+        value = value[1]
+    if not value:
+        return None
+    if not isinstance(value, list):
+        raise TaskDataError(f"{where}: annotated_plan must be a list of days, got {type(value).__name__}")
+    reading = canonical_plan([day for day in value if day])
+    if reading.plan is None:
+        raise TaskDataError(f"{where}: annotated_plan cannot be read: {reading.reason}")
+    return reading.plan
+
+
+def _literal(value: Any) -> Any:
+    """Lists and objects that stand in the data as text, as Python or JSON writes them; other values as they are."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        pass
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _count(value: Any, name: str, where: str) -> int:
+    try:
+        count = int(value)
+    except (TypeError, ValueError) as error:
+        raise TaskDataError(f"{where}: {name} must be a whole number, got {value!r}") from error
+    if not 0 < count <= (MAX_DAYS if name == "days" else 1000):
+        raise TaskDataError(f"{where}: {name} {count} is out of range")
+    return count
+
+
+def _amount(value: Any, where: str) -> int | float:
+    try:
+        amount = float(value)
+    except (TypeError, ValueError) as error:
+        raise TaskDataError(f"{where}: budget must be a number of dollars, got {value!r}") from error
+    if not 0 < amount < 1e9:
+        raise TaskDataError(f"{where}: budget {value!r} is out of range")
+    return int(amount) if amount.is_integer() else amount
+
+
+def _dates(value: Any) -> list[str]:
+    return [str(day) for day in value] if isinstance(value, list | tuple) else []
+
+
+def _wishes(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TaskDataError(f"{where}: local_constraint must be an object, got {value!r}")
+    wishes = {name: _literal(value.get(name)) or None for name in _WISHES}
+    if isinstance(wishes["cuisine"], str):
+        wishes["cuisine"] = [wishes["cuisine"]]
+    if wishes["cuisine"] is not None:
+        wishes["cuisine"] = [str(name) for name in wishes["cuisine"]]
+    return wishes

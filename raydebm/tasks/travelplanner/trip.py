@@ -1,0 +1,62 @@
+"""What a traveller asked for, as the checks read it from a problem's data.
+
+In:   ``Problem.data``.
+Out:  a Trip.
+Does not know: plans, catalogues.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+HOUSE_RULES = ("smoking", "parties", "children under 10", "visitors", "pets")
+"""What a house may be asked to allow; an accommodation forbids it with ``"No <rule>"``."""
+ROOM_TYPES = ("not shared room", "shared room", "private room", "entire room")
+TRANSPORT_RULES = ("no flight", "no self-driving")
+
+PLAN_FIELDS = ("current_city", "transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
+"""The fields of a day, in the order in which plans are written."""
+MEALS = ("breakfast", "lunch", "dinner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trip:
+    """A query's structured fields. None where the query does not say (a preference) or could not be read."""
+
+    org: str | None
+    dest: str | None
+    """The city of a three-day trip, the state of a longer one."""
+    days: int
+    visiting_city_number: int | None = None
+    people: int = 1
+    budget: float | None = None
+    """Dollars for everyone together."""
+    house_rule: str | None = None
+    cuisine: tuple[str, ...] = ()
+    room_type: str | None = None
+    transportation: str | None = None
+    date: tuple[str, ...] = ()
+    """One ISO date a day; empty when unknown."""
+
+    @property
+    def within_a_state(self) -> bool:
+        """Longer trips visit several cities of one state; ``dest`` is then that state."""
+        return self.days > 3
+
+
+def trip_of(data: Mapping[str, Any]) -> Trip:
+    """The trip in a problem's data."""
+    wishes = data.get("local_constraint") or {}
+    return Trip(
+        org=data.get("org"),
+        dest=data.get("dest"),
+        days=int(data["days"]),
+        visiting_city_number=data.get("visiting_city_number"),
+        people=int(data.get("people_number") or 1),
+        budget=data.get("budget"),
+        house_rule=wishes.get("house rule"),
+        cuisine=tuple(wishes.get("cuisine") or ()),
+        room_type=wishes.get("room type"),
+        transportation=wishes.get("transportation"),
+        date=tuple(data.get("date") or ()),
+    )

@@ -1,0 +1,208 @@
+"""A plan as the dimensions see it: each day's cities, what it names, and what of that exists.
+
+In:   Trip, canonical plan, Catalogue or None.
+Out:  PlanView.
+Does not know: scores, problems.
+
+Reads more kindly than the benchmark's evaluator where a human would: the last attraction counts without a semicolon,
+``"Tucson, Arizona"`` is Tucson, ``"Flight F3877057"`` is a flight number.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from raydebm.tasks.travelplanner.catalogue import (
+    SEATS,
+    Attraction,
+    Catalogue,
+    Flight,
+    Mode,
+    Restaurant,
+    Stay,
+    on_one_line,
+)
+from raydebm.tasks.travelplanner.official.reading import before_parenthesis, from_to, name_and_city, text_of
+from raydebm.tasks.travelplanner.trip import MEALS, Trip
+
+NOTHING = frozenset({"", "-", "\u2013", "\u2014", "none", "n/a", "na", "null", "nothing"})
+_FLIGHT = re.compile(r"\bflight(?:\s+(?:number|no\.?|#))?\s*:?\s*([A-Z]{1,3}\d{2,8})\b", re.IGNORECASE)
+
+Means = Literal["flight", "self-driving", "taxi"]
+Place = Attraction | Restaurant | Stay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """A place that a day names."""
+
+    day: int
+    field: str
+    name: str
+    city: str
+    written: str
+    place: Place | None
+    """None: not in the catalogue, or there is no catalogue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """How a day travels, as written."""
+
+    day: int
+    written: str
+    means: Means | None
+    cities: tuple[str, str] | None
+    number: str | None
+    """Of a flight."""
+    flight: Flight | None
+    cost: float | None
+    """Dollars for everyone; None when the catalogue does not have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayView:
+    number: int
+    present: bool
+    """Whether the plan has the day at all."""
+    cities: tuple[str, ...]
+    """Two on a travel day, one on another, none where it cannot be read."""
+    filled: frozenset[str]
+    """Fields that hold something."""
+    transport: Transport | None
+    entities: tuple[Entity, ...]
+
+    @property
+    def travels(self) -> bool:
+        return len(self.cities) == 2
+
+    def entity(self, name: str) -> Entity | None:
+        return next((entity for entity in self.entities if entity.field == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    trip: Trip
+    catalogue: Catalogue | None
+    days: tuple[DayView, ...]
+    """One for each day of the trip, from 1; days beyond it are left out."""
+    num_written: int
+    """Days that the plan has, also beyond the trip."""
+
+    @property
+    def entities(self) -> Iterator[Entity]:
+        return (entity for day in self.days for entity in day.entities)
+
+    @property
+    def route(self) -> list[tuple[int, str]]:
+        """(day, city) in order; a travel day stands with both cities."""
+        return [(day.number, city) for day in self.days for city in day.cities]
+
+
+def view_of(trip: Trip, plan: Sequence[Mapping[str, Any]], catalogue: Catalogue | None) -> PlanView:
+    """Read every day once."""
+    by_number = {day.get("day"): day for day in plan}
+    return PlanView(
+        trip=trip,
+        catalogue=catalogue,
+        days=tuple(_day(number, by_number.get(number), trip, catalogue) for number in range(1, trip.days + 1)),
+        num_written=len(plan),
+    )
+
+
+def _day(number: int, day: Mapping[str, Any] | None, trip: Trip, catalogue: Catalogue | None) -> DayView:
+    if day is None:
+        return DayView(number=number, present=False, cities=(), filled=frozenset(), transport=None, entities=())
+    filled = frozenset(name for name in day if name != "day" and text_of(day, name).strip().lower() not in NOTHING)
+    cities = _cities(text_of(day, "current_city")) if "current_city" in filled else ()
+    return DayView(
+        number=number,
+        present=True,
+        cities=cities,
+        filled=filled,
+        transport=_transport(number, text_of(day, "transportation"), cities, trip, catalogue)
+        if "transportation" in filled
+        else None,
+        entities=tuple(_entities(number, day, filled, catalogue)),
+    )
+
+
+def _cities(text: str) -> tuple[str, ...]:
+    """Without states and parentheses; "from A" without "to B" says too little."""
+    if re.match(r"\s*from\b", text, re.IGNORECASE) or " from " in text:
+        found = from_to(re.sub(r"^\s*From\b", "from", text))
+        return tuple(map(_city, found)) if found else ()
+    city = _city(text)
+    return (city,) if city else ()
+
+
+def _city(text: str) -> str:
+    return before_parenthesis(text).split(",", 1)[0].strip()
+
+
+def _entities(
+    number: int, day: Mapping[str, Any], filled: frozenset[str], catalogue: Catalogue | None
+) -> Iterator[Entity]:
+    for meal in MEALS:
+        if meal in filled:
+            yield _entity(number, meal, text_of(day, meal), catalogue)
+    if "attraction" in filled:
+        for written in text_of(day, "attraction").split(";"):
+            if written.strip().lower() not in NOTHING:
+                yield _entity(number, "attraction", written.strip(), catalogue)
+    if "accommodation" in filled:
+        yield _entity(number, "accommodation", text_of(day, "accommodation"), catalogue)
+
+
+def _entity(number: int, field: str, written: str, catalogue: Catalogue | None) -> Entity:
+    name, city = name_and_city(written.rstrip(" .;"))
+    if city == "-":
+        name, city = written.strip(), ""
+    place: Place | None = None
+    if catalogue is not None and city:
+        if field == "attraction":
+            place = catalogue.attractions.named(name, city)
+        elif field == "accommodation":
+            place = catalogue.stays.named(name, city)
+        else:
+            place = catalogue.restaurants.named(name, city)
+    return Entity(day=number, field=field, name=on_one_line(name), city=city, written=on_one_line(written), place=place)
+
+
+def _transport(day: int, written: str, cities: tuple[str, ...], trip: Trip, catalogue: Catalogue | None) -> Transport:
+    means = _means(written)
+    leg = from_to(written)
+    ends = (_city(leg[0]), _city(leg[1])) if leg else (cities[0], cities[1]) if len(cities) == 2 else None
+    number = match[1] if means == "flight" and (match := _FLIGHT.search(written)) else None
+    flight: Flight | None = None
+    cost: float | None = None
+    if catalogue is not None and ends is not None:
+        if means == "flight":
+            flight = catalogue.flight(number, *ends) if number else None
+            cost = flight.price * trip.people if flight else None
+        elif means is not None:
+            cost = _drive_cost(means, ends, trip, catalogue)
+    return Transport(
+        day=day, written=on_one_line(written), means=means, cities=ends, number=number, flight=flight, cost=cost
+    )
+
+
+def _drive_cost(mode: Mode, ends: tuple[str, str], trip: Trip, catalogue: Catalogue) -> float | None:
+    cost = catalogue.drive_cost(mode, *ends)
+    return None if cost is None else cost * math.ceil(trip.people / SEATS[mode])
+
+
+def _means(written: str) -> Means | None:
+    """By the first word that names one."""
+    lowered = written.lower()
+    found = [(match.start(), means) for means, pattern in _MEANS.items() if (match := pattern.search(lowered))]
+    return min(found)[1] if found else None
+
+
+_MEANS: Mapping[Means, re.Pattern[str]] = {
+    "flight": re.compile(r"\bflight\b|\bfly\b"),
+    "self-driving": re.compile(r"\bself[\s-]?driv\w*"),
+    "taxi": re.compile(r"\btaxi\b"),
+}

@@ -1,0 +1,154 @@
+"""Deciding again about what was recorded: the same candidates under another policy, budget or scorer.
+
+In:   the pool of one decision with its passes, a policy, perhaps a budget or new energies.
+Out:  what would have been decided, and whether that is certain.
+Does not know: files, models, upstream endpoints. Nothing is drawn.
+
+A later pass was drawn about the candidate that was best at that time. Where the new policy would also have drawn again,
+but about another candidate, the recorded pass stands in for the one that would have been drawn, and the result says so
+(``exact`` is False). Where the new policy would draw a pass that nobody drew, the result is REGENERATE.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from raydebm.errors import ConfigError
+from raydebm.records import Decision, Energies, Outcome, ScoredCandidate
+from raydebm.triage.policy import Policy, Ruling, rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One decision as far as it matters for deciding again."""
+
+    record_id: str
+    problem_id: str
+    policy: Policy
+    """Under which it was made."""
+    decision: Decision
+    selected: str | None
+    """Candidate id of the energy minimiser."""
+    selections: tuple[str | None, ...]
+    """The energy minimiser after each pass; as many as there were passes, also those that could not be drawn."""
+    pool: Sequence[ScoredCandidate]
+    """All passes, in the order in which they were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redecision:
+    """What would have been decided."""
+
+    record_id: str
+    decision: Decision
+    """REGENERATE: a pass would be drawn that is not in the record."""
+    as_it_stands: Decision
+    """ACCEPT or ABSTAIN: ``decision``, or what it comes to when that pass cannot be drawn."""
+    best: ScoredCandidate | None
+    signal: float | None
+    penalty: float | None
+    num_passes: int
+    num_candidates: int
+    """How many candidates were paid for; those that failed included."""
+    exact: bool
+    """False: a pass that was used answers feedback about a candidate that the new policy would not have selected."""
+    reason: str
+
+    @property
+    def selected(self) -> str | None:
+        return None if self.best is None else self.best.candidate.candidate_id
+
+
+def recorded_outcome(outcome: Outcome, *, record_id: str, policy: Policy) -> Recorded:
+    """What the loop returned, as something to decide about again."""
+    return Recorded(
+        record_id=record_id,
+        problem_id=outcome.problem.problem_id,
+        policy=policy,
+        decision=outcome.decision,
+        selected=None if outcome.best is None else outcome.best.candidate.candidate_id,
+        selections=tuple(record.selected for record in outcome.passes),
+        pool=outcome.pool,
+    )
+
+
+def with_energies(recorded: Recorded, energies: Mapping[str, Energies | None]) -> Recorded:
+    """The same pool under another ensemble: energies by candidate id; None or absent: it could not be scored."""
+    pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in recorded.pool]
+    return replace(recorded, pool=pool)
+
+
+def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | None = None) -> Redecision:
+    """The loop over a record. The recorded policy without a budget gives the recorded decision and selection.
+
+    Args:
+        recorded: the decision.
+        policy: None: the recorded one.
+        budget: most candidates of the whole request. The first pass is cut as a smaller ``num_samples`` would cut it:
+            every generator's first sample, then every generator's second, and so on; no pass is drawn when it is spent.
+
+    Raises:
+        ConfigError: the budget is below 1.
+    """
+    if budget is not None and budget < 1:
+        raise ConfigError(f"the budget must be at least 1 candidate, got {budget}")
+    policy = recorded.policy if policy is None else policy
+    pool: list[ScoredCandidate] = []
+    exact, cut = True, False
+    num_recorded = max(1, len(recorded.selections))
+    for pass_index in range(1, num_recorded + 1):
+        drawn = [scored for scored in recorded.pool if scored.candidate.pass_index == pass_index]
+        kept = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=_left(budget, pool))
+        cut = cut or len(kept) < len(drawn)
+        pool += kept
+        # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
+        lost = pass_index > 1 and pass_index == num_recorded and not drawn
+        passes_left = 0 if lost or _left(budget, pool) == 0 else policy.max_passes - pass_index
+        ruling = rule(pool, passes_left=passes_left, policy=policy)
+        if ruling.decision is not Decision.REGENERATE or pass_index == num_recorded:
+            break
+        selected = None if ruling.best is None else ruling.best.candidate.candidate_id
+        exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
+    return _redecision(recorded.record_id, ruling, pool, policy=policy, num_passes=pass_index, exact=exact)
+
+
+def _redecision(
+    record_id: str,
+    ruling: Ruling,
+    pool: Sequence[ScoredCandidate],
+    *,
+    policy: Policy,
+    num_passes: int,
+    exact: bool,
+) -> Redecision:
+    as_it_stands = ruling.decision
+    if as_it_stands is Decision.REGENERATE:
+        as_it_stands = rule(pool, passes_left=0, policy=policy).decision
+    return Redecision(
+        record_id=record_id,
+        decision=ruling.decision,
+        as_it_stands=as_it_stands,
+        best=ruling.best,
+        signal=ruling.signal,
+        penalty=ruling.penalty,
+        num_passes=num_passes,
+        num_candidates=len(pool),
+        exact=exact,
+        reason=ruling.reason,
+    )
+
+
+def _left(budget: int | None, pool: Sequence[ScoredCandidate]) -> int | None:
+    return None if budget is None else budget - len(pool)
+
+
+def _kept(
+    drawn: list[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy, left: int | None
+) -> list[ScoredCandidate]:
+    """The candidates of a pass that the policy and what is left of the budget would have asked for, in their order."""
+    most = len(drawn) if left is None else left
+    if pass_index > 1 and policy.num_regenerate < recorded.policy.num_regenerate:
+        most = min(most, policy.num_regenerate)
+    if most >= len(drawn):
+        return drawn
+    first = sorted(range(len(drawn)), key=lambda place: (drawn[place].candidate.sample_index, place))[:most]
+    return [drawn[place] for place in sorted(first)]

@@ -1,0 +1,92 @@
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from raydebm.baselines.reward_model import RewardModel
+from raydebm.config import RewardModelBaseline
+from raydebm.errors import CheckpointError
+
+TEXTS = ("w4 right", "w9 w8 w7 w6 wrong", "w5")
+
+
+def config(model, **more):
+    return RewardModelBaseline(name="rm", model=model, device="cpu", **more)
+
+
+def plain_reward(folder, text, *, label=0):
+    """One text at a time, by the code of the models' cards."""
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if tokenizer.chat_template:
+        conversation = [{"role": "user", "content": "w1 w2 w3"}, {"role": "assistant", "content": text}]
+        inputs = tokenizer.apply_chat_template(conversation, tokenize=True, return_tensors="pt", return_dict=True)
+        inputs = {"input_ids": inputs["input_ids"]}
+    else:
+        encoded = tokenizer("w1 w2 w3", text, return_tensors="pt")
+        inputs = {"input_ids": encoded["input_ids"]}
+    with torch.no_grad():
+        return float(model(**inputs).logits[0][label])
+
+
+def test_a_decoder_with_a_chat_template_scores_as_its_model_card_does(decoder_reward, pool):
+    scores = RewardModel(config(decoder_reward)).score([pool("p", *TEXTS)])[0]
+
+    expected = [plain_reward(decoder_reward, text) for text in TEXTS]
+    assert [score.value for score in scores] == pytest.approx(expected, abs=1e-5)
+    assert len(set(expected)) == 3
+
+
+def test_an_encoder_takes_two_segments_and_the_chosen_logit(encoder_reward, pool):
+    scores = RewardModel(config(encoder_reward, label=1)).score([pool("p", *TEXTS)])[0]
+
+    expected = [plain_reward(encoder_reward, text, label=1) for text in TEXTS]
+    assert [score.value for score in scores] == pytest.approx(expected, abs=1e-5)
+
+
+def test_without_a_padding_token_texts_go_one_by_one_with_the_same_scores(decoder_reward, unpadded_reward, pool):
+    padded = RewardModel(config(decoder_reward)).score([pool("p", *TEXTS)])[0]
+    single = RewardModel(config(unpadded_reward)).score([pool("p", *TEXTS)])[0]
+
+    assert [score.value for score in single] == pytest.approx([score.value for score in padded], abs=1e-5)
+
+
+def test_scores_do_not_depend_on_the_other_texts(decoder_reward, pool):
+    model = RewardModel(config(decoder_reward, micro_batch_tokens=24))
+    together = model.score([pool("p", *TEXTS), pool("q", *TEXTS[::-1])])
+    alone = [model.score([pool("p", text)])[0][0].value for text in TEXTS]
+
+    assert [score.value for score in together[0]] == pytest.approx(alone, abs=1e-5)
+    assert [score.value for score in together[1]] == pytest.approx(alone[::-1], abs=1e-5)
+
+
+def test_too_long_a_text_is_not_scored_and_says_why(decoder_reward, pool):
+    scores = RewardModel(config(decoder_reward, max_length=20)).score([pool("p", "w1 " * 40, "w1")])[0]
+
+    assert scores[0].value is None
+    assert "more than the 20" in scores[0].error
+    assert scores[1].value is not None
+
+
+def test_the_context_of_the_model_bounds_the_length(decoder_reward, pool):
+    scores = RewardModel(config(decoder_reward)).score([pool("p", "w1 " * 200)])[0]
+
+    assert "more than the 128" in scores[0].error
+
+
+@pytest.mark.parametrize(
+    ("fixture", "more", "message"),
+    [
+        ("encoder_reward", {"label": 2}, "label 2 is not among them"),
+        ("encoder_reward", {"input_format": "chat"}, "no chat template"),
+        ("process_reward", {}, "weights of .* are missing"),
+    ],
+    ids=["no-such-logit", "no-template", "no-reward-head"],
+)
+def test_a_model_that_cannot_score_is_refused(fixture, more, message, request):
+    with pytest.raises(CheckpointError, match=message):
+        RewardModel(config(request.getfixturevalue(fixture), **more))
+
+
+def test_a_missing_model_says_what_to_do(tmp_path):
+    with pytest.raises(CheckpointError, match=r"cannot be loaded.*local folder"):
+        RewardModel(config(str(tmp_path / "nothing")))

@@ -1,0 +1,319 @@
+"""The client against a service that is a function: what is sent, how answers and failures are read."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import httpx
+import pytest
+
+from raydebm.client import AsyncRaydebm, Progress, Raydebm, ServiceError, TriageResult, calls
+from raydebm.errors import ConfigError
+
+ACCEPTED = {
+    "decision": "accept",
+    "reason": "every constraint holds",
+    "request_id": "r1",
+    "task": "t",
+    "problem_id": "p",
+    "answer": "42",
+    "text": "It is 42.",
+    "mu": -2.0,
+    "sigma": 0.5,
+    "members": [-2.5, -1.5],
+    "brand_new_field": 1,
+    "candidate": {"candidate_id": "c", "generator": "g", "text": "It is 42.", "mu": -2.0, "sigma": 0.5},
+}
+BUSY = {"error": {"message": "too many requests", "type": "rate_limit_error", "code": "rate_limited", "param": None}}
+
+
+class Service:
+    """Answers from a list, the last one for ever; keeps the requests."""
+
+    def __init__(self, *answers):
+        self.answers, self.requests = list(answers), []
+
+    def __call__(self, request):
+        self.requests.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def bodies(self):
+        return [json.loads(request.content) for request in self.requests]
+
+
+def ok(body):
+    return httpx.Response(200, json=body)
+
+
+def failed(status, body=BUSY, **headers):
+    return httpx.Response(status, json=body, headers=headers)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses between tries, instead of waiting for them."""
+    found = []
+
+    async def sleep(seconds):
+        found.append(seconds)
+
+    monkeypatch.setattr("raydebm.client.synchronous.time.sleep", found.append)
+    monkeypatch.setattr("raydebm.client.asynchronous.asyncio.sleep", sleep)
+    return found
+
+
+@pytest.fixture(params=["sync", "async"])
+def connect(request, pauses):
+    """Makes a caller ``(name, *args, **kwargs) -> result`` of a service, through either client."""
+
+    def of(service, **settings):
+        def call(name, *args, **kwargs):
+            if request.param == "sync":
+                with Raydebm("http://test", transport=httpx.MockTransport(service), **settings) as client:
+                    found = getattr(client, name)(*args, **kwargs)
+                    return list(found) if name == "stream" else found
+
+            async def run():
+                async with AsyncRaydebm("http://test", transport=httpx.MockTransport(service), **settings) as client:
+                    if name == "stream":
+                        return [item async for item in client.stream(*args, **kwargs)]
+                    return await getattr(client, name)(*args, **kwargs)
+
+            return asyncio.run(run())
+
+        return call
+
+    return of
+
+
+def test_triage_sends_what_was_given_and_reads_what_it_knows(connect):
+    service = Service(ok(ACCEPTED))
+    found = connect(service)("triage", "6 x 7?", task="t", lambda_=2.0, num_samples=4)
+    assert service.bodies == [{"problem": "6 x 7?", "task": "t", "lambda": 2.0, "num_samples": 4}]
+    assert (found.accepted, found.answer, found.sigma, found.candidate.generator) == (True, "42", 0.5, "g")
+    assert found.raw["brand_new_field"] == 1
+
+
+def test_a_misspelt_argument_is_refused_before_anything_is_sent(connect):
+    service = Service(ok(ACCEPTED))
+    with pytest.raises(ConfigError, match=r"unknown argument\(s\) num_sample; known: lambda_, theta_sigma"):
+        connect(service)("triage", "6 x 7?", num_sample=4)
+    assert service.requests == []
+
+
+def test_the_key_goes_into_the_header(connect):
+    service = Service(ok(ACCEPTED))
+    connect(service, api_key="secret")("triage", "6 x 7?")
+    assert service.requests[0].headers["authorization"] == "Bearer secret"
+
+
+def test_key_and_address_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("RAYDEBM_API_KEY", "k")
+    monkeypatch.setenv("RAYDEBM_BASE_URL", "http://there:1/v1/")
+    found = calls.Settings.of(None, None, 1.0, 0)
+    assert (found.base_url, found.headers) == ("http://there:1", {"Authorization": "Bearer k"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [(("ftp://x", None, 1.0, 0), "must start with http"), (("http://x", None, 0.0, 0), "timeout_s > 0")],
+    ids=["scheme", "timeout"],
+)
+def test_settings_are_checked(arguments, reason):
+    with pytest.raises(ConfigError, match=reason):
+        calls.Settings.of(*arguments)
+
+
+# ---- failures ----------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_a_service_error_with_the_services_own_words(connect):
+    body = {"error": {"message": "task 'x' is not served", "type": "e", "code": "unknown_task", "param": "task"}}
+    service = Service(failed(404, body, **{"x-request-id": "r9"}))
+    with pytest.raises(ServiceError, match=r"task 'x' is not served \(HTTP 404, request r9\)") as caught:
+        connect(service)("triage", "?")
+    assert (caught.value.status, caught.value.code, caught.value.param) == (404, "unknown_task", "task")
+    assert len(service.requests) == 1
+
+
+def test_a_busy_service_is_asked_again_when_it_says(connect, pauses):
+    service = Service(failed(429, **{"retry-after": "7"}), failed(503, **{"retry-after": "0.5"}), ok(ACCEPTED))
+    assert connect(service)("triage", "?").accepted
+    assert pauses == [7.0, 0.5]
+
+
+def test_without_advice_pauses_double(connect, pauses):
+    service = Service(failed(503))
+    with pytest.raises(ServiceError, match="too many requests"):
+        connect(service, max_retries=3)("triage", "?")
+    assert len(service.requests) == 4
+    assert [0.75 * base <= pause <= 1.25 * base for base, pause in zip((0.5, 1, 2), pauses, strict=True)] == [True] * 3
+
+
+def test_advice_to_stay_away_for_long_is_taken_as_a_refusal(connect, pauses):
+    service = Service(failed(429, **{"retry-after": "3600"}))
+    with pytest.raises(ServiceError, match="too many requests"):
+        connect(service)("triage", "?")
+    assert (len(service.requests), pauses) == (1, [])
+
+
+def test_retry_after_may_be_a_date():
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+    assert 15 < calls.pause_before_retry(1, max_retries=1, retry_after=soon) <= 20
+
+
+@pytest.mark.parametrize("odd", ["soon", "-1", "nan", ""], ids=repr)
+def test_odd_advice_is_ignored(odd):
+    assert calls.pause_before_retry(1, max_retries=1, retry_after=odd) <= 0.625
+
+
+def test_a_lost_connection_is_tried_again(connect):
+    assert connect(Service(httpx.ConnectError("refused"), ok(ACCEPTED)))("triage", "?").accepted
+
+
+def test_a_service_that_is_not_there_is_named(connect):
+    with pytest.raises(ServiceError, match="http://test cannot be reached") as caught:
+        connect(Service(httpx.ConnectError("refused")), max_retries=0)("triage", "?")
+    assert caught.value.code == "unreachable"
+
+
+def test_work_that_takes_too_long_is_not_started_again(connect):
+    service = Service(httpx.ReadTimeout("slow"))
+    with pytest.raises(ServiceError, match="said nothing for 300 s") as caught:
+        connect(service)("triage", "?")
+    assert (caught.value.status, len(service.requests)) == (504, 1)
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>hello</html>", b"[]", b'{"decision": "accept"}', b"null"], ids=["html", "list", "torn", "null"]
+)
+def test_an_answer_of_something_else_is_an_error_not_a_crash(connect, body):
+    service = Service(httpx.Response(200, content=body))
+    with pytest.raises(ServiceError, match="something else than expected") as caught:
+        connect(service)("triage", "?")
+    assert caught.value.code == "unexpected_answer"
+
+
+def test_a_proxys_error_page_is_quoted_briefly(connect):
+    service = Service(httpx.Response(502, content=b"<html>bad gateway" + b"x" * 10_000))
+    with pytest.raises(ServiceError, match="the service answered <html>bad gateway") as caught:
+        connect(service, max_retries=0)("triage", "?")
+    assert len(str(caught.value)) < 300
+
+
+# ---- the other calls ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_cut_into_requests_and_failures_stay_in_their_place(connect):
+    error = {"index": 0, "error": {"message": "no", "type": "e", "code": "not_a_problem", "param": None}, "status": 422}
+    good = {"index": 0, "result": ACCEPTED, "error": None, "status": 200}
+    size = calls.BATCH_SIZE
+    service = Service(ok({"data": [good] * size}), ok({"data": [error]}))
+
+    found = connect(service)("batch", ["?"] * (size + 1), task="t", max_parallel=3)
+
+    assert [len(body["requests"]) for body in service.bodies] == [size, 1]
+    assert service.bodies[1] == {"requests": [{"task": "t", "problem": "?"}], "max_parallel": 3}
+    assert all(isinstance(item, TriageResult) for item in found[:size])
+    assert (found[size].status, found[size].code) == (422, "not_a_problem")
+
+
+def test_scores_keep_the_order(connect):
+    items = [{"index": 0, "score": 2.0, "energy": -2.0}, {"index": 1, "score": None, "error": "no answer"}]
+    service = Service(ok({"data": items, "model": "m"}))
+    found = connect(service)("score", "?", ["a", "b"], lambda_=0.0)
+    assert service.bodies == [{"problem": "?", "candidates": ["a", "b"], "lambda": 0.0}]
+    assert [item.score for item in found.data] == [2.0, None]
+
+
+def test_rerank(connect):
+    service = Service(ok({"results": [{"index": 1, "relevance_score": 3.0, "mu": -3.0}], "task": "t"}))
+    found = connect(service)("rerank", "?", ["a", {"text": "b"}], top_n=1, task="t")
+    assert service.bodies[0] == {
+        "query": "?",
+        "documents": ["a", {"text": "b"}],
+        "top_n": 1,
+        "return_documents": False,
+        "raydebm": {"task": "t"},
+    }
+    assert (found.results[0].index, found.results[0].relevance_score, found.task) == (1, 3.0, "t")
+
+
+def test_rewards_are_asked_for_in_the_trainers_shape(connect):
+    service = Service(ok({"rewards": [1, -10.0]}))
+    found = connect(service)("rewards", ["p", "p"], ["a", "b"], task="t", sigma_weight=0.5)
+    assert found == [1.0, -10.0]
+    assert service.bodies == [{"query": ["a", "b"], "prompts": ["p", "p"]}]
+    assert dict(service.requests[0].url.params) == {"task": "t", "sigma_weight": "0.5"}
+
+
+def test_models_and_health(connect):
+    assert connect(Service(ok({"data": [{"id": "raydebm/auto"}]})))("models") == ["raydebm/auto"]
+    assert connect(Service(ok({"status": "ok"})))("health") == {"status": "ok"}
+
+
+# ---- streams -----------------------------------------------------------------------------------------------------
+
+
+def stream_of(*blocks):
+    return httpx.Response(200, content="".join(f"{block}\n\n" for block in blocks).encode())
+
+
+def chunk(delta, **more):
+    return "data: " + json.dumps({"choices": [{"index": 0, "delta": delta}], **more})
+
+
+PROGRESS = 'event: raydebm.progress\ndata: {"event": "candidate", "done": 1, "total": 2}'
+DECISION = {key: value for key, value in ACCEPTED.items() if key not in ("text", "candidate")}
+
+
+def test_a_stream_gives_progress_and_then_the_result(connect):
+    service = Service(
+        stream_of(
+            ": hello",
+            PROGRESS,
+            chunk({"role": "assistant", "content": ""}),
+            chunk({"content": "It is "}),
+            chunk({"content": "42."}),
+            chunk({}, raydebm=DECISION),
+            "data: [DONE]",
+        )
+    )
+    first, last = connect(service)("stream", "6 x 7?", task="t", max_passes=1)
+    assert first == Progress(event="candidate", facts={"done": 1, "total": 2})
+    assert (last.answer, last.text) == ("42", "It is 42.")
+    assert service.bodies[0]["model"] == "raydebm/t"
+    assert service.bodies[0]["raydebm"] == {"max_passes": 1, "progress": "events"}
+
+
+def test_an_abstention_in_a_stream_has_no_text(connect):
+    abstained = {**DECISION, "decision": "abstain", "answer": None}
+    service = Service(stream_of(chunk({"refusal": "No answer can be trusted"}), chunk({}, raydebm=abstained)))
+    (last,) = connect(service)("stream", "6 x 7?")
+    assert (last.accepted, last.text) == (False, None)
+
+
+def test_an_error_in_a_stream_is_raised(connect):
+    with pytest.raises(ServiceError, match="too many requests"):
+        connect(Service(stream_of(PROGRESS, "data: " + json.dumps(BUSY))))("stream", "6 x 7?")
+
+
+def test_a_stream_that_breaks_off_is_no_result(connect):
+    with pytest.raises(ServiceError, match="the stream ended before the decision"):
+        connect(Service(stream_of(PROGRESS)))("stream", "6 x 7?")
+
+
+def test_a_stream_that_is_refused_is_tried_again(connect, pauses):
+    service = Service(failed(503, **{"retry-after": "1"}), stream_of(chunk({}, raydebm=DECISION)))
+    assert connect(service)("stream", "6 x 7?")[-1].accepted
+    assert pauses == [1.0]
+
+
+def test_a_stream_needs_a_problem_or_messages(connect):
+    with pytest.raises(ConfigError, match="exactly one of problem and messages"):
+        connect(Service(ok({})))("stream")

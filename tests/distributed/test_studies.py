@@ -1,0 +1,112 @@
+"""Reports over finished runs, on a real Ray: the paper's tables, baselines, transfer, confounding, repair."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from raydebm.config import RewardModelBaseline
+from raydebm.distributed.studies import confounding, pools_of, repair_run, reproduce, score_baselines
+from raydebm.errors import ConfigError
+from raydebm.store import RunDir
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def reward_model(tmp_path_factory):
+    """A folder with a small sequence classifier of random weights, as a hub would hold it."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
+
+    from raydebm.embedded import embedded_path
+
+    folder = tmp_path_factory.mktemp("reward")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_path("kk-dee"))
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pipelines(finished, reward_model):
+    """One run under two names, the first with a baseline."""
+    pipeline, _, _ = finished
+    baseline = RewardModelBaseline(name="tiny reward model", model=str(reward_model), input_format="pair")
+    first = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"baselines": (baseline,)}))
+    second = replace(
+        pipeline, recipe=pipeline.recipe.model_copy(update={"name": "again", "run_dir": pipeline.run.root})
+    )
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def report(pipelines, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduction")
+    found, address = reproduce(pipelines, run=RunDir(str(folder)), with_transfer=True)
+    return found, address, folder
+
+
+def test_the_report_is_where_it_says(report):
+    _, address, folder = report
+    assert (folder / "reproduction" / "report.html").is_file()
+    assert address.endswith("reproduction/report.html")
+
+
+def test_both_runs_are_in_the_report(report):
+    found, _, _ = report
+    text = json.dumps(found.to_json())
+    assert "tiny (knights_knaves)" in text
+    assert "again (knights_knaves)" in text
+
+
+def test_every_pair_of_runs_has_a_transfer_cell(report):
+    found, _, _ = report
+    (matrix,) = found.transfers
+    assert len(matrix.sources) == len(matrix.targets) == 2
+
+
+def test_the_same_scorer_transfers_to_what_it_scored_itself(report, pipelines):
+    """Both names are one run, so the transferred energies must be the run's own."""
+    found, _, _ = report
+    (matrix,) = found.transfers
+    values = {(cell.source, cell.target): cell.pass_at_1.value for cell in matrix.cells}
+    assert len(set(values.values())) == 1
+
+
+def test_a_baseline_is_a_selector_of_the_pools(report, pipelines):
+    pools = pools_of(pipelines[0], "test")
+    assert all("tiny reward model" in pool.scores for pool in pools)
+
+
+def test_scores_are_not_made_twice(report, pipelines):
+    file = Path(pipelines[0].run.root) / "scores" / "tiny reward model.parquet"
+    before = file.stat().st_mtime_ns
+    score_baselines(pipelines[0])
+    assert file.stat().st_mtime_ns == before
+
+
+def test_confounding_has_probes_and_an_ablation(finished):
+    pipeline, _, _ = finished
+    found, address = confounding(pipeline)
+    assert found.probes
+    assert found.ablation
+    assert address.endswith("confounding/report.html")
+
+
+def test_repair_needs_a_folder_for_the_new_checkpoint(finished):
+    pipeline, _, _ = finished
+    elsewhere = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": "s3://bucket/run"}))
+    with pytest.raises(ConfigError, match=r"s3://bucket/run.* is no local path"):
+        repair_run(elsewhere)

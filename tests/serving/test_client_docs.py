@@ -1,0 +1,224 @@
+"""The client against the application's own parts behind a real socket, and every Python block of docs/client.md.
+
+The parts run behind Serve's local handles in this process; no Ray is started.
+"""
+
+import asyncio
+import contextlib
+import io
+import re
+import shutil
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import uvicorn
+import yaml
+from ray import serve
+
+from raydebm.cli import main
+from raydebm.client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
+from raydebm.serving import schema
+from raydebm.serving.app import AppArgs
+from raydebm.serving.bundle import load_bundle
+from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+from raydebm.serving.handles import HandleBackend
+from raydebm.serving.records_reader import DecisionReader
+from raydebm.serving.records_writer import DecisionWriter
+from raydebm.serving.routes import create_app
+from raydebm.serving.service import TriageService
+from raydebm.store import RunDir
+
+WHERE = "http://127.0.0.1:8000"
+BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTALL)
+SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def listening(run_dir, name, records=None):
+    """The application of a run on a free port; yields its address."""
+    bundle = load_bundle(AppArgs(run_dir=run_dir))
+
+    def local(kind, *args):
+        bound = serve.deployment(kind).bind(*args)
+        return serve.run(bound, name=f"{name}-{kind.__name__}", _local_testing_mode=True)
+
+    backend = HandleBackend(
+        local(GeneratorDeployment, bundle.generator_configs(), run_dir, 1),
+        # Serve's batching needs a replica; the batched work itself does not.
+        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1, False),
+        local(ConstraintDeployment, bundle.recipe.task),
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    app = create_app(TriageService(bundle, backend, records=records))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert server.started
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return DecisionWriter(str(tmp_path_factory.mktemp("kept")))
+
+
+@pytest.fixture(scope="module")
+def url(live_run, records):
+    with listening(live_run, "puzzles", records) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def packing_url(live_run, repository, tmp_path_factory):
+    """A run of the task that docs/write_a_task.md builds, with the ensemble of the other run."""
+    page = (repository / "docs" / "write_a_task.md").read_text(encoding="utf-8")
+    definition = yaml.safe_load(re.search(r"file: packing/task\.yaml -->\n```yaml\n(.*?)```", page, re.DOTALL).group(1))
+    run = RunDir(str(tmp_path_factory.mktemp("packing") / "run"))
+    shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")
+    shutil.copytree(Path(live_run) / "calibration", Path(run.root) / "calibration")
+    tree = RunDir(live_run).read_json("recipe.json")
+    run.write_json({**tree, "task": {"name": definition["name"], "definition": definition}}, "recipe.json")
+    with listening(run.root, "packing") as address:
+        yield address
+
+
+@pytest.fixture
+def connected(url):
+    with Raydebm(url, max_retries=0) as client:
+        yield client
+
+
+def blocks(repository):
+    """(section, service, code) of every Python block, in the order of the page."""
+    page = (repository / "docs" / "client.md").read_text(encoding="utf-8")
+    for match in BLOCK.finditer(page):
+        section = [found.group(1) for found in SECTION.finditer(page, 0, match.start())][-1]
+        yield section, match.group(1), match.group(2)
+
+
+def printed_by(code, address, question):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        names = {"__name__": "docs", "question": question}
+        exec(compile(code.replace(WHERE, address), "docs/client.md", "exec"), names)
+    return output.getvalue()
+
+
+EXPECTED = {
+    "First request in 60 seconds": 'accept {"Ava": "knave", "Zoey": "knight"}',
+    "Settings": "404 unknown_task task 'no_such_task' is not served here",
+    "Behind an existing OpenAI app": '{"Ava": "knave", "Zoey": "knight"}',
+    "Progress while it works": "candidate {'pass': 1, 'done': 1, 'total': 3",
+    "Many problems": "accept\nnot_a_problem\n",
+    "As RL reward": ", -10.0]",
+    "As reranker": "-1000000.00  sigma",
+    "With your own task": "the bag weighs 27.5 kg, 22.5 kg more than the limit of 5.0 kg; leave something out",
+}
+"""What each section's example prints, in part."""
+
+
+@pytest.mark.parametrize("section", EXPECTED)
+def test_examples_run_as_they_stand(repository, url, packing_url, puzzle, section):
+    ((_, service, code),) = [found for found in blocks(repository) if found[0] == section]
+    assert EXPECTED[section] in printed_by(code, packing_url if service == "packing" else url, puzzle)
+
+
+def test_every_section_with_an_example_is_run(repository):
+    assert [section for section, _, _ in blocks(repository)] == list(EXPECTED)
+
+
+def test_the_question_of_the_page_is_defined_in_its_first_block(repository, puzzle):
+    first = next(blocks(repository))[2]
+    names = {}
+    exec(first[first.index("question") : first.index("with ")], names)
+    assert names["question"] == puzzle
+
+
+def test_a_triage_result_carries_what_the_service_says(connected, puzzle):
+    found = connected.triage(puzzle, return_candidates=True)
+    assert found.accepted
+    assert found.answer == '{"Ava": "knave", "Zoey": "knight"}'
+    assert found.candidate.members == found.members
+    assert len(found.candidates) == 5
+    assert "<table>" in found._repr_html_()
+
+
+def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
+    *progress, last = connected.stream(puzzle, return_candidates=True)
+    plain = connected.triage(puzzle, return_candidates=True)
+    assert all(isinstance(item, Progress) for item in progress)
+    assert sum(item.event == "candidate" for item in progress) == 5
+    assert (last.decision, last.answer, last.text, last.sigma) == (
+        plain.decision,
+        plain.answer,
+        plain.text,
+        plain.sigma,
+    )
+    assert last.candidate == plain.candidate
+
+
+def test_both_clients_have_the_same_methods():
+    public = {name for name in vars(Raydebm) if not name.startswith("_")}
+    assert public == {name for name in vars(AsyncRaydebm) if not name.startswith("_")}
+
+
+def test_many_requests_at_once(url, puzzle):
+    async def run():
+        async with AsyncRaydebm(url) as client:
+            return await asyncio.gather(*(client.triage(puzzle, num_samples=1) for _ in range(8)))
+
+    found = asyncio.run(run())
+    assert {result.decision for result in found} == {"accept"}
+    assert len({result.request_id for result in found}) == 8
+
+
+def test_an_error_names_the_request(connected):
+    with pytest.raises(ServiceError, match=r"HTTP 422, request [0-9a-f]{32}"):
+        connected.triage("Not a puzzle.", task="knights_knaves")
+
+
+def test_health_and_models(connected):
+    assert connected.health()["status"] == "ok"
+    assert "raydebm/knights_knaves" in connected.models()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (results.TriageResult, schema.TriageResponse),
+        (results.CandidateResult, schema.CandidateBody),
+        (results.ScoredText, schema.ScoreItem),
+        (results.ScoreResult, schema.ScoreResponse),
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_every_field_of_a_result_is_one_that_the_service_sends(ours, theirs):
+    assert {name for name in ours.__dataclass_fields__ if name != "raw"} <= set(theirs.model_fields)
+
+
+def test_what_was_asked_over_http_is_stored(connected, records, puzzle):
+    answer = connected.triage(puzzle)
+    assert records.flush()
+    (row,) = [row for row in DecisionReader(records.root).page().rows if row["request_id"] == answer.request_id]
+    assert (row["decision"], row["answer"], row["sigma"]) == (answer.decision, answer.answer, answer.sigma)
+
+
+def test_the_same_ensemble_scores_stored_texts_as_before(connected, records, puzzle, live_run, capsys):
+    """``raydebm replay --checkpoint`` with the ensemble that scored them: nothing changes, nothing is drawn."""
+    for num_samples in (1, 2):
+        connected.triage(puzzle, num_samples=num_samples)
+    assert records.flush()
+    with pytest.raises(SystemExit) as caught:
+        main(["replay", records.root, "--checkpoint", f"{live_run}/scorer", "--device", "cpu"])
+    assert caught.value.code == 0
+    assert "changed: 0 of" in capsys.readouterr().out

@@ -1,0 +1,118 @@
+"""A client that goes away: its work is cancelled, over a real server and a real connection."""
+
+import json
+import logging
+import socket
+import time
+
+import httpx
+import pytest
+
+from raydebm.serving import connection, guard
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.routes import create_app
+from raydebm.serving.service import TriageService
+
+
+def open_request(port, path, body):
+    """A raw connection on which a request was sent and nothing read."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    connection.sendall(head.encode() + content)
+    return connection
+
+
+def until(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+REQUESTS = {
+    "chat": ("/v1/chat/completions", {}),
+    "stream": ("/v1/chat/completions", {"stream": True}),
+    "silent stream": ("/v1/chat/completions", {"stream": True, "raydebm": {"progress": "none"}}),
+    "triage": ("/v1/triage", None),
+    "batch": ("/v1/triage/batch", None),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, name, listening):
+    backend.pause_s = 60.0
+    path, changes = REQUESTS[name]
+    chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
+    bodies = {"/v1/triage": {"problem": puzzle}, "/v1/triage/batch": {"requests": [{"problem": puzzle}] * 2}}
+    with listening(app, free_port):
+        client = open_request(free_port, path, bodies.get(path, chat))
+        assert until(lambda: backend.requests)
+        assert not backend.cancelled
+        client.close()
+        assert until(lambda: backend.cancelled)
+
+
+def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle, monkeypatch, listening):
+    monkeypatch.setattr(connection, "KEEP_ALIVE_S", 0.05)
+    backend.pause_s = 60.0
+    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    with listening(app, free_port):
+        client = open_request(free_port, "/v1/chat/completions", body)
+        received = b""
+        while received.count(b": keep-alive\n\n") < 3:
+            received += client.recv(4096)
+        client.close()
+    assert b"text/event-stream" in received
+
+
+def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port, puzzle, listening):
+    limits = {"max_running": 1, "max_waiting": 0}
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits=limits)), backend))
+    backend.pause_s = 60.0
+    with listening(app, free_port):
+        client = open_request(free_port, "/v1/triage", {"problem": puzzle})
+        assert until(lambda: backend.requests)
+        url = f"http://127.0.0.1:{free_port}/v1/triage"
+        assert httpx.post(url, json={"problem": puzzle}).status_code == 503
+        client.close()
+        backend.pause_s = 0.0
+        assert until(lambda: httpx.post(url, json={"problem": puzzle}).status_code == 200)
+
+
+def statuses(caplog):
+    return [found.facts["status"] for found in caplog.records if found.getMessage() == "request"]
+
+
+def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening):
+    backend.pause_s = 60.0
+    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    with caplog.at_level(logging.INFO), listening(app, free_port):
+        for stream in (True, False):
+            count = len(backend.requests)
+            client = open_request(free_port, "/v1/chat/completions", {**body, "stream": stream})
+            assert until(lambda count=count: len(backend.requests) > count)
+            client.close()
+        assert until(lambda: len(statuses(caplog)) == 2)
+    assert statuses(caplog) == [499, 499]
+    assert max(found.levelno for found in caplog.records) == logging.INFO
+
+
+def test_a_client_that_sends_no_body_loses_its_place(app, free_port, monkeypatch, listening):
+    monkeypatch.setattr(guard, "BODY_WAIT_S", 0.05)
+    with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=20) as client:
+        client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert b"408" in client.recv(4096).partition(b"\r\n")[0]
+
+
+def test_a_stream_over_a_real_connection_ends_with_done(app, free_port, puzzle, texts, listening):
+    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    with listening(app, free_port):
+        client = open_request(free_port, "/v1/chat/completions", body)
+        received = b""
+        while b"data: [DONE]" not in received:
+            received += client.recv(65536)
+        client.close()
+    assert received.index(b": raydebm.progress") < received.index(b"data: {")

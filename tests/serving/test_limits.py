@@ -1,0 +1,209 @@
+"""Rates, places and the bounded queue."""
+
+import asyncio
+import hashlib
+import pickle
+
+import httpx
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.serving.bundle import AppArgs, LimitArgs, load_bundle
+from raydebm.serving.keys import ApiKey, Keyring
+from raydebm.serving.limits import Admission, KeyLimits, TokenBucket, TooManyError
+from raydebm.serving.routes import create_app
+from raydebm.serving.service import TriageService
+
+KEY = "k" * 32
+MODEL = "raydebm/auto"
+
+
+@pytest.fixture
+def limited_app(write_run, backend):
+    """An application with one key and the given limits."""
+
+    def make(*, key=None, **limits):
+        bundle = load_bundle(AppArgs(run_dir=write_run(), limits=limits))
+        sha256 = hashlib.sha256(KEY.encode()).hexdigest()
+        ring = Keyring([ApiKey(name="a", sha256=sha256, **(key or {}))])
+        return create_app(TriageService(bundle, backend), keyring=ring)
+
+    return make
+
+
+def together(app, count, path="/v1/triage", body=None):
+    async def send():
+        headers = {"Authorization": f"Bearer {KEY}"}
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            return await asyncio.gather(*(client.post(path, json=body) for _ in range(count)))
+
+    return asyncio.run(send())
+
+
+def test_a_bucket_gives_a_minutes_worth_at_once_and_then_one_by_one():
+    bucket = TokenBucket(6, now=0.0)
+    assert [bucket.take(0.0) for _ in range(6)] == [0.0] * 6
+    assert bucket.take(0.0) == 10.0
+    assert bucket.take(4.0) == pytest.approx(6.0)
+    assert bucket.take(10.0) == 0.0
+
+
+@given(st.lists(st.floats(0, 5), max_size=60), st.floats(0.5, 100))
+def test_a_bucket_never_gives_more_than_its_rate(pauses, per_minute):
+    now, granted = 0.0, 0
+    bucket = TokenBucket(per_minute, now=now)
+    for pause in pauses:
+        now += pause
+        granted += bucket.take(now) == 0.0
+    assert granted <= max(1, per_minute) + per_minute * now / 60 + 1e-6
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=30), st.floats(0.5, 100))
+def test_who_waits_as_told_is_let_in(pauses, per_minute):
+    now, bucket = 0.0, TokenBucket(per_minute, now=0.0)
+    for pause in pauses:
+        now += pause
+        wait_s = bucket.take(now)
+        if wait_s:
+            now += wait_s + 1e-6
+            assert bucket.take(now) == 0.0
+
+
+def test_a_key_above_its_rate_is_told_when_to_come_back(limited_app, puzzle):
+    app = limited_app(requests_per_minute=2)
+    first, second, third = together(app, 3, body={"problem": puzzle})
+    assert sorted(reply.status_code for reply in (first, second, third)) == [200, 200, 429]
+    refused = max((first, second, third), key=lambda reply: reply.status_code)
+    assert 1 <= int(refused.headers["retry-after"]) <= 30
+    assert (refused.json()["error"]["code"], refused.json()["error"]["type"]) == (
+        "rate_limit_exceeded",
+        "rate_limit_error",
+    )
+
+
+def test_a_keys_own_limit_goes_before_the_default(limited_app, puzzle):
+    app = limited_app(key={"requests_per_minute": 5}, requests_per_minute=1)
+    assert {reply.status_code for reply in together(app, 5, body={"problem": puzzle})} == {200}
+
+
+def test_a_key_has_only_so_many_open_requests(limited_app, backend, puzzle):
+    backend.pause_s = 0.02
+    statuses = [reply.status_code for reply in together(limited_app(max_concurrent=2), 5, body={"problem": puzzle})]
+    assert sorted(statuses) == [200, 200, 429, 429, 429]
+
+
+def test_beyond_the_queue_requests_are_refused_at_once(limited_app, backend, puzzle):
+    backend.pause_s = 0.02
+    replies = together(limited_app(max_running=1, max_waiting=2), 6, body={"problem": puzzle})
+    assert sorted(reply.status_code for reply in replies) == [200, 200, 200, 503, 503, 503]
+    refused = next(reply for reply in replies if reply.status_code == 503)
+    assert (refused.json()["error"]["code"], refused.headers["retry-after"]) == ("overloaded", "1")
+
+
+def test_who_waits_too_long_is_refused(limited_app, backend, puzzle):
+    backend.pause_s = 0.1
+    replies = together(limited_app(max_running=1, max_wait_s=0.02), 2, body={"problem": puzzle})
+    assert sorted(reply.status_code for reply in replies) == [200, 503]
+
+
+def test_an_overloaded_service_refuses_before_it_reads_the_body(limited_app, backend, puzzle):
+    app = limited_app(max_running=1, max_waiting=0)
+    backend.pause_s = 0.05
+
+    async def body():
+        raise AssertionError("the body was read")
+        yield b""
+
+    async def send():
+        headers = {"Authorization": f"Bearer {KEY}"}
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
+            await asyncio.sleep(0.02)
+            status = (await client.post("/v1/triage", content=body())).status_code
+            await busy
+            return status
+
+    assert asyncio.run(send()) == 503
+
+
+def test_health_passes_a_full_queue(limited_app, backend, puzzle):
+    app = limited_app(max_running=1, max_waiting=0)
+    backend.pause_s = 0.05
+
+    async def send():
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app), base_url="http://test", headers=headers
+        ) as client:
+            busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
+            await asyncio.sleep(0.02)
+            statuses = [(await client.get(path)).status_code for path in ("/health", "/v1/models")]
+            return [
+                *statuses,
+                (await client.post("/v1/triage", json={"problem": puzzle})).status_code,
+                (await busy).status_code,
+            ]
+
+    assert asyncio.run(send()) == [200, 200, 503, 200]
+
+
+def test_a_stream_holds_its_place_until_it_ends(limited_app, backend, puzzle):
+    backend.pause_s = 0.02
+    body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    replies = together(limited_app(max_running=1, max_waiting=0), 2, "/v1/chat/completions", body)
+    assert sorted(reply.status_code for reply in replies) == [200, 503]
+
+
+def test_places_come_back_after_failures(limited_app, backend, puzzle):
+    app = limited_app(max_running=1, max_waiting=0, max_concurrent=1)
+    backend.write = lambda request: ZeroDivisionError()
+    assert [together(app, 1, body={"problem": puzzle})[0].status_code for _ in range(3)] == [500, 500, 500]
+
+
+def test_the_official_client_waits_as_told_and_succeeds(limited_app, puzzle):
+    app = limited_app(requests_per_minute=60)
+    together(app, 60, "/v1/score", {"text_1": "p", "text_2": "a"})
+
+    async def call():
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key=KEY, http_client=http, max_retries=3)
+        return await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": puzzle}])
+
+    assert asyncio.run(call()).choices[0].message.content
+
+
+def test_waiting_requests_are_served_in_their_order_and_counted():
+    async def run():
+        admission, order = Admission(LimitArgs(max_running=1, max_waiting=3)), []
+
+        async def work(name):
+            async with admission.place():
+                order.append(name)
+                await asyncio.sleep(0.001)
+
+        tasks = [asyncio.create_task(work(name)) for name in range(4)]
+        await asyncio.sleep(0)
+        seen = admission.num_running, admission.num_waiting
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return seen, order, admission.num_running, admission.num_waiting
+
+    assert asyncio.run(run()) == ((1, 3), [0, 1, 3], 0, 0)
+
+
+def test_open_requests_of_a_key_are_counted_also_when_they_fail():
+    limits, key = KeyLimits(LimitArgs(max_concurrent=1)), ApiKey(name="a", sha256="0" * 64)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), limits.open(key):
+            raise ZeroDivisionError
+    with limits.open(key), pytest.raises(TooManyError, match="1 open requests"), limits.open(key):
+        pass
+
+
+def test_a_refusal_survives_a_process_boundary():
+    found = pickle.loads(pickle.dumps(TooManyError("m", 429, 1.5)))
+    assert (str(found), found.status, found.code, found.retry_after_s) == ("m", 429, "rate_limit_exceeded", 2)

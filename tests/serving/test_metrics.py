@@ -1,0 +1,105 @@
+"""What is counted: per request, per decision, per candidate. That Ray exports it, test_guarded_live shows."""
+
+import pytest
+
+from raydebm.serving import metrics
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.metrics import BatchMeter, RayMeter
+from raydebm.serving.routes import create_app
+from raydebm.serving.service import TriageService
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Every value that would go to Ray: (metric, value, labels)."""
+    found = []
+
+    class Recorder:
+        def __init__(self, name, description="", *args):
+            assert description
+            self.name = name
+            self.labels = set(args[-1]) if args and isinstance(args[-1], tuple) else set()
+            edges = args[0] if args and isinstance(args[0], list) else []
+            assert all(edge > 0 for edge in edges), "Ray refuses other edges"
+            assert edges == sorted(edges)
+
+        def record(self, value, labels=None):
+            assert set(labels or {}) == self.labels
+            found.append((self.name, value, labels or {}))
+
+        inc = observe = set = record
+
+    for kind in ("Counter", "Gauge", "Histogram"):
+        monkeypatch.setattr(metrics, kind, Recorder)
+    return found
+
+
+@pytest.fixture
+def app(write_run, backend, seen):
+    return create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend, meter=RayMeter()))
+
+
+@pytest.fixture
+def of(seen):
+    return lambda name: [(value, labels) for metric, value, labels in seen if metric == f"raydebm_{name}"]
+
+
+def test_requests_are_counted_by_route_and_status(client, puzzle, of):
+    client.post("/v1/triage", {"problem": puzzle})
+    client.post("/v1/triage", {"problem": "x"})
+    client.get("/v1/models/raydebm/nothing")
+    assert of("requests") == [
+        (1, {"route": "/v1/triage", "status": "200"}),
+        (1, {"route": "/v1/triage", "status": "422"}),
+        (1, {"route": "/v1/models/{model_id:path}", "status": "404"}),
+    ]
+    assert len(of("request_seconds")) == 3
+
+
+def test_paths_that_strangers_make_up_are_no_labels(client, of):
+    client.get("/v1/secret-path")
+    assert of("requests") == [(1, {"route": "other", "status": "404"})]
+
+
+def test_decisions_are_counted_with_energy_and_sigma(client, puzzle, of, script):
+    script(energies=lambda text: (-3.0, -1.0))
+    client.post("/v1/triage", {"problem": puzzle, "theta_sigma": 1.0})
+    task = {"task": "knights_knaves"}
+    assert of("decisions") == [(1, {**task, "decision": "accept", "passes": "1"})]
+    assert of("energy_plus_100") == [(98.0, task)]
+    assert of("sigma") == [(1.0, task)]
+    assert {labels["stage"] for _, labels in of("stage_seconds")} == {"generate", "check", "score"}
+
+
+def test_violations_are_counted_per_constraint(client, puzzle, texts, of, script):
+    script(lambda request: texts["wrong"])
+    client.post("/v1/triage", {"problem": puzzle, "max_passes": 1})
+    assert len(of("violations")) == 1
+    assert of("violations")[0][1]["task"] == "knights_knaves"
+
+
+def test_candidates_tokens_and_cost_are_counted_per_generator(client, puzzle, of, script, texts):
+    script(lambda request: None if request.generator == "bo" else texts["right"])
+    client.post("/v1/triage", {"problem": puzzle})
+    ada = {"generator": "ada"}
+    assert (
+        of("candidates")
+        == [(1, {**ada, "outcome": "written"})] * 2 + [(1, {"generator": "bo", "outcome": "failed"})] * 2
+    )
+    assert of("tokens") == [(10, {**ada, "kind": "prompt"}), (5, {**ada, "kind": "completion"})] * 2
+    assert of("cost_usd") == [(0.5, ada)] * 2
+
+
+def test_load_goes_up_and_down(client, puzzle, of):
+    client.post("/v1/triage", {"problem": puzzle})
+    assert [value for value, _ in of("requests_running")] == [1, 0]
+    assert {value for value, _ in of("requests_waiting")} == {0}
+
+
+def test_a_batch_is_measured(seen):
+    BatchMeter().scored(num_requests=3, num_texts=12, seconds=0.1)
+    assert [(name, value) for name, value, _ in seen] == [
+        ("raydebm_batch_requests", 3),
+        ("raydebm_batch_texts", 12),
+        ("raydebm_batch_seconds", 0.1),
+    ]

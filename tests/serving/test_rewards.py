@@ -1,0 +1,57 @@
+"""POST /get_reward in OpenRLHF's shape."""
+
+import pytest
+
+
+@pytest.fixture
+def rewards(client):
+    def ask(query, prompts, url="/get_reward", **more):
+        return client.post(url, {"query": query, "prompts": prompts, **more})
+
+    return ask
+
+
+def test_rewards_are_minus_energy_in_the_order_of_the_queries(rewards, puzzle, texts):
+    query = [puzzle + texts["wrong"], puzzle + texts["right"], puzzle + texts["unreadable"]]
+    body = rewards(query, [puzzle] * 3, labels=["a", "b", None]).json()
+    assert body["rewards"] == [1.5, 2.0, -10.0]  # mu -2; one violated statement of weight 1 and penalty 1/2
+    assert body["scores"] == [0.0, 1.0, 0.0]
+    assert body["extra_logs"]["checked"] == [1.0, 1.0, 1.0]
+    assert body["extra_logs"]["penalty"] == [0.5, 0.0, 0.0]
+
+
+def test_the_response_alone_is_scored(rewards, backend):
+    rewards(["Q: 1+1? 2", "3"], ["Q: 1+1? ", "Q: 1+1? "])
+    assert [(text.prompt, text.text) for text in backend.scored] == [("Q: 1+1? ", "2"), ("Q: 1+1? ", "3")]
+
+
+def test_prompts_may_differ_and_come_in_any_order(rewards, script):
+    script(energies=lambda text: (float(len(text)),) * 2)
+    assert rewards(["pa", "qbb", "pccc"], ["p", "q", "p"]).json()["rewards"] == [-1.0, -2.0, -3.0]
+
+
+def test_settings_stand_in_the_url(rewards, puzzle, texts, script):
+    script(energies=lambda text: (-3.0, -1.0))
+    url = "/get_reward?task=knights_knaves&lambda=4&sigma_weight=0.5&floor=-0.25"
+    assert rewards([texts["right"], texts["wrong"]], [puzzle] * 2, url).json()["rewards"] == [1.5, -0.25]
+
+
+@pytest.mark.parametrize(
+    ("url", "query", "prompts", "status"),
+    [
+        ("/get_reward", ["a"], [], 400),
+        ("/get_reward", [], [], 400),
+        ("/get_reward?flor=1", ["a"], ["b"], 400),
+        ("/get_reward?task=gms8k", ["a"], ["b"], 404),
+        ("/get_reward?task=knights_knaves", ["a"], ["b"], 422),
+        ("/get_reward?floor=-inf", ["a"], ["b"], 400),
+        ("/get_reward", ["a" * 2001], ["b"], 413),
+    ],
+)
+def test_bad_requests(rewards, url, query, prompts, status):
+    assert rewards(query, prompts, url).status_code == status
+
+
+def test_a_text_that_cannot_be_scored_gets_the_floor(rewards, script):
+    script(energies=lambda text: None)
+    assert rewards(["pa"], ["p"]).json()["rewards"] == [-10.0]

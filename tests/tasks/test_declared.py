@@ -1,0 +1,466 @@
+"""A task declared in a file: what it reads, what it refuses, and that gold goes nowhere."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.constraints import Constraint, Finding, violations_of
+from raydebm.errors import ConfigError, TaskDataError
+from raydebm.identity import canonical_json
+from raydebm.labels import label_candidate
+from raydebm.records import Candidate, Verdict
+from raydebm.store import problem_of, problem_row
+from raydebm.tasks.base import Task
+from raydebm.tasks.declared import DeclaredTask, declared_task
+from raydebm.tasks.declared.reading import find_json
+
+SHOP = {
+    "name": "shop",
+    "instructions": "Answer.",
+    "prompt": "Message: {message}\nPaid: {paid}",
+    "output": {"format": "json", "schema": {"type": "object", "required": ["refund"]}},
+    "constraints": [
+        {"name": "limit", "rule": "compare", "value": "answer.refund", "at_most": "problem.paid", "weight": 2.0}
+    ],
+    "vote": "answer.refund",
+    "gold": {"field": "expected", "value": "answer.refund", "match": "number"},
+    "data": {"id": "id", "difficulty": "kind", "fields": ["codes"]},
+}
+ROWS = [
+    {"id": "r1", "kind": "late", "message": "It is late.", "paid": 10, "codes": ["x"], "expected": 123.25},
+    {"id": "r2", "kind": "broken", "message": "It broke {sic}.", "paid": 20, "codes": [], "expected": "$4,321.50"},
+]
+SIMPLE = {"name": "simple", "instructions": "Answer.", "prompt": "Question: {question}"}
+
+
+def shop(**changes):
+    return DeclaredTask({**SHOP, **changes})
+
+
+def simple(**changes):
+    return DeclaredTask({**SIMPLE, **changes})
+
+
+def write(tmp_path, rows, name="train.jsonl"):
+    file = tmp_path / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    return list(shop().load("train", source=write(tmp_path, ROWS)))
+
+
+@pytest.fixture
+def problem(loaded):
+    return loaded[0][0]
+
+
+@pytest.fixture
+def gold(loaded):
+    return loaded[0][1]
+
+
+def verdict(task, problem, gold, text):
+    candidate = Candidate(candidate_id="c", task=task.name, problem_id=problem.problem_id, generator="g", text=text)
+    return label_candidate(task, problem, gold, candidate)
+
+
+# ---- problems and gold -----------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_task():
+    assert isinstance(shop(), Task)
+
+
+def test_rows_become_problems(loaded):
+    problem, gold = loaded[1]
+
+    assert problem.prompt == "Message: It broke {sic}.\nPaid: 20"
+    assert problem.data == {"message": "It broke {sic}.", "paid": 20, "codes": [], "source_id": "r2"}
+    assert problem.difficulty == "broken"
+    assert gold.value == {"answer": "$4,321.50"}
+    assert gold.problem_id == problem.problem_id
+
+
+def test_gold_stands_nowhere_but_in_gold(loaded):
+    for problem, gold in loaded:
+        assert str(gold.value["answer"]) not in canonical_json(problem_row(problem, "train"))
+        assert "expected" not in canonical_json(problem_row(problem, "train"))
+
+
+def test_a_problem_is_the_same_whatever_its_gold(loaded, tmp_path):
+    changed = shop().load("train", source=write(tmp_path, [{**row, "expected": 5} for row in ROWS]))
+
+    assert [problem for problem, _ in changed] == [problem for problem, _ in loaded]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prompt": "{message} {expected}"},
+        {"data": {"fields": ["codes", "expected"]}},
+        {"data": {"fields": ["codes"], "id": "expected"}},
+        {"data": {"fields": ["codes"], "difficulty": "expected"}},
+    ],
+)
+def test_a_task_that_shows_gold_is_refused(changes):
+    with pytest.raises(ConfigError, match=r"gold\.field 'expected' is also in"):
+        shop(**changes)
+
+
+def test_a_constraint_that_asks_for_gold_is_refused():
+    rule = {"name": "cheat", "rule": "holds", "that": "answer.refund == problem.expected"}
+
+    with pytest.raises(ConfigError, match=r"'cheat' reads problem\.expected, which is not among the fields"):
+        shop(constraints=[rule])
+
+
+def test_reordering_the_data_changes_no_id(loaded, tmp_path):
+    again = list(shop().load("train", source=write(tmp_path, ROWS[::-1])))
+
+    assert [problem for problem, _ in again[::-1]] == [problem for problem, _ in loaded]
+
+
+def test_a_row_twice_is_one_problem(tmp_path):
+    assert len(list(shop().load("train", source=write(tmp_path, [*ROWS, ROWS[0]])))) == 2
+
+
+def test_the_same_prompt_with_other_data_is_another_problem(tmp_path):
+    assert len(list(shop().load("train", source=write(tmp_path, [ROWS[0], {**ROWS[0], "codes": ["y"]}])))) == 2
+
+
+def test_a_problem_survives_the_table(loaded):
+    assert [problem_of(problem_row(problem, "train")) for problem, _ in loaded] == [problem for problem, _ in loaded]
+
+
+def test_the_data_files_lie_beside_the_task_file(tmp_path):
+    write(tmp_path, ROWS, "my_rows.jsonl")
+    task = shop(folder=str(tmp_path), data={"train": "my_rows.jsonl", "fields": ["codes"]})
+
+    assert len(list(task.load("train"))) == 2
+    with pytest.raises(TaskDataError, match=r"names no data for test; set data\.test"):
+        task.load("test")
+
+
+def test_a_recipes_source_comes_first(tmp_path):
+    write(tmp_path, ROWS, "test.jsonl")
+
+    assert len(list(shop().load("test", source=str(tmp_path)))) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"message": None, "gone": ["paid"]}, "train.jsonl:1: field 'paid' is missing"),
+        ({"expected": "a lot"}, "train.jsonl:1: field 'expected' must be a number, got 'a lot'"),
+    ],
+)
+def test_a_bad_row_is_named(change, words, tmp_path):
+    row = {**ROWS[0], **change}
+    for name in row.pop("gone", []):
+        del row[name]
+    with pytest.raises(TaskDataError) as caught:
+        list(shop().load("train", source=write(tmp_path, [row])))
+    assert words in str(caught.value)
+
+
+# ---- typed problems --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["Why?", " Why? ", "Question: Why?", '{"question": "Why?"}'])
+def test_a_typed_question_is_the_loaded_problem(text, tmp_path):
+    (loaded, _) = next(simple().load("train", source=write(tmp_path, [{"question": "Why?"}])))
+
+    assert simple().problem_from_text(text) == loaded
+
+
+def test_several_fields_are_typed_as_json(problem):
+    typed = shop().problem_from_text('{"message": "It is late.", "paid": 10, "codes": ["x"], "expected": 1}')
+
+    assert typed.problem_id == problem.problem_id
+    with pytest.raises(TaskDataError, match="needs the fields message, paid, codes: send a JSON object"):
+        shop().problem_from_text("It is late.")
+
+
+def test_an_empty_question_is_refused():
+    with pytest.raises(TaskDataError, match="needs a text for question"):
+        simple().problem_from_text("  ")
+
+
+def test_messages_need_the_data(problem):
+    chat = shop().messages(problem)
+
+    assert [message["role"] for message in chat] == ["system", "user"]
+    assert chat[1]["content"] == problem.prompt
+    with pytest.raises(TaskDataError, match="field 'paid' is missing"):
+        shop().messages(type(problem)(task="shop", problem_id="x", prompt="?", data={"message": "m"}))
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('so {"refund": 5}', {"refund": 5}),
+        ('first {"refund": 5}, then better: {"refund": 6}', {"refund": 6}),
+        ('```json\n{"a": {"b": [1, {"c": 2}]}}\n```', {"a": {"b": [1, {"c": 2}]}}),
+        ('with \\frac{a}{b} and {x}: {"refund": 7} done}', {"refund": 7}),
+        ('a set {1, 2} and {"refund": 8}', {"refund": 8}),
+        ('{"reply": "two\nlines"}', {"reply": "two\nlines"}),
+        ("none", None),
+        ("[1, 2]", None),
+        ('{"refund": 5', None),
+        ('{"items": [{"id": "a"}, {"id": "b"}', None),
+        ('{"reply": "x", oops, "meta": {"a": 1}}', None),
+        ('{"reply": "x" "refund": 5, "meta": {"a": 1}}', None),
+        ('{"refund": 5, "refund": 6}', None),
+        ('{"a": {"refund": 5, "refund": 6}}', None),
+        ('{"refund": NaN}', None),
+        ('{"refund": 1e999}', None),
+        ('{"refund": "\\ud800"}', None),
+        ('{"refund": ' + "9" * 5000 + "}", None),
+        ('{"a":' * 100 + "1" + "}" * 100, None),
+    ],
+)
+def test_json_is_the_last_whole_object_or_none(text, expected):
+    assert find_json(text) == expected
+
+
+def test_an_array_where_the_schema_says_so(problem):
+    task = shop(output={"format": "json", "schema": {"type": "array"}}, constraints=[], vote="answer", gold=None)
+
+    assert task.parse(problem, 'x {"a": [1]} [1, {"a": 2}]') == [1, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 100_000, '{"' * 50_000, "[" * 100_000, '{"a":' * 20_000, '{"a' * 30_000, '{"' + '\\"{' * 30_000]
+)
+def test_hostile_text_takes_no_time(text):
+    started = time.process_time()
+    assert find_json(text) is None
+    assert find_json(text, want_array=True) is None
+    assert time.process_time() - started < 3
+
+
+def test_a_completion_that_is_too_long_has_no_answer(problem):
+    task = shop(output={"format": "json", "max_chars": 20})
+
+    assert task.parse(problem, '{"refund": 1}') == {"refund": 1}
+    assert task.parse(problem, '{"refund": 1}' + " " * 20) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#### B", "b"),
+        ("I thought a.\n#### **b**.", "b"),
+        ("The answer is (A).", "A"),
+        ("the reasons\n\nA", "A"),
+        ("#### c", None),
+        ("A or b", None),
+        ("", None),
+    ],
+)
+def test_choice(text, expected):
+    assert simple(output={"format": "choice", "choices": ["A", "b"]}).parse(None, text) == expected
+
+
+def test_number_answers_are_numbers_to_rules():
+    rule = {"name": "small", "rule": "compare", "value": "answer", "at_most": 10}
+    task = simple(output={"format": "number"}, constraints=[rule])
+    question = task.problem_from_text("How many?")
+    answer = task.parse(question, "It is \\boxed{12}")
+
+    assert answer == "12"
+    assert [found.penalty for found in violations_of(task.constraints, question, answer)] == [pytest.approx(0.2)]
+    assert task.render(question, answer) == "#### 12"
+
+
+def test_text_is_the_whole_completion():
+    assert simple().parse(None, "  yes\n") == "yes"
+    assert simple().parse(None, " \n") is None
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**6), 10**6)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), json_values, max_size=4))
+def test_rendered_json_reads_back(answer):
+    task = shop()
+    text = task.render(None, answer)
+
+    assert task.parse(None, f"So, thinking of {{x}}:\n{text}\n") == answer
+
+
+formats = st.sampled_from(
+    [{"format": "json"}, {"format": "number"}, {"format": "choice", "choices": ["yes", "no"]}, {"format": "text"}]
+)
+words = st.sampled_from(
+    ['{"a":', "{", "}", "[", "]", '"', ":", "1", "####", "answer is", "yes", "NaN", "\\", "\n", " "]
+)
+
+
+@given(formats, st.text() | st.lists(words, max_size=40).map("".join))
+def test_parse_is_total_and_canonical(output, text):
+    task = simple(output=output)
+    answer = task.parse(None, text)
+
+    if answer is not None:
+        assert task.parse(None, task.render(None, answer)) == answer
+
+
+def test_votes_count_by_the_declared_value(problem):
+    keys = {
+        task_answer: shop().vote_key(problem, json.loads(task_answer))
+        for task_answer in ['{"refund": 5, "x": 1}', '{"refund": 5.0}', '{"x": 1}', "{}"]
+    }
+
+    assert keys['{"refund": 5, "x": 1}'] == keys['{"refund": 5.0}'] == "5"
+    assert len(set(keys.values())) == 3
+
+
+# ---- labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted", "answer", "right"),
+    [
+        ({"match": "number"}, "$1,080", {"v": 1080}, True),
+        ({"match": "number"}, 10, {"v": "10.0 euros"}, True),
+        ({"match": "number", "tolerance": 0.5}, 10, {"v": 10.5}, True),
+        ({"match": "number", "tolerance": 0.5}, 10, {"v": 10.51}, False),
+        ({"match": "number"}, 10, {"v": True}, False),
+        ({"match": "exact"}, "Yes", {"v": " Yes "}, True),
+        ({"match": "exact"}, "Yes", {"v": "yes"}, False),
+        ({"match": "exact", "ignore_case": True}, "Yes", {"v": "yes"}, True),
+        ({"match": "exact"}, 1, {"v": 1.0}, True),
+        ({"match": "set"}, ["a", "b"], {"v": ["b", "a", "a"]}, True),
+        ({"match": "set"}, ["a", "b"], {"v": ["a"]}, False),
+        ({"match": "set"}, ["a"], {"v": "a"}, False),
+        ({"match": "json"}, {"x": [1, 2]}, {"v": {"x": [1.0, 2]}}, True),
+        ({"match": "json"}, {"x": [1, 2]}, {"v": {"x": [2, 1]}}, False),
+        ({"match": "exact"}, "Yes", {"other": "Yes"}, False),
+    ],
+)
+def test_matching(rule, wanted, answer, right):
+    task = simple(output={"format": "json"}, gold={"field": "gold", "value": "answer.v", **rule})
+    problem, gold = task.problem_and_gold({"question": "?", "gold": wanted}, "row 1")
+
+    expected = Verdict.CORRECT if right else Verdict.INCORRECT
+    assert verdict(task, problem, gold, json.dumps(answer)).verdict is expected
+
+
+def test_text_without_an_answer_is_incorrect(problem, gold):
+    assert verdict(shop(), problem, gold, "no idea").verdict is Verdict.INCORRECT
+
+
+def test_a_row_without_gold_is_unlabeled():
+    problem, gold = shop().problem_and_gold({**ROWS[0], "expected": None}, "row 1")
+
+    label = verdict(shop(), problem, gold, '{"refund": 5}')
+    assert (label.verdict, label.reason) == (Verdict.UNLABELED, "no reference answer in the data row")
+
+
+def test_a_task_without_gold_labels_nothing_unless_it_says_so():
+    problem, gold = simple().problem_and_gold({"question": "?"}, "row 1")
+
+    assert verdict(simple(), problem, gold, "yes").verdict is Verdict.UNLABELED
+
+
+def test_labels_by_constraints():
+    """The limit is broken by half: 2.0 * 0.5 of at most 2.0 + 1.0 (the schema)."""
+    task = shop(labels="constraints")
+    problem, gold = task.problem_and_gold(ROWS[0], "row 1")
+    labels = [verdict(task, problem, gold, text) for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
+
+    assert [label.verdict for label in labels] == [Verdict.CORRECT, Verdict.INCORRECT, Verdict.INCORRECT]
+    assert [label.violation_score for label in labels] == [0.0, pytest.approx(1 / 3), 1.0]
+
+
+# ---- constraints -----------------------------------------------------------------------------------------------------
+
+
+def test_schema_faults_are_violations_and_not_a_refusal(problem):
+    (found,) = [
+        found for found in violations_of(shop().constraints, problem, {"refund_": 1}) if found.constraint == "schema"
+    ]
+
+    assert (found.message, found.penalty) == ("answer: 'refund' is a required property", pytest.approx(0.5))
+
+
+def test_python_functions_stand_beside_rules(problem):
+    loud = Constraint(name="loud", check=lambda problem, answer: [Finding(penalty=0.5)], message="too loud")
+    task = DeclaredTask(SHOP, constraints=[loud])
+
+    assert [found.constraint for found in violations_of(task.constraints, problem, {"refund": 11})] == ["limit", "loud"]
+
+
+@given(json_values)
+def test_any_answer_can_be_checked_and_counted(answer):
+    problem, _ = shop().problem_and_gold(ROWS[0], "row 1")
+
+    assert all(found.penalty > 0 and found.message for found in violations_of(shop().constraints, problem, answer))
+    assert shop().vote_key(problem, answer)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nmae": "x"}, "nmae: Extra inputs are not permitted"),
+        ({"name": "My Task"}, "small letters, digits and _"),
+        ({"instructions": None}, "instructions: Input should be a valid string (got None)"),
+        ({"prompt": "no field"}, "prompt: the prompt needs at least one field"),
+        ({"prompt": "{message.x}"}, "prompt: placeholder '{message.x}'"),
+        ({"output": {"format": "xml"}}, "output.format: Input should be 'json', 'number', 'choice' or 'text' (got"),
+        ({"output": {"format": "choice"}}, "output: format choice needs choices"),
+        ({"output": {"format": "choice", "choices": ["A", "a"]}}, "output: choices must be different"),
+        ({"output": {"format": "text", "schema": {}}}, "output: schema goes with format json"),
+        ({"output": {"format": "json", "schema": {"type": "objekt"}}}, "output.schema: type"),
+        ({"constraints": [{"name": "a", "rule": "holds", "that": "answer", "heft": 2}]}, "constraints.0.heft: Extra"),
+        ({"constraints": [{"name": "a", "rule": "compare", "value": "answer"}]}, "constraints.0: give at least one of"),
+        ({"constraints": [{"name": "a", "rule": "holds"}]}, "constraints.0.that: Field required"),
+        ({"constraints": [{"name": "a", "rule": "holds", "that": "answer.x"}] * 2}, "'a' comes twice"),
+        ({"constraints": [{"name": "schema", "rule": "holds", "that": "answer.x"}]}, "'schema' comes twice"),
+        ({"constraints": [{"name": "a", "rule": "holds", "that": "problem.pad == `1`"}]}, "add it to data.fields"),
+        ({"vote": "answr.x"}, "vote: expression 'answr.x' starts at 'answr'"),
+        ({"gold": {"field": "e", "match": "fuzzy"}}, "gold.match: Input should be 'exact', 'number', 'set' or 'json'"),
+        ({"gold": {"field": "e", "tolerance": 1.0}}, "gold: tolerance goes with match number"),
+        ({"gold": None, "labels": "gold"}, "labels: gold needs a gold section"),
+        ({"constraints": [], "output": {}, "gold": None, "labels": "constraints"}, "needs at least"),
+        ({"data": {"fields": ["codes", "source_id"]}}, "'source_id' is reserved"),
+        ({"defaults": {"lambda": -1.0}}, "defaults.lambda: Input should be greater than or equal to 0 (got -1.0)"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named_with_key_value_and_reason(changes, words):
+    with pytest.raises(ConfigError) as caught:
+        shop(**changes)
+
+    assert words in str(caught.value)
+
+
+def test_every_mistake_is_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        shop(instructions=5, vote="x", output={"format": "xml"})
+
+    assert len(str(caught.value).splitlines()) == 4
+
+
+def test_the_same_definition_is_the_same_task():
+    assert declared_task(SHOP) is declared_task(json.loads(json.dumps(SHOP)))

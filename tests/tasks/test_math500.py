@@ -1,0 +1,405 @@
+"""MATH-500: reading its data, finding and comparing answers, the limits of a comparison, recorded labels."""
+
+import gzip
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Verdict
+from raydebm.store import read_json_lines
+from raydebm.tasks.math500 import Math500, is_equivalent, problem_of
+from raydebm.tasks.math500.comparing import Comparer, UndecidedError, comparer
+from raydebm.tasks.math500.latex import clean, exact_number, find_latex, normal_form
+
+ROW = {"problem": "What is $1/2$?", "solution": "It is $\\boxed{\\frac{1}{2}}$.", "level": "Level 3", "type": "Algebra"}
+
+
+@pytest.fixture
+def task():
+    return Math500()
+
+
+def write(path, rows):
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+def load(task, tmp_path, *rows, split="test"):
+    return list(task.load(split, source=write(tmp_path / "any.jsonl", list(rows))))
+
+
+# Loading
+
+
+def test_the_solutions_last_box_is_the_reference(task, tmp_path):
+    [(problem, gold)] = load(task, tmp_path, ROW)
+    assert (problem.prompt, problem.difficulty, problem.data) == ("What is $1/2$?", "level 3", {"subject": "Algebra"})
+    assert gold.value == {"answer": "\\frac{1}{2}"}
+
+
+@pytest.mark.parametrize("name", ["gold", "answer"])
+def test_a_field_of_its_own_wins(task, tmp_path, name):
+    [(_, gold)] = load(task, tmp_path, {**ROW, name: "0.5"})
+    assert gold.value == {"answer": "0.5"}
+
+
+@pytest.mark.parametrize("level", [5, 5.0, "5", "Level 5"])
+def test_levels_are_read_however_they_are_written(task, tmp_path, level):
+    assert load(task, tmp_path, {**ROW, "level": level})[0][0].difficulty == "level 5"
+
+
+def test_a_row_with_an_empty_reference_is_passed_over(task, tmp_path):
+    known = {"question": "What is 2?", "gold": "2"}
+    assert len(load(task, tmp_path, {"question": "What is 1?", "gold": None}, known)) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"solution": "\\boxed{1}"}, "field 'question' is missing"),
+        ({"problem": "Why?"}, "field 'solution' is missing"),
+        ({"problem": "Why?", "solution": "It is 1."}, "no reference answer in 'None'"),
+    ],
+)
+def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
+    with pytest.raises(TaskDataError, match=rf"any\.jsonl:1: {message}"):
+        load(task, tmp_path, row)
+
+
+def test_the_hub_gives_test_and_train_from_their_own_sets(task, monkeypatch):
+    asked = []
+
+    def load_dataset(*names, split):
+        asked.append((*names, split))
+        return [{**ROW, "problem": " ".join(names)}]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert [len(list(task.load(split))) for split in ("test", "train")] == [1, 7]
+    assert asked[:2] == [("HuggingFaceH4/MATH-500", "test"), ("EleutherAI/hendrycks_math", "algebra", "train")]
+
+
+@pytest.mark.parametrize(("split", "count"), [("test", 500), ("train", 7470)])
+def test_the_recorded_folder_has_both_splits(task, shared_data, split, count):
+    assert len(list(task.load(split, source=str(shared_data / "math")))) == count
+
+
+@pytest.mark.parametrize("text", ["", " \n", "?!"])
+def test_a_text_without_a_question_is_no_problem(task, text):
+    with pytest.raises(TaskDataError, match="a problem needs words or a formula"):
+        task.problem_from_text(text)
+
+
+# Finding the answer
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("So \\boxed{7}.", "7"),
+        ("\\boxed{1} or rather \\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{1}{\\sqrt{2}}"),
+        ("\\boxed{ \\left\\{ 1, 2 \\right\\} }", "\\left\\{ 1, 2 \\right\\}"),
+        ("\\fbox{$x = 5$}", "x = 5"),
+        ("\\boxed{\\boxed{3}}", "3"),
+        ("\\boxed{\\begin{pmatrix} 1 \\\\\n2 \\end{pmatrix}}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
+        ("\\boxed{12} is cut off: \\boxed{3", "12"),
+        ('{"reasoning": "so \\\\boxed{8}", "answer": "7"}', "7"),
+        ('```json\n{"reasoning": "...", "answer": "$7$"}\n```', "7"),
+        ('{"answer": "7"}\n\nQuestion: ... {"answer": "___"}', "7"),
+        ('{"answer": "\\frac{1}{2}"}', "\\frac{1}{2}"),
+        ("#### 42", "42"),
+        ("The final answer is $\\frac{3}{4}$. I hope it is correct.", "\\frac{3}{4}"),
+        ("**Answer:** \\(x^2\\)", "x^2"),
+        ("Answer: 4.5.", "4.5"),
+        ("It must be 12.", None),
+        ("\\boxed{}", None),
+        ("\\boxed{   }", None),
+        ('{"reasoning": "the answer is 5, because', None),
+        ("", None),
+    ],
+)
+def test_the_marked_answer_is_found(task, text, expected):
+    assert task.parse(problem_of("Why?"), text) == expected
+
+
+@given(st.text(alphabet="\\{}$ab1. \n*\"'_()[]", max_size=40))
+def test_what_is_cleaned_can_stand_in_a_box(text):
+    answer = clean(text)
+    assert answer is None or find_latex(f"\\boxed{{{answer}}}") == answer
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["\\boxed{", "{", "$", "\\frac", '{"answer": "', "answer is ", "1,", "\\text{", "a=", "sqrt(", "\\(", "word "],
+)
+def test_long_texts_are_read_quickly(task, piece):
+    start = time.process_time()
+    answer = task.parse(problem_of("Why?"), piece * 20_000)
+    normal_form((piece * 1000)[:1000])
+    assert time.process_time() - start < 5
+    assert answer is None or len(answer) <= 1000
+
+
+# One form
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("\\frac{1}{2}", "\\dfrac12"),
+        ("\\frac{1}{2}", "1/2"),
+        ("\\frac{1}{2}", "0.5"),
+        ("\\frac{1}{2}", ".50"),
+        ("-\\frac{1}{2}", "\\frac{-1}{2}"),
+        ("10,\\!080", "10080"),
+        ("10{,}080", "10080"),
+        ("\\$18.90", "18.9"),
+        ("90^\\circ", "90"),
+        ("90^{\\circ}", "90 degrees"),
+        ("864 \\mbox{ inches}^2", "864"),
+        ("1152 cups of flour", "1152"),
+        ("x=5", "5"),
+        ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\frac{\\pi}2)"),
+        ("\\sqrt2", "\\sqrt{2}"),
+        ("\u221a2", "\\sqrt{2}"),
+        ("2\u03c0", "2\\pi"),
+        ("\\text{Evelyn}", "evelyn"),
+        ("\\text{(C)}", "(C)"),
+        ("\u2212128", "-128"),
+        ("50\\%", "50"),
+        ("x \\in [-2,7]", "[-2,7]"),
+    ],
+)
+def test_ways_to_write_the_same_share_a_key(task, first, second):
+    problem = problem_of("Why?")
+    assert task.vote_key(problem, first) == task.vote_key(problem, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("1", "-1"),
+        ("(1,2)", "(2,1)"),
+        ("(3,4]", "[3,4]"),
+        ("52_8", "52_7"),
+        ("9 or 10", "9"),
+        ("3R", "3r"),
+        ("x=1, y=2", "1, y=2"),
+        ("1,200", "1.2"),
+        ("12 and 5", "12"),
+    ],
+)
+def test_different_answers_have_different_keys(first, second):
+    assert normal_form(first) != normal_form(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1,080", 1080), ("-.5", -0.5), ("5.", 5), ("\\frac{3}{4}", 0.75), ("-3/4", -0.75)]
+)
+def test_exact_numbers(text, expected):
+    assert float(exact_number(text)) == expected
+
+
+@pytest.mark.parametrize("text", ["1,08", "x", "1/0", "\\frac{1}{0}", "1 2", "", "1" * 300, "1e5"])
+def test_other_texts_are_no_exact_numbers(text):
+    assert exact_number(text) is None
+
+
+# Equivalence
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("\\frac43", "1.333333"),
+        ("1\\frac{4}{5}", "9/5"),
+        ("137 \\frac{1}{2}", "137.5"),
+        (".0000672", "6.72 \\times 10^{-5}"),
+        ("50\\%", "0.5"),
+        ("42", "7 \\cdot 6 = 42"),
+        ("p - q", "-q+p"),
+        ("\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}"),
+        ("3\\sqrt{13}", "\\sqrt{117}"),
+        ("\\cot x", "\\frac{\\cos x}{\\sin x}"),
+        ("6 - 5i", "-5i+6"),
+        ("1,-2", "-2,1"),
+        ("3, 5, 7", "7, 5, 3"),
+        ("\\{1\\pm\\sqrt{5},-2\\}", "\\{-2, 1+\\sqrt5, 1-\\sqrt5\\}"),
+        ("1 \\pm \\sqrt{19}", "1+\\sqrt{19}, 1-\\sqrt{19}"),
+        ("(3,4]", "(3, 4]"),
+        ("x \\in [-2,7]", "[-2,7]"),
+        ("(0,9) \\cup (9,36)", "(9,36) \\cup (0,9)"),
+        ("\\begin{pmatrix} 1/5 \\\\ -18/5 \\end{pmatrix}", "\\begin{bmatrix} 0.2 \\\\ -3.6 \\end{bmatrix}"),
+        ("y = 2x + 3", "y = 3 + 2x"),
+        ("5x - 7y + 11z + 4 = 0", "-5x + 7y - 11z - 4 = 0"),
+        ("52_8", "52_{8}"),
+        ("5.4 \\text{ cents}", "5.40"),
+        ("\\frac{270}7\\text{ degrees}", "\\frac{270}{7}^\\circ"),
+    ],
+)
+def test_the_same_mathematics(gold, answer):
+    assert is_equivalent(gold, answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("3", "3\\sqrt{5}"),
+        ("\\frac43", "1.33"),
+        ("(3,4]", "[3,4]"),
+        ("(1,2)", "(2,1)"),
+        ("(-2,1)", "\\{-2,1\\}"),
+        ("52_8", "52_7"),
+        ("9604", "7^4 \\cdot 4"),
+        ("5", "\\sqrt{25}"),
+        ("37", "28 + 9 = 38"),
+        ("\\text{even}", "\\text{odd}"),
+        ("2k", "2k+1"),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix} 2 \\\\ 1 \\end{pmatrix}"),
+        ("3, 5, 7", "3, 5"),
+        ("x+1", "The remainder is the same as before"),
+    ],
+)
+def test_other_mathematics(gold, answer):
+    assert not is_equivalent(gold, answer)
+
+
+# Limits
+
+
+ENDLESS = "9^{9^{9^{9^{9}}}}"
+
+
+def test_an_endless_comparison_is_ended_and_the_next_one_works():
+    quick = Comparer(cpu_s=1.0)
+    try:
+        with pytest.raises(UndecidedError, match=r"more than 1 s of CPU time"):
+            quick.is_equal("x", ENDLESS + "+" + ENDLESS.replace("9", "8"))
+        assert quick.is_equal("2x", "x+x")
+    finally:
+        quick.close()
+
+
+def test_what_cannot_be_decided_is_unlabeled(task, monkeypatch):
+    def is_equal(self, gold, answer):
+        raise UndecidedError("the comparison took more than 5 s of CPU time and was stopped")
+
+    monkeypatch.setattr(Comparer, "is_equal", is_equal)
+    gold = Gold(task="math500", problem_id="p", value={"answer": "x"})
+    judgement = task.judge(problem_of("Why?"), gold, "\\boxed{x^2}")
+    assert judgement.verdict is Verdict.UNLABELED
+    assert "'x^2' beside 'x': the comparison took more than 5 s" in judgement.reason
+
+
+def test_a_child_that_does_not_start_is_undecided_in_time(monkeypatch, tmp_path):
+    silent = tmp_path / "silent.py"
+    silent.write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setattr("raydebm.tasks.math500.comparing._SCRIPT", silent)
+    with pytest.raises(UndecidedError, match=r"took longer than 0\.2 s"):
+        Comparer(wall_s=0.2).is_equal("x", "y")
+
+
+def test_a_child_that_dies_is_undecided(monkeypatch, tmp_path):
+    dying = tmp_path / "dying.py"
+    dying.write_text("raise SystemExit(3)\n")
+    monkeypatch.setattr("raydebm.tasks.math500.comparing._SCRIPT", dying)
+    with pytest.raises(UndecidedError, match=r"exit code 3"):
+        Comparer().is_equal("x", "y")
+
+
+def test_threads_get_their_own_answers():
+    pairs = [(f"{n}x", f"x \\cdot {n}") for n in range(2, 8)] + [(f"{n}x", f"x \\cdot {n + 1}") for n in range(2, 8)]
+    found = {}
+
+    def compare(pair):
+        found[pair] = comparer().is_equal(*pair)
+
+    threads = [threading.Thread(target=compare, args=(pair,)) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[pair] for pair in pairs] == [True] * 6 + [False] * 6
+
+
+def test_each_process_has_one_comparer():
+    assert comparer() is comparer()
+    assert comparer()._lock is not Comparer()._lock
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason"),
+    [
+        ("\\boxed{0.5}", Verdict.CORRECT, ""),
+        ("\\boxed{0.4}", Verdict.INCORRECT, "answered 0.4, not \\frac{1}{2}"),
+        ("One half.", Verdict.INCORRECT, "no answer in the text"),
+    ],
+)
+def test_judge(task, text, verdict, reason):
+    gold = Gold(task="math500", problem_id="p", value={"answer": "\\frac{1}{2}"})
+    judgement = task.judge(problem_of("What is $1/2$?"), gold, text)
+    assert (judgement.verdict, judgement.reason) == (verdict, reason)
+
+
+def relabelled(folder, problems, pool):
+    """(row, verdict) of a recorded pool."""
+    task = Math500()
+    known = {p.data["source_id"]: (p, g) for p, g in task.load("test", source=str(folder / problems))}
+    rows = [row for _, row in read_json_lines(str(folder / pool))]
+    return [(row, task.judge(*known[row["problem_id"]], row["text"] or "").verdict) for row in rows]
+
+
+def test_published_solutions_are_right(shared_data):
+    folder = shared_data / "math"
+    task = Math500()
+    known = {p.data["source_id"]: (p, g) for p, g in task.load("test", source=str(folder))}
+    rows = [row for _, row in read_json_lines(str(folder / "problems_math500.jsonl.gz"))]
+    verdicts = Counter(task.judge(*known[row["problem_id"]], row["solution"]).verdict for row in rows)
+    assert verdicts == {Verdict.CORRECT: 500}
+
+
+@pytest.mark.slow
+def test_published_answers_equal_themselves_as_mathematics(shared_data):
+    """By the library, without the short cut over equal texts."""
+    golds = [gold.value["answer"] for _, gold in Math500().load("test", source=str(shared_data / "math"))]
+    assert [gold for gold in golds if not comparer().is_equal(gold, gold)] == []
+
+
+@pytest.mark.slow
+def test_labels_of_the_level_5_pool_are_the_recorded_ones(shared_data):
+    """The recorded rule reads the first number of the answer field: 6 in "6 sqrt(2)", 28 in "28 + 9 = 37". Where the
+    recorded answer is one number, one label differs: 42, repeated from the prompt before the own answer."""
+    found = relabelled(shared_data / "math", "problems_math_l5.jsonl.gz", "pool_zeroeval_l5.jsonl.gz")
+    differing = [(row, verdict) for row, verdict in found if (verdict is Verdict.CORRECT) != row["correct"]]
+    assert len(found) == 19543
+    assert 1 - len(differing) / len(found) >= 0.995
+    numbers = [row for row, _ in differing if exact_number((row["answer"] or "").strip()) is not None]
+    assert [row["answer"] for row in numbers] == ["42"]
+    assert all(verdict is not Verdict.UNLABELED for _, verdict in found)
+
+
+def test_labels_of_the_sampled_pool_are_the_recorded_ones(shared_data):
+    """The one that differs answers 10000 where gold is 10{,}000."""
+    found = relabelled(shared_data / "math", "problems_qwen100.jsonl.gz", "pool_qwen100x8.jsonl.gz")
+    assert sum((verdict is Verdict.CORRECT) != row["correct"] for row, verdict in found) == 1
+
+
+def test_the_child_ends_with_its_parents_pipe():
+    own = Comparer()
+    assert own.is_equal("x", "x")
+    pid = own._child.pid
+    own.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,357 @@
+"""MuSR: reading its data, the split, and which choice a completion names."""
+
+import gzip
+import json
+import random
+import sys
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Verdict
+from raydebm.tasks.musr import Musr, choose_tests, problem_of
+
+MURDER = "Who is the most likely murderer?"
+PLACE = "Which location is the most likely place Emma would look to find the key given the story?"
+TEAM = "Given the story, how would you uniquely allocate each person to make sure both tasks are done?"
+ROW = {"narrative": "Mack fell.", "question": MURDER, "choices": ["Mackenzie", "Ana"], "answer_index": 1}
+
+
+@pytest.fixture
+def task():
+    return Musr()
+
+
+@pytest.fixture
+def problem():
+    return problem_of("Mack fell.", MURDER, ["Mackenzie", "Ana"])
+
+
+@pytest.fixture
+def rooms():
+    return problem_of("Keys were moved.", PLACE, ["kitchen", "kitchen drawer", "Emma's bag"])
+
+
+def write(path, rows):
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+def made_up(num_murders=125, num_placements=64, num_teams=250):
+    """Rows with as many stories and problems as the published data: pairs, fours and single ones."""
+    rows = []
+    for story in range(num_murders):
+        rows += [{**ROW, "narrative": f"Murder {story}.\n\n{name} ran."} for name in ("Ana", "Mackenzie")]
+    for story in range(num_placements):
+        for person in ("Emma", "Tom", "Ann", "Bob"):
+            question = PLACE.replace("Emma", person)
+            rows.append({**ROW, "narrative": f"Placement {story}.\n\nMore.", "question": question})
+    rows += [{**ROW, "narrative": f"Team {story}.\n\nMore.", "question": TEAM} for story in range(num_teams)]
+    return rows
+
+
+# Loading
+
+
+def test_the_published_form_gives_prompt_and_gold(task, tmp_path):
+    [(problem, gold)] = task.load("test", source=write(tmp_path / "test.jsonl", [ROW]))
+    assert problem.prompt == f"Mack fell.\n\n{MURDER}\n\n1. Mackenzie\n2. Ana"
+    assert problem.data == {"choices": ["Mackenzie", "Ana"]}
+    assert gold.value == {"choice": "2"}
+
+
+def test_the_hub_keeps_choices_as_the_text_of_a_list(task, tmp_path):
+    row = {**ROW, "choices": "['Mackenzie', \"Ana's aunt\"]", "answer_choice": "Ana's aunt"}
+    [(problem, _)] = task.load("test", source=write(tmp_path / "test.jsonl", [row]))
+    assert problem.data["choices"] == ["Mackenzie", "Ana's aunt"]
+
+
+def test_the_repositorys_form_holds_several_questions_a_story(task, tmp_path):
+    asked = [
+        {"question": question, "choices": ["box", "desk"], "answer": answer, "intermediate_trees": []}
+        for question, answer in ((PLACE, 0), (PLACE.replace("key", "pen"), 1))
+    ]
+    (tmp_path / "train.jsonl").write_text(json.dumps({"context": "Keys were moved.", "questions": asked}) + "\n")
+    found = list(task.load("train", source=str(tmp_path / "train.jsonl")))
+    assert [gold.value["choice"] for _, gold in found] == ["1", "2"]
+    assert found[0][0] == problem_of("Keys were moved.", PLACE, ["box", "desk"])
+
+
+def test_a_folder_of_files_is_one_set(task, tmp_path):
+    (tmp_path / "murder_mysteries.json").write_text(json.dumps([{**ROW, "narrative": f"Tale {i}."} for i in range(5)]))
+    write(
+        tmp_path / "team_allocation.jsonl.gz", [{**ROW, "narrative": f"Team {i}.", "question": TEAM} for i in range(5)]
+    )
+    loaded = {split: list(task.load(split, source=str(tmp_path))) for split in ("train", "test")}
+    assert [len(loaded["train"]), len(loaded["test"])] == [8, 2]
+
+
+def test_each_hub_split_is_a_subset(task, monkeypatch):
+    asked = []
+
+    def load_dataset(name, split):
+        asked.append((name, split))
+        return [
+            row
+            for row in made_up(4, 2, 4)
+            if row["question"] == {"m": MURDER, "t": TEAM}.get(split[0], row["question"])
+        ]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    list(task.load("train"))
+    assert asked == [("TAUR-Lab/MuSR", name) for name in ("murder_mysteries", "object_placements", "team_allocation")]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [(MURDER, "murder mysteries"), (PLACE, "object placements"), (TEAM, "team allocation"), ("Who won?", "")],
+)
+def test_difficulty_is_the_subset(question, expected):
+    assert problem_of("A tale.", question, ["a", "b"]).difficulty == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"choices": None}, "choices must be a list, got NoneType"),
+        ({"choices": "['a', "}, "choices are no list"),
+        ({"choices": ["Ana"]}, "at least two, all different"),
+        ({"choices": ["Ana", " ana "]}, "at least two, all different"),
+        ({"answer_index": 2}, "answer_index must be from 0 to 1, got 2"),
+        ({"answer_index": "second"}, "answer_index must be from 0 to 1, got 'second'"),
+        ({"answer_choice": "Mackenzie"}, "answer_index 1 is 'Ana', but answer_choice is 'Mackenzie'"),
+        ({"questions": 3}, "'questions' must be a list"),
+    ],
+)
+def test_a_row_not_as_described_is_named(task, tmp_path, change, message):
+    with pytest.raises(TaskDataError, match=rf"test\.jsonl:1: .*{message}"):
+        list(task.load("test", source=write(tmp_path / "test.jsonl", [{**ROW, **change}])))
+
+
+def test_a_missing_folder_says_what_to_give(task):
+    with pytest.raises(TaskDataError, match="give one, or hub:TAUR-Lab/MuSR"):
+        list(task.load("test", source="/nowhere"))
+
+
+def test_the_recorded_sample_loads(task, shared_data):
+    found = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
+    assert Counter(problem.difficulty for problem, _ in found) == {
+        "murder mysteries": 5,
+        "object placements": 20,
+        "team allocation": 6,
+    }
+    assert all(task.judge(problem, gold, task.render(problem, gold.value["choice"])).verdict is Verdict.CORRECT
+               for problem, gold in found)  # fmt: skip
+
+
+def test_recorded_golds_are_the_recorded_choices(task, shared_data):
+    found = [pair for split in ("train", "test") for pair in task.load(split, source=str(shared_data / "musr"))]
+    with gzip.open(shared_data / "musr" / "problems_musr_sample.jsonl.gz", "rt") as lines:
+        recorded = {row["problem_id"]: row["gold"] for row in map(json.loads, lines)}
+    assert {p.data["source_id"]: p.data["choices"][int(g.value["choice"]) - 1] for p, g in found} == recorded
+
+
+# Split
+
+
+def problems(rows):
+    return [problem_of(row["narrative"], row["question"], row["choices"]) for row in rows]
+
+
+def test_of_756_problems_151_are_for_testing():
+    found = problems(made_up())
+    assert [len(found), len(choose_tests(found))] == [756, 151]
+
+
+def test_the_two_parts_share_no_problem_and_leave_none_out(task, tmp_path):
+    source = write(tmp_path / "all.jsonl", made_up(6, 3, 12))
+    train, test = (
+        {problem.problem_id for problem, _ in task.load(split, source=source)} for split in ("train", "test")
+    )
+    assert not train & test
+    assert len(train | test) == 36
+
+
+def test_no_story_is_on_both_sides():
+    found = problems(made_up())
+    tests = choose_tests(found)
+    sides = {(p.prompt.split("\n")[0], p.problem_id in tests) for p in found}
+    assert len(sides) == 125 + 64 + 250
+
+
+def test_the_split_does_not_depend_on_the_order():
+    found = problems(made_up())
+    shuffled = random.Random(1).sample(found, len(found))
+    assert choose_tests(found) == choose_tests(shuffled)
+
+
+def test_every_subset_is_in_both_parts():
+    found = problems(made_up())
+    tests = choose_tests(found)
+    assert len({(p.difficulty, p.problem_id in tests) for p in found}) == 6
+
+
+# Typed questions
+
+
+@pytest.mark.parametrize("style", ["{}. {}", "{}) {}", "({}) {}", "{} - {}", "{}: {}"])
+@pytest.mark.parametrize("labels", ["12", "AB"])
+def test_typed_choices_are_read(task, style, labels):
+    lines = [style.format(label, name) for label, name in zip(labels, ["Mackenzie", "Ana"], strict=True)]
+    assert task.problem_from_text("A tale.\n\nWho?\n\n" + "\n".join(lines)).data["choices"] == ["Mackenzie", "Ana"]
+
+
+@pytest.mark.parametrize("end", ["", "\n1. Ana", "\n1. Ana\n3. Tom", "\n2. Ana\n3. Tom", "\n1. Ana\nB. Tom"])
+def test_a_text_without_choices_is_no_problem(task, end):
+    with pytest.raises(TaskDataError, match="no choices at the end"):
+        task.problem_from_text(f"A tale. Who did it?{end}")
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#### 2",
+        "#### **2**",
+        "#### (2)",
+        "#### B",
+        "#### Choice 2",
+        "#### 2. Ana",
+        "#### Ana",
+        "#### 2\nThank you for reading. Mackenzie is innocent.",
+        "#### 1\nWait, that is wrong.\n#### 2",
+        "#### 1. Mackenzie\nHe was away.\n#### 2. Ana\nShe was there.\n\n**Answer: (B)**",
+        "Answer: (B)",
+        "answer: (b)",
+        "ANSWER: 2",
+        "ANSWER: 2 - Ana",
+        "The answer is **Ana**, because Mackenzie was away.",
+        "The answer is 2 (Ana), not 1.",
+        "The answer is 2. Mackenzie had no motive.",
+        "The answer is 2. Ana",
+        "The final answer is: $\\boxed{2}$",
+        "\\boxed{\\text{Ana}}",
+        '{"reasoning": "Mackenzie was away", "answer": "Ana"}',
+        '{"answer": 2}',
+        "Mackenzie had no motive.\n\nTherefore Ana is the murderer.",
+        "Mackenzie or Ana?\n(B)",
+        "The most likely murderer is **ANA**.",
+        "Ana",
+        "2",
+    ],
+)
+def test_a_choice_is_found_however_it_is_written(task, problem, text):
+    assert task.parse(problem, text) == "2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I cannot tell.",
+        "#### 3",
+        "#### 0",
+        "Answer: 1 or 2",
+        "#### 1 or 2",
+        "Answer: A or B",
+        "Answer: 1. Ana",
+        "The answer is Ana or Mackenzie.",
+        "#### Ana / Mackenzie",
+        "\\boxed{\\text{neither}}",
+        '{"answer": null} Ana',
+        "It could be Ana. It could be Mackenzie too.",
+        "Anabel did it.",
+    ],
+)
+def test_no_choice_or_two_is_no_answer(task, problem, text):
+    assert task.parse(problem, text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The answer is the kitchen drawer.", "2"),
+        ("The answer is the kitchen.", "1"),
+        ("Emma would look in Emma\u2019s bag.", "3"),
+        ("She looks in the kitchen, then in the kitchen drawer.", None),
+        ("Answer: A", "1"),
+        ("A bag is a good guess.", None),
+    ],
+)
+def test_longer_choices_are_not_mistaken_for_shorter_ones(task, rooms, text, expected):
+    assert task.parse(rooms, text) == expected
+
+
+def test_an_allocation_is_read_by_its_own_words(task):
+    choices = ["Acting: Liam, Stage Designing: Emma and Sophia", "Acting: Emma, Stage Designing: Liam and Sophia"]
+    text = "The best is:\n\nActing: Emma, Stage Designing: Liam and Sophia."
+    assert task.parse(problem_of("A tale.", TEAM, choices), text) == "2"
+
+
+def test_a_choice_that_begins_like_a_reference(task):
+    found = problem_of("A tale.", "Who?", ["Tom", "A. Smith", "2 keys"])
+    assert [task.parse(found, text) for text in ("#### A. Smith", "#### 2 keys", "#### 2")] == ["2", "3", "2"]
+
+
+PIECES = [
+    "####",
+    " ",
+    "\n",
+    "1",
+    "2",
+    "(B)",
+    "answer:",
+    "is",
+    "Ana",
+    "Mackenzie",
+    "or",
+    "**",
+    "\\boxed{",
+    "}",
+    '{"answer": ',
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_whatever_is_read_is_a_choice(text):
+    found = problem_of("Mack fell.", MURDER, ["Mackenzie", "Ana"])
+    assert Musr().parse(found, text) in (None, "1", "2")
+
+
+@pytest.mark.parametrize(
+    "piece", ["#### ", "answer is ", "(", "Ana ", "1 or ", "\\boxed{", '{"answer": "', " \n", "**", "#"]
+)
+def test_long_texts_are_read_quickly(task, problem, piece):
+    start = time.process_time()
+    task.parse(problem, piece * 20_000)
+    assert time.process_time() - start < 5
+
+
+# Chat and labels
+
+
+def test_the_chat_ends_with_the_story_and_asks_for_the_number(task, problem):
+    system, user = task.messages(problem)
+    assert "#### 2" in system["content"]
+    assert user == {"role": "user", "content": problem.prompt}
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason"),
+    [
+        ("#### 2", Verdict.CORRECT, ""),
+        ("#### 1", Verdict.INCORRECT, "chose 1, not 2"),
+        ("Hard to say.", Verdict.INCORRECT, "no single choice in the text"),
+    ],
+)
+def test_judge(task, problem, text, verdict, reason):
+    judgement = task.judge(problem, Gold(task="musr", problem_id=problem.problem_id, value={"choice": "2"}), text)
+    assert (judgement.verdict, judgement.reason) == (verdict, reason)

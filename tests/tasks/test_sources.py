@@ -1,0 +1,148 @@
+"""Rows of benchmarks from files, folders and the hub."""
+
+import gzip
+import json
+import sys
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Problem
+from raydebm.tasks.sources import check_split, distinct, file_rows, hub_name, hub_rows, local_file, split_rows
+
+ROWS = [{"question": "One?", "level": "1"}, {"question": "Two,\nthree?", "level": "2"}]
+
+
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def write_parquet(path):
+    pq.write_table(pa.Table.from_pylist(ROWS), path)
+
+
+FORMS = {
+    "a.jsonl": lambda path: path.write_bytes(json_lines(ROWS)),
+    "a.jsonl.gz": lambda path: path.write_bytes(gzip.compress(json_lines(ROWS))),
+    "a.json": lambda path: path.write_text(json.dumps(ROWS)),
+    "a.json.gz": lambda path: path.write_bytes(gzip.compress(json.dumps(ROWS).encode())),
+    "a.csv": lambda path: path.write_text('question,level\nOne?,1\n"Two,\nthree?",2\n'),
+    "a.parquet": write_parquet,
+}
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_every_kind_of_file_gives_the_same_rows(tmp_path, name):
+    FORMS[name](tmp_path / name)
+    assert [dict(row) for _, row in file_rows(tmp_path / name)] == ROWS
+
+
+def test_one_object_is_one_row(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(ROWS[0]))
+    assert list(file_rows(tmp_path / "a.json")) == [("a.json row 0", ROWS[0])]
+
+
+def test_a_row_knows_its_place(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(json_lines(ROWS))
+    assert [where for where, _ in file_rows(tmp_path / "a.jsonl")] == ["a.jsonl:1", "a.jsonl:2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", b"{", "cannot be read as json"),
+        ("a.json", b"\xff\xfe\xff", "cannot be read as json"),
+        ("a.json.gz", b"no gzip", "cannot be read as json"),
+        ("a.json.gz", gzip.compress(b"[]" * 100)[:-12], "cannot be read as json"),
+        ("a.parquet", b"no parquet", "cannot be read as parquet"),
+        ("a.json", b"[1]", r"a\.json row 0: must be an object, got int"),
+        ("a.jsonl", b"[1]\n", "must be a JSON object"),
+        ("a.txt", b"", r"unknown kind; known endings: \.jsonl, \.json"),
+        ("a.parquet.gz", b"", "unknown kind"),
+    ],
+)
+def test_unreadable_files_are_data_errors(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TaskDataError, match=message):
+        list(file_rows(tmp_path / name))
+
+
+def test_a_folder_gives_the_first_name_that_it_has(tmp_path):
+    for name in ("b.jsonl", "c.jsonl"):
+        (tmp_path / name).write_text("")
+    assert local_file(str(tmp_path), ["a.jsonl", "b.jsonl", "c.jsonl"], otherwise="").name == "b.jsonl"
+
+
+def test_a_folder_without_any_lists_the_names(tmp_path):
+    with pytest.raises(TaskDataError, match=r"has none of a\.jsonl, b\.jsonl"):
+        local_file(str(tmp_path), ["a.jsonl", "b.jsonl"], otherwise="")
+
+
+def test_a_missing_path_says_what_can_be_given():
+    with pytest.raises(TaskDataError, match="'/nowhere' does not exist; give a file"):
+        local_file("/nowhere", [], otherwise="a file")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"), [(None, "own/set"), ("hub:", "own/set"), ("hub:a/b", "a/b"), ("a/b", None)]
+)
+def test_hub_names(source, expected):
+    assert hub_name(source, "own/set") == expected
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    asked = []
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, kwargs))
+        if args[0] == "no/set":
+            raise ConnectionError("offline")
+        return ROWS if "split" in kwargs else {"small": ROWS[:1], "large": ROWS}
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return asked
+
+
+def test_a_hub_split_is_asked_for_by_name(hub):
+    assert [where for where, _ in hub_rows("a/b", "main", split="test")] == [
+        "a/b main test row 0",
+        "a/b main test row 1",
+    ]
+    assert hub == [(("a/b", "main"), {"split": "test"})]
+
+
+def test_without_a_split_all_follow_each_other(hub):
+    assert [where for where, _ in hub_rows("a/b")] == ["a/b small row 0", "a/b large row 0", "a/b large row 1"]
+
+
+def test_an_unreachable_hub_says_what_else_to_do(hub):
+    with pytest.raises(TaskDataError, match=r"cannot load no/set \(test\): offline\. Check the network, or use a file"):
+        hub_rows("no/set", split="test", otherwise="use a file")
+
+
+def test_without_the_package_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(TaskDataError, match=r"needs the `datasets` package: pip install 'raydebm\[hub\]'"):
+        hub_rows("a/b")
+
+
+def test_split_rows_reads_a_folder_or_the_hub(hub, tmp_path):
+    (tmp_path / "problems_test.jsonl").write_bytes(json_lines(ROWS[:1]))
+    assert len(list(split_rows("test", str(tmp_path), dataset="a/b"))) == 1
+    assert len(list(split_rows("test", None, dataset="a/b"))) == 2
+
+
+def test_unknown_splits_are_named():
+    with pytest.raises(TaskDataError, match="unknown split 'dev'; taco has train and test"):
+        check_split("dev", ("train", "test"), task="taco")
+
+
+def test_the_same_problem_counts_once():
+    pairs = [
+        (Problem(task="t", problem_id=name, prompt=name), Gold(task="t", problem_id=name, value={})) for name in "aba"
+    ]
+    assert [problem.problem_id for problem, _ in distinct(pairs)] == ["a", "b"]

@@ -1,0 +1,105 @@
+"""The program in a completion."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
+
+PROGRAM = "n = int(input())\nprint(n)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```python\n{PROGRAM}\n```",
+        f"Sure!\n\n```py\n{PROGRAM}\n```\nIt runs in O(1).",
+        f"~~~python3\n{PROGRAM}\n~~~",
+        f"   ```Python\n{PROGRAM}\n   ```",
+        f"```\n{PROGRAM}\n```",
+        f"```python\r\n{PROGRAM}\r\n```",
+        PROGRAM,
+        f"\n\n{PROGRAM}\n\n",
+    ],
+    ids=["tagged", "in words", "tildes", "indented", "untagged", "carriage returns", "bare", "bare with space"],
+)
+def test_the_program_is_found(text):
+    assert find_program(text) == PROGRAM
+
+
+def test_the_last_complete_python_block_counts():
+    assert find_program(f"```python\nfirst()\n```\nBetter:\n```python\n{PROGRAM}\n```\nOutput:\n```\n3\n```") == PROGRAM
+
+
+def test_a_block_that_says_python_beats_a_later_one_that_says_nothing():
+    assert find_program(f"```python\n{PROGRAM}\n```\n```\n1 2 3\n```") == PROGRAM
+
+
+def test_a_cut_off_block_counts_only_without_a_complete_one():
+    assert find_program(f"```python\n{PROGRAM}\n```\nor\n```python\nprint(") == PROGRAM
+    assert find_program(f"```python\n{PROGRAM}") == PROGRAM
+
+
+def test_the_last_block_that_defines_the_function_counts():
+    text = "```python\ndef f(x):\n    return x\n```\nUse it:\n```python\nprint(f(3))\n```"
+    assert find_program(text, function="f") == "def f(x):\n    return x"
+    assert find_program(text) == "print(f(3))"
+    assert find_program(text, function="g") == "print(f(3))"
+
+
+def test_blocks_of_other_languages_are_no_program():
+    assert find_program("```cpp\nint main() {}\n```") is None
+
+
+def test_thinking_is_not_the_answer():
+    assert find_program(f"<think>```python\nwrong()\n```</think>\n```python\n{PROGRAM}\n```") == PROGRAM
+
+
+def test_code_without_fences_starts_at_its_first_line_of_code():
+    text = "Here is the program:\n\nimport sys\nprint(sys.stdin.read())"
+    assert find_program(text) == "import sys\nprint(sys.stdin.read())"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  \n", "yes", "I cannot do this.", "a, b", "42", "```python\n\n```", "def is missing here", "x" * 10**6],
+)
+def test_words_are_no_program(text):
+    assert find_program(text) is None
+
+
+@given(st.text(alphabet=st.sampled_from("`~ \npython#x:()=1"), max_size=200))
+def test_any_text_gives_a_program_or_none(text):
+    found = find_program(text)
+    assert found is None or found.strip()
+
+
+@given(
+    st.lists(st.sampled_from(["print(1)", "x = '''", "'''", "```", "````python", "~~~", "# `", "  y = 2"]), min_size=1)
+)
+def test_a_fenced_program_reads_back_whatever_fences_it_holds(lines):
+    code = "\n".join(lines).strip()
+    assert find_program(fenced(code)) == code
+
+
+@pytest.mark.parametrize("text", ["`" * 10**6, "```\n" * 10**5, "```python " * 10**5, "(" * 10**5, "-" * 10**5 + "1"])
+def test_no_text_takes_long(text):
+    find_program(text)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("x = 1  # one", "x=1"),
+        ("print('a')", 'print("a")'),
+        ('def f():\n    """Doc."""\n    return 1', "def f():\n\n    return 1"),
+        ("if x:\n\ty()", "if x:\n    y()"),
+    ],
+)
+def test_programs_that_mean_the_same_have_one_form(first, second):
+    assert normal_form(first) == normal_form(second)
+
+
+@pytest.mark.parametrize(("first", "second"), [("x = 1", "x = 2"), ("x = (", "x = (("), ("f(a)", "f(b)")])
+def test_programs_that_differ_have_forms_that_differ(first, second):
+    assert normal_form(first) != normal_form(second)

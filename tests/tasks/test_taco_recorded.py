@@ -1,0 +1,81 @@
+"""Our verdicts beside recorded ones. docs/tasks/taco.md has the figures of the whole pools."""
+
+from random import Random
+
+import pytest
+
+from raydebm.errors import ResourceError
+from raydebm.records import Verdict
+from raydebm.sandbox import Sandbox
+from raydebm.store import read_json_lines
+from raydebm.tasks.taco import Taco
+from raydebm.tasks.taco.grading import Grade, grade
+
+NUM_PER_POOL = 80
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    try:
+        return Sandbox(Taco.limits, packages=Taco.packages, allow_unsandboxed=False)
+    except ResourceError as error:
+        pytest.skip(str(error))
+
+
+def read(file):
+    return [row for _, row in read_json_lines(str(file))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["apps150", "humaneval", "mbpp"])
+def test_verdicts_are_the_recorded_ones(sandbox, shared_data, name):
+    """On a draw of the candidates whose tests are at hand (MapCoder's for MBPP were of another edition)."""
+    folder, task = shared_data / "code", Taco()
+    known = {
+        problem.data["source_id"]: (problem, gold)
+        for problem, gold in task.load("test", source=str(folder / f"problems_{name}.jsonl.gz"))
+    }
+    other_edition = {row["problem_id"] for row in read(folder / f"problems_{name}.jsonl.gz") if row.get("given_tests")}
+    rows = [
+        row
+        for row in read(folder / f"pool_{name}.jsonl.gz")
+        if not (row["run"].startswith("mapcoder") and row["problem_id"] in other_edition)
+    ]
+    differing = []
+    for row in Random(7).sample(rows, NUM_PER_POOL):
+        problem, gold = known[row["problem_id"]]
+        judgement = task.judge(problem, gold, task.render(problem, row["code"]))
+        if (judgement.verdict is Verdict.CORRECT) != row["correct"]:
+            differing.append((row["problem_id"], judgement.reason))
+    assert len(differing) <= 1, differing
+
+
+@pytest.mark.slow
+def test_reference_programs_pass_the_samples_of_their_statements(sandbox, shared_data):
+    rows = read(shared_data / "code" / "problems_taco_test1000.jsonl.gz")
+    golds = {
+        problem.data["source_id"]: gold.value
+        for problem, gold in Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz"))
+    }
+    passing = [row for row in rows if row["reference_passes_samples"] and row["problem_id"] in golds]
+    failed = {}
+    for row in Random(7).sample(passing, NUM_PER_POOL):
+        report = grade(row["reference_program"], golds[row["problem_id"]], sandbox=sandbox, limits=Taco.limits)
+        if report.grade is not Grade.PASSED:
+            failed[row["problem_id"]] = report.reason
+    assert len(failed) <= 1, failed
+
+
+def test_every_recorded_problem_is_read(shared_data):
+    counts = {"apps150": 128, "humaneval": 164, "mbpp": 662}
+    for name, count in counts.items():
+        found = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
+        assert len(found) == count
+        assert all(gold.value["kind"] == "assert" or gold.value["tests"] for _, gold in found)
+
+
+def test_the_test_statements_of_taco_are_read(shared_data):
+    found = list(Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz")))
+    assert len(found) >= 990
+    assert sum(bool(gold.value["tests"]) for _, gold in found) >= 900
+    assert not any(problem.prompt.startswith("QUESTION") for problem, _ in found)

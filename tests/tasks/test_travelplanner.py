@@ -1,0 +1,364 @@
+"""TravelPlanner: reading problems, plans and reference information; labels; constraints."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from travelplanner_world import QUERY, good_plan, reference_items, row, write_database
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Candidate, Verdict
+from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
+from raydebm.tasks.travelplanner.plans import read_plan, render_plan
+from raydebm.tasks.travelplanner.reference import read_items
+from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
+from raydebm.triage.checks import check_candidate
+
+
+def flush_right(*lines):
+    """A table of fixed width as the benchmark has it: row numbers, then cells that end where their header ends."""
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    padded = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join("  ".join([line[0].strip().ljust(widths[0]), *line[1:]]) for line in padded)
+
+
+TABLE = flush_right(
+    ("", "Name", "Average Cost", "Cuisines", "Aggregate Rating", "City"),
+    ("39", "Coco Bambu", "72", "Tea, French, BBQ", "4.9", "Rockford"),
+    ("251", "Eggspectation - Jaypee  Vasant", "20", "American, BBQ", "4.5", "Rockford"),
+)
+
+
+@pytest.fixture
+def task(monkeypatch):
+    monkeypatch.delenv("RAYDEBM_TRAVELPLANNER_DB", raising=False)
+    return TravelPlanner()
+
+
+def load(task, folder, *rows):
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in rows), encoding="utf-8")
+    return list(task.load("test", source=str(file)))
+
+
+def judged(task, folder, text, **changes):
+    [(problem, gold)] = load(task, folder, row(**changes))
+    return task.judge(problem, gold, text)
+
+
+# loading
+
+
+def test_the_plan_without_fault_is_correct(task, tmp_path):
+    judgement = judged(task, tmp_path, render_plan(good_plan()))
+    assert (judgement.verdict, judgement.violation_score, judgement.reason) == (Verdict.CORRECT, 0.0, "")
+
+
+def test_fields_may_stand_as_text_as_in_the_hubs_data(task, tmp_path):
+    data = row()
+    as_text = {name: str(data[name]) for name in ("local_constraint", "date", "reference_information", "days")}
+    assert load(task, tmp_path, {**data, **as_text}) == load(task, tmp_path, data)
+
+
+def test_an_annotated_plan_that_begins_with_the_query_is_read(task, tmp_path):
+    [(_, gold)] = load(task, tmp_path, row(annotated_plan=str([{"org": "Ada"}, [*good_plan(), {}, {}]])))
+    assert gold.value["annotated_plan"] == good_plan()
+
+
+def test_difficulty_is_level_and_length(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row())
+    assert problem.difficulty == "hard, 5 days"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"days": "some"}, "rows.jsonl:1: days must be a whole number, got 'some'"),
+        ({"days": 400}, "days 400 is out of range"),
+        ({"budget": "much"}, "budget must be a number of dollars, got 'much'"),
+        ({"local_constraint": 3}, "local_constraint must be an object"),
+        ({"reference_information": "[1, 2]"}, "reference information must be a list of objects"),
+        ({"reference_information": "no list"}, "reference information is no list of objects"),
+        (
+            {"reference_information": [{"Description": "Ships to Cole", "Content": ""}]},
+            "'Ships to Cole' is of an unknown",
+        ),
+        (
+            {"annotated_plan": [{**good_plan()[0], "day": 1}, {**good_plan()[1], "day": 1}]},
+            "day 1 is planned more than",
+        ),
+    ],
+)
+def test_a_row_not_as_described_is_named(task, tmp_path, changes, message):
+    with pytest.raises(TaskDataError, match=message.replace("[", r"\[")):
+        load(task, tmp_path, row(**changes))
+
+
+def test_unknown_split_and_missing_source(task):
+    with pytest.raises(TaskDataError, match="unknown split 'validation'; travelplanner has train and test"):
+        task.load("validation", source="x")
+    with pytest.raises(TaskDataError, match=r"'/nowhere' does not exist; give a \.jsonl file, a folder"):
+        task.load("train", source="/nowhere")
+
+
+def test_the_225_problems_are_divided_175_to_50(task, shared_data):
+    folder = str(shared_data / "travelplanner")
+    train, test = (
+        [problem.problem_id for problem, _ in task.load(split, source=folder)] for split in ("train", "test")
+    )
+    assert (len(train), len(test)) == (175, 50)
+    assert not set(train) & set(test)
+
+
+def test_human_plans_have_score_zero_but_one(task, shared_data):
+    """Plan 42 names places of cities that it does not visit on that day; the evaluator does not look there."""
+    folder = str(shared_data / "travelplanner")
+    scores = {}
+    for split in ("train", "test"):
+        for problem, gold in task.load(split, source=folder):
+            plan = gold.value["annotated_plan"]
+            if plan is not None:
+                scores[problem.data["source_id"]] = task.judge(problem, gold, render_plan(plan)).violation_score
+    assert len(scores) == 45
+    assert [name for name, score in scores.items() if score] == ["travelplanner/train/42"]
+
+
+# prompts and reference information
+
+
+def test_prompts_read_back(task):
+    reference = read_items(reference_items(), where="here")
+    assert split_prompt(prompt_of(QUERY, reference)) == (QUERY, reference)
+
+
+def test_tables_of_fixed_width_are_read_with_their_row_numbers():
+    [first, second] = read_items([{"Description": "Restaurants in Rockford", "Content": TABLE}], where="x").restaurants
+    assert (first.name, first.cost, first.cuisines) == ("Coco Bambu", 72.0, ("Tea", "French", "BBQ"))
+    assert second.name == "Eggspectation - Jaypee  Vasant"
+
+
+def test_every_recorded_reference_reads_as_its_json_form(shared_data):
+    from raydebm.store import read_json_lines
+
+    for where, data in read_json_lines(str(shared_data / "travelplanner" / "problems_train.jsonl.gz")):
+        items = [{"Description": title, "Content": content} for title, content in data["reference_json"].items()]
+        assert read_items(data["reference_information"], where=str(where)) == read_items(items, where=str(where))
+
+
+def test_a_line_that_cannot_be_read_is_quoted(task):
+    with pytest.raises(TaskDataError, match="cannot read 'Hotels everywhere'"):
+        task.problem_from_text(f"{QUERY}\n\nReference information:\nHotels everywhere")
+
+
+# typed queries
+
+
+def test_a_typed_query_gives_the_fields_of_the_row(task):
+    data = task.problem_from_text(QUERY).data
+    known = row()
+    names = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget", "local_constraint")
+    assert {name: data[name] for name in names} == {name: known[name] for name in names}
+
+
+def test_without_reference_information_it_says_what_is_not_checked(task):
+    [sentence] = task.problem_from_text(QUERY).data["unchecked"]
+    assert "no reference information" in sentence
+
+
+def test_with_reference_information_nothing_is_unchecked(task):
+    text = f"{QUERY}\n{reference_items()}"
+    assert task.problem_from_text(text).data["unchecked"] == []
+
+
+def test_a_row_as_json_is_a_problem(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row())
+    assert task.problem_from_text(json.dumps(row())) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("Plan me something", "does not say how many days"), ("A 3-day trip please", "the 3-day trip has no destination")],
+)
+def test_a_text_that_is_no_trip_says_what_is_missing(task, text, message):
+    with pytest.raises(TaskDataError, match=message):
+        task.problem_from_text(text)
+
+
+def test_nearly_all_published_queries_read_as_their_recorded_fields(task, shared_data):
+    """At least 220 of 225; the others name two places, say dates in an unusual way, or contradict the field."""
+    same = 0
+    for split in ("train", "test"):
+        for problem, _ in task.load(split, source=str(shared_data / "travelplanner")):
+            read = task.problem_from_text(problem.data["query"]).data
+            wishes = {"local_constraint": {**read["local_constraint"]}}
+            known = {**problem.data, "local_constraint": {**problem.data["local_constraint"]}}
+            for data in (wishes, known):
+                data["local_constraint"]["cuisine"] = sorted(data["local_constraint"]["cuisine"] or [])
+            names = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget")
+            same += all(read[n] == known[n] for n in names) and wishes["local_constraint"] == known["local_constraint"]
+    assert same >= 220
+
+
+# plans
+
+
+@pytest.mark.parametrize(
+    ("text", "repairs"),
+    [
+        ("{plan}", []),
+        ("Here it is:\n```json\n{plan}\n```\nEnjoy!", []),
+        ("<think>[{{'day': 1}}]</think>{plan}", []),
+        ("{python}", ["single quotes"]),
+        ("{trailing}", ["trailing comma"]),
+        ('{{"plan": {plan}}}', ["the list stands under 'plan'"]),
+        ("{apart}", ["day objects without a list around them"]),
+        ("{commented}", ["comment"]),
+        ("{other}\nBetter:\n{plan}", ["2 plans in the text, the last one counts"]),
+        ("{plan}\nAgain:\n{plan}", []),
+    ],
+    ids=["bare", "fenced", "thought", "python", "trailing", "wrapped", "apart", "comment", "corrected", "repeated"],
+)
+def test_a_plan_is_found_and_repairs_are_said(text, repairs):
+    plan, found = good_plan(), render_plan(good_plan())
+    forms = {
+        "plan": found,
+        "python": repr(plan),
+        "trailing": found.replace('"}', '",}'),
+        "apart": "\n".join(json.dumps(day) for day in plan),
+        "commented": found.replace("[", "[ // the days\n", 1),
+        "other": render_plan(plan[:2]),
+    }
+    reading = read_plan(text.format(**forms))
+    assert reading.plan == plan
+    assert list(reading.repairs) == repairs
+
+
+@pytest.mark.parametrize(
+    ("days", "reason"),
+    [
+        ([{**good_plan()[0]}, {**good_plan()[1], "day": 1}], "day 1 is planned more than once"),
+        ([{**good_plan()[0]}, {**good_plan()[1], "day": "soon"}], "only some of the days have a readable number"),
+        ([{**good_plan()[0], "attractions": "x;"}], "the field 'attraction' of a day has two values"),
+        ([{"hello": 1}], "no JSON list of day objects in the text"),
+    ],
+    ids=["day-twice", "unreadable-number", "field-twice", "no-days"],
+)
+def test_what_contradicts_itself_is_no_plan(days, reason):
+    reading = read_plan(json.dumps(days))
+    assert (reading.plan, reading.reason) == (None, reason)
+
+
+def test_a_key_that_comes_twice_with_two_values_is_no_plan():
+    assert read_plan('[{"day": 1, "lunch": "A, Bree", "lunch": "B, Bree", "dinner": "-"}]').plan is None
+
+
+def test_an_unfinished_list_is_no_plan_of_its_finished_days():
+    reading = read_plan(render_plan(good_plan())[:-1])
+    assert reading.plan is None or "day objects without a list around them" in reading.repairs
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected", "repair"),
+    [
+        ("attraction", ["A, Bree", "B, Bree"], "A, Bree;B, Bree;", "day 2: list of attractions joined"),
+        ("lunch", None, "-", "day 2: lunch null read as '-'"),
+        ("lunch", ["A, Bree"], "A, Bree", "day 2: lunch taken out of a list"),
+        ("lunch", {"name": "A"}, None, "day 2: lunch is no text and was left out"),
+        ("lunch", 7, None, "day 2: lunch is no text and was left out"),
+    ],
+)
+def test_values_of_other_kinds_are_repaired_or_left_out_and_said(field, value, expected, repair):
+    reading = read_plan(json.dumps([{**good_plan()[1], field: value}]))
+    assert reading.plan[0].get(field) == expected
+    assert reading.repairs == (repair,)
+
+
+def test_repairs_stand_in_the_labels_reason(task, tmp_path):
+    assert "read after repairs: single quotes" in judged(task, tmp_path, repr(good_plan())).reason
+
+
+@given(st.text(alphabet="[]{}'\",:\\ndaylunch1 \n#/", max_size=300))
+def test_reading_never_raises(text):
+    read_plan(text)
+
+
+@pytest.mark.parametrize("piece", ["[", "[{", '["', "['a' ", "{'a':", "[//\n", '[{"lunch":"a","dinner":"b"},', "'a\\"])
+def test_hostile_texts_are_read_in_bounded_time(piece):
+    started = time.process_time()
+    read_plan(piece * (200_000 // len(piece)))
+    assert time.process_time() - started < 3
+
+
+# labels and constraints
+
+
+def test_no_plan_scores_one(task, tmp_path):
+    judgement = judged(task, tmp_path, "I cannot plan that.")
+    assert (judgement.verdict, judgement.violation_score) == (Verdict.INCORRECT, 1.0)
+    assert judgement.reason == "no JSON list of day objects in the text"
+
+
+def test_without_anything_to_check_against_there_is_no_label(task, tmp_path):
+    judgement = judged(task, tmp_path, render_plan(good_plan()), reference_information=None)
+    assert (judgement.verdict, judgement.violation_score) == (Verdict.UNLABELED, None)
+    assert "set RAYDEBM_TRAVELPLANNER_DB" in judgement.reason
+
+
+def test_the_database_serves_where_there_is_no_reference_information(task, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYDEBM_TRAVELPLANNER_DB", str(write_database(tmp_path / "db")))
+    judgement = judged(task, tmp_path, render_plan(good_plan()), reference_information=None)
+    assert judgement.violation_score == 0.0
+
+
+def test_a_missing_database_says_so(task, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYDEBM_TRAVELPLANNER_DB", str(tmp_path / "nowhere"))
+    with pytest.raises(TaskDataError, match="no database folder at"):
+        judged(task, tmp_path, render_plan(good_plan()), reference_information=None)
+
+
+def test_a_candidate_is_told_every_violation_with_place_and_amount(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row())
+    plan = good_plan()
+    plan[1]["dinner"] = "-"
+    plan[0]["accommodation"] = plan[1]["accommodation"] = "Bree Tower, Bree"
+    candidate = Candidate(
+        candidate_id="c", task=task.name, problem_id=problem.problem_id, generator="g", text=render_plan(plan)
+    )
+    report = check_candidate(task, problem, candidate)
+    assert [(violation.constraint, violation.message) for violation in report.violations] == [
+        (
+            "budget",
+            "budget exceeded by $1,580 of $1,000: the trip costs $2,580, most of it for accommodation ($1,940)",
+        ),
+        ("completeness", "day 2: dinner missing"),
+    ]
+    assert report.penalty == pytest.approx(1.0 + 1 / 20)
+
+
+def test_without_reference_information_gaps_are_still_found(task):
+    problem = task.problem_from_text(QUERY)
+    plan = good_plan()
+    del plan[1]["dinner"]
+    candidate = Candidate(
+        candidate_id="c", task=task.name, problem_id=problem.problem_id, generator="g", text=render_plan(plan)
+    )
+    assert [violation.message for violation in check_candidate(task, problem, candidate).violations] == [
+        "day 2: dinner missing"
+    ]
+
+
+def test_dimensions_of_a_completion(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row())
+    assert set(dimensions_of(problem, "nothing").values()) == {1.0}
+    assert set(dimensions_of(problem, render_plan(good_plan())).values()) == {0.0}
+    assert dimensions_of(task.problem_from_text(QUERY), render_plan(good_plan())) is None
+
+
+def test_votes_do_not_count_blanks_and_last_semicolons(task, tmp_path):
+    [(problem, _)] = load(task, tmp_path, row())
+    other = good_plan()
+    other[1]["attraction"] = "Bree  Museum, Bree; Bree Park, Bree"
+    other[4]["lunch"] = "None"
+    assert task.vote_key(problem, other) == task.vote_key(problem, good_plan())

@@ -1,0 +1,169 @@
+"""`raydebm task`: what it writes works, and what is wrong is said in one line with exit code 1."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from raydebm.errors import ConfigError
+from raydebm.tasks.declared.starter import starter_files
+
+
+def raydebm(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "raydebm", *arguments],
+        capture_output=True, text=True, check=False, timeout=120, cwd=cwd,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory):
+    """A folder in which `task new` has written the task «reply»."""
+    folder = tmp_path_factory.mktemp("starter")
+    done = raydebm("task", "new", "reply", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_new_task_is_valid_and_its_answers_are_as_intended(starter):
+    done = raydebm("task", "validate", "reply/task.yaml", "--answers", "reply/answers.jsonl", cwd=starter)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12 row(s), 12 problem(s)" in done.stdout
+    assert "48 answer(s), the first 20 of them above; 45 parsed, 24 break no constraint; 27 correct, 21 incorrect" in (
+        done.stdout
+    )
+    assert "warning" not in done.stdout
+
+
+def test_a_new_recipe_is_valid(starter):
+    done = raydebm("validate", "--config", "reply/recipe.yaml", cwd=starter)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["task"]["definition"]["folder"] == "reply"
+
+
+def test_a_folder_may_have_any_name(tmp_path):
+    from raydebm.config import load_recipe
+
+    folder = tmp_path / "my, {odd}: folder #1"
+    assert raydebm("task", "new", "reply", "--folder", str(folder), cwd=tmp_path).returncode == 0
+
+    assert load_recipe(folder / "recipe.yaml").generators[0].pool == str(folder / "answers.jsonl")
+
+
+def test_nothing_is_overwritten(starter):
+    done = raydebm("task", "new", "reply", cwd=starter)
+
+    assert done.returncode == 2
+    assert "'reply' exists and is not empty; choose another name or --folder" in done.stderr
+
+
+def test_the_name_of_a_known_task_is_refused(tmp_path):
+    done = raydebm("task", "new", "gsm8k", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "there is a task 'gsm8k' already" in done.stderr
+
+
+def test_a_bad_name_is_refused():
+    with pytest.raises(ConfigError, match="small letters"):
+        starter_files("My-Task", "x")
+
+
+def test_bad_rows_are_all_listed(starter, tmp_path):
+    rows = [
+        {"id": "a", "kind": "k", "message": "m", "paid": 1, "expected_refund": 1},
+        {"id": "b", "kind": "k", "message": "m", "expected_refund": 1},
+        {"id": "c", "kind": "k", "message": "m", "paid": 1, "expected_refund": "all"},
+    ]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data), cwd=starter)
+
+    assert done.returncode == 1
+    assert "rows.jsonl:2: field 'paid' is missing" in done.stdout
+    assert "rows.jsonl:3: field 'expected_refund' must be a number, got 'all'" in done.stdout
+    assert "1 row(s), 1 problem(s)" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_rows_without_what_a_rule_reads_or_without_gold_are_warned_about(starter, tmp_path):
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"id": "a", "kind": "k", "message": "m", "paid": None}))
+    done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data), cwd=starter)
+
+    assert "warning: 1 of 1 rows have no reference answer" in done.stdout
+    assert "warning: constraint 'refund' reads problem.paid, which 1 of 1 rows do not have" in done.stdout
+
+
+def test_a_copy_of_the_reference_answer_is_warned_about(tmp_path):
+    """The gold column is taken out; nobody can know that another column holds the same."""
+    task = {"name": "leaky", "instructions": "Answer.", "prompt": "{question}"}
+    tree = {**task, "gold": {"field": "gold"}, "data": {"train": "rows.jsonl", "fields": ["notes"]}}
+    (tmp_path / "leaky.yaml").write_text(json.dumps(tree))
+    row = {"question": "Who wrote it?", "notes": {"solution": "Johann Wolfgang"}, "gold": "Johann Wolfgang"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+
+    done = raydebm("task", "validate", "leaky.yaml", cwd=tmp_path)
+
+    assert "warning: in 1 of 1 rows the reference answer stands in another column" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere.yaml"], "task file 'nowhere.yaml' does not exist"),
+        (["reply/task.yaml", "--data", "nowhere.jsonl"], "file 'nowhere.jsonl' does not exist"),
+        (["reply/task.yaml", "--answers", "nowhere.jsonl"], "'nowhere.jsonl' does not exist"),
+        (["reply/task.yaml", "--answers", "reply/train.jsonl"], "no usable line"),
+        (["replly"], "unknown task 'replly'"),
+    ],
+)
+def test_what_is_missing_is_named(starter, arguments, words):
+    done = raydebm("task", "validate", *arguments, cwd=starter)
+
+    assert done.returncode == 1
+    assert words in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_known_tasks_are_listed(tmp_path):
+    assert "gsm8k" in raydebm("task", "list", cwd=tmp_path).stdout
+
+
+def test_a_task_in_python_is_found_by_its_entry_point(tmp_path, monkeypatch):
+    """Installed by hand as an installer does it: the module and the package's metadata on the path."""
+    from raydebm.constraints import violations_of
+    from raydebm.tasks import task_table
+
+    for name, content in starter_files("calm", "calm", python=True).items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    point = (tmp_path / "pyproject.toml").read_text().split('entry-points."raydebm.tasks"]\n')[1].splitlines()[0]
+    info = tmp_path / "calm-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: calm\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[raydebm.tasks]\n{point.replace(chr(34), '')}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert task_table()["calm"] == "calm:task"
+    import calm
+
+    task = calm.task()
+    problem, _ = next(task.load("train"))
+    answer = {"reply": "STOP writing", "refund": 0, "articles": []}
+    assert [found.message for found in violations_of(task.constraints, problem, answer)] == [
+        "STOP is shouted; write it in small letters"
+    ]
+
+
+def test_help_of_the_group_loads_nothing_heavy(tmp_path):
+    code = (
+        "import sys\ntry:\n    from raydebm.cli import main; main(['task', '--help'])\n"
+        "except SystemExit:\n    pass\nprint(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+
+    assert not loaded & {"ray", "torch", "transformers", "jmespath", "jsonschema", "re2"}

@@ -1,0 +1,294 @@
+"""Deciding again: the same policy gives the same decision, and what another one would have needed is said."""
+
+import asyncio
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydebm.constraints import Constraint, Finding
+from raydebm.errors import ConfigError, GenerationError
+from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
+from raydebm.triage.checks import check_candidate
+from raydebm.triage.loop import solve
+from raydebm.triage.policy import Policy
+from raydebm.triage.redecide import recorded_outcome, redecide, with_energies
+
+POLICY = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
+SURE, UNSURE, HOPELESS = (-2.0, -2.0), (-3.0, -1.0), (-6.0, 0.0)
+"""Sigma 0, 1 and 3; mu -2, -2 and -3."""
+
+
+@pytest.fixture
+def decided(task, problem, make_candidate, make_source, make_scorer, checker):
+    """Runs the real loop over scripted passes: lists of (id, text, members), or an exception."""
+
+    def run(*passes, policy=POLICY):
+        drawn = [
+            found
+            if isinstance(found, Exception)
+            else [
+                make_candidate(name, text, pass_index=index, sample_index=place)
+                for place, (name, text, _) in enumerate(found)
+            ]
+            for index, found in enumerate(passes, start=1)
+        ]
+        members = {name: m for found in passes if isinstance(found, list) for name, _, m in found}
+        outcome = asyncio.run(
+            solve(
+                problem,
+                task=task,
+                policy=policy,
+                source=make_source(*drawn),
+                checker=checker,
+                scorer=make_scorer(members),
+            )
+        )
+        return recorded_outcome(outcome, record_id="r", policy=policy)
+
+    return run
+
+
+def test_another_lambda_selects_another_candidate(decided):
+    recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -3.5))], policy=replace(POLICY, max_passes=1))
+
+    low = redecide(recorded, policy=replace(POLICY, max_passes=1, lambda_=0.0))
+    high = redecide(recorded, policy=replace(POLICY, max_passes=1, lambda_=1.0))
+
+    assert (low.selected, high.selected) == ("a", "b")  # -4 < -3.5, and -4 + 1 > -3.5
+
+
+def test_a_lower_threshold_abstains(decided):
+    recorded = decided([("a", "42", UNSURE)], policy=replace(POLICY, max_passes=1))
+
+    again = redecide(recorded, policy=Policy(theta_sigma=0.1, theta_abstain=0.5, max_passes=1))
+
+    assert (recorded.decision, again.decision) == (Decision.ACCEPT, Decision.ABSTAIN)
+    assert again.reason == "sigma 1 of the selected candidate is above theta_abstain 0.5"
+
+
+def test_a_pass_that_nobody_drew_is_said_and_not_guessed(decided):
+    recorded = decided([("a", "42", UNSURE)], policy=replace(POLICY, max_passes=1))
+
+    again = redecide(recorded, policy=POLICY)
+
+    assert (again.decision, again.as_it_stands) == (Decision.REGENERATE, Decision.ACCEPT)
+
+
+def test_a_recorded_pass_is_left_out_where_the_policy_would_not_have_drawn_it(decided):
+    recorded = decided([("a", "42", UNSURE)], [("b", "43", SURE), ("c", "43", SURE)])
+
+    again = redecide(recorded, policy=Policy(theta_sigma=1.2, theta_abstain=1.5))
+
+    assert (recorded.selected, len(recorded.pool)) == ("a", 3)
+    assert (again.selected, again.num_passes, again.num_candidates) == ("a", 1, 1)
+
+
+def test_a_pass_about_another_candidate_is_not_exact(decided):
+    recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -1.5))], [("c", "44", SURE)])
+    same = redecide(recorded, policy=replace(POLICY, theta_abstain=2.0))
+    other = redecide(recorded, policy=replace(POLICY, lambda_=9.0))
+
+    assert recorded.selections[0] == "a"
+    assert same.exact
+    assert not other.exact
+
+
+def test_a_budget_takes_every_generators_first_sample_first(decided, make_candidate, problem, task):
+    recorded = decided([(name, "42", SURE) for name in "abcd"])
+    pool = [
+        replace(scored, candidate=replace(scored.candidate, generator=generator, sample_index=sample))
+        for scored, (generator, sample) in zip(recorded.pool, [("g", 0), ("g", 1), ("h", 0), ("h", 1)], strict=True)
+    ]
+    better = with_energies(
+        replace(recorded, pool=pool),
+        {
+            name: Energies(candidate_id=name, members=(mu, mu))
+            for name, mu in zip("abcd", (-1, -9, -2, -9), strict=True)
+        },
+    )
+
+    assert redecide(better, budget=2).selected == "c"  # of a and c, the first samples of g and h
+    assert redecide(better).selected == "b"
+
+
+def test_no_pass_is_drawn_when_the_budget_is_spent(decided):
+    recorded = decided([("a", "42", UNSURE)], [("b", "43", SURE)])
+
+    again = redecide(recorded, budget=1)
+
+    assert (again.decision, again.num_candidates, again.num_passes) == (Decision.ACCEPT, 1, 1)
+
+
+def test_a_budget_may_end_within_a_later_pass(decided):
+    recorded = decided([("a", "42", HOPELESS)], [("b", "43", HOPELESS), ("c", "43", SURE)])
+
+    assert redecide(recorded, budget=2).num_candidates == 2
+
+
+def test_fewer_candidates_of_a_later_pass(decided):
+    recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
+
+    again = redecide(recorded, policy=replace(POLICY, num_regenerate=1))
+
+    assert (recorded.selected, again.selected) == ("c", "b")
+
+
+def test_feedback_about_a_candidate_that_was_left_out_is_not_exact(decided):
+    """Nothing parses, so pass 3 quotes the most promising text of both passes; that may be one that was left out."""
+    policy = replace(POLICY, max_passes=3)
+    recorded = decided([("a", "?", SURE)], [("b", "?", SURE), ("c", "?", HOPELESS)], [("d", "42", SURE)], policy=policy)
+
+    assert redecide(recorded).exact
+    assert not redecide(recorded, policy=replace(policy, num_regenerate=1)).exact
+
+
+def test_a_budget_below_one_is_refused(decided):
+    with pytest.raises(ConfigError, match="the budget must be at least 1 candidate, got 0"):
+        redecide(decided([("a", "42", SURE)]), budget=0)
+
+
+def test_new_energies_change_the_selection(decided):
+    recorded = decided([("a", "42", SURE), ("b", "43", (-1.0, -1.0))])
+
+    again = redecide(with_energies(recorded, {"b": Energies(candidate_id="b", members=(0.0,))}))
+
+    assert (recorded.selected, again.selected) == ("a", "b")  # a has no energy now
+
+
+def test_a_pass_that_could_not_be_drawn_stays_lost(decided, down):
+    recorded = decided([("a", "42", UNSURE)], down)
+
+    again = redecide(recorded)
+
+    assert (recorded.decision, again.decision, again.num_passes) == (Decision.ACCEPT, Decision.ACCEPT, 2)
+
+
+# ---- any record that the loop makes ------------------------------------------------------------------------------
+
+TEXTS = st.sampled_from(["41", "42", "42!1", "43!0.5", "no number", "crash", None])
+MEMBERS = st.lists(st.one_of(st.floats(-5, 5), st.sampled_from([0.0, 1.0, math.nan])), min_size=2, max_size=2).map(
+    tuple
+)
+PASS = st.one_of(
+    st.lists(st.tuples(TEXTS, MEMBERS), max_size=4),
+    st.just(GenerationError("endpoint is down")),
+)
+FIRST = st.lists(st.tuples(TEXTS, MEMBERS), max_size=4)
+LATER = st.lists(PASS, min_size=3, max_size=3)
+POLICIES = st.builds(
+    Policy,
+    lambda_=st.sampled_from([0.0, 0.5, 2.0]),
+    theta_sigma=st.sampled_from([0.0, 0.3, 0.8]),
+    theta_abstain=st.sampled_from([1.0, 1.5, 4.0]),
+    signal=st.sampled_from(["selected", "pool_mean"]),
+    max_passes=st.integers(1, 4),
+    num_regenerate=st.integers(1, 3),
+)
+
+
+class Scripted:
+    def __init__(self, passes, task):
+        self.passes, self.task = passes, task
+
+    async def generate(self, problem, *, pass_index, messages):
+        found = self.passes[pass_index - 1]
+        if isinstance(found, Exception):
+            raise found
+        return [
+            Candidate(
+                candidate_id=f"{pass_index}-{place}",
+                task="toy",
+                problem_id="p",
+                generator=f"g{place % 2}",
+                text=text,
+                error="HTTP 500" if text is None else None,
+                pass_index=pass_index,
+                sample_index=place // 2,
+                sampling=Sampling(),
+            )
+            for place, (text, _) in enumerate(found)
+        ]
+
+    async def check(self, problem, candidates):
+        return [check_candidate(self.task, problem, candidate) for candidate in candidates]
+
+    async def score(self, problem, candidates):
+        found = []
+        for candidate in candidates:
+            pass_index, place = candidate.candidate_id.split("-")
+            members = self.passes[int(pass_index) - 1][int(place)][1]
+            broken = any(math.isnan(energy) for energy in members)
+            found.append(None if broken else Energies(candidate_id=candidate.candidate_id, members=members))
+        return found
+
+
+def run_loop(passes, policy, task):
+    script = Scripted(passes, task)
+    problem = Problem(task="toy", problem_id="p", prompt="6 x 7?")
+    return asyncio.run(solve(problem, task=task, policy=policy, source=script, checker=script, scorer=script))
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=FIRST, later=LATER, data=st.data())
+def test_the_identical_policy_gives_the_identical_decision(toy_task, first, later, data):
+    policy = data.draw(POLICIES)
+    outcome = run_loop([first, *later], policy, toy_task)
+
+    again = redecide(recorded_outcome(outcome, record_id="r", policy=policy))
+
+    assert (again.decision, again.best) == (outcome.decision, outcome.best)
+    assert again.exact
+    assert again.num_passes == len(outcome.passes)
+    assert (again.signal, again.penalty) == (outcome.passes[-1].sigma, outcome.passes[-1].penalty)
+    assert outcome.reason.startswith(again.reason)
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=FIRST, later=LATER, data=st.data())
+def test_an_exact_redecision_is_what_the_loop_would_have_decided(toy_task, first, later, data):
+    """The script draws the same later passes whatever was selected: an exact result must agree with a live run."""
+    recorded_policy, policy = data.draw(POLICIES), data.draw(POLICIES)
+    policy = replace(policy, num_regenerate=recorded_policy.num_regenerate)
+    outcome = run_loop([first, *later], recorded_policy, toy_task)
+
+    again = redecide(recorded_outcome(outcome, record_id="r", policy=recorded_policy), policy=policy)
+
+    if again.exact and again.decision is not Decision.REGENERATE:
+        live = run_loop([first, *later], policy, toy_task)
+        assert (again.decision, again.best) == (live.decision, live.best)
+
+
+@pytest.fixture(scope="session")
+def toy_task():
+    return _Toy()
+
+
+class _Toy:
+    """As in conftest, for a session: hypothesis must not share a function's fixture between examples."""
+
+    name = "toy"
+    constraints = (
+        Constraint(
+            name="limit",
+            check=lambda problem, answer: [Finding(penalty=answer[1], values={"by": answer[1]})] if answer[1] else [],
+            message="over the limit by {by:g}",
+        ),
+    )
+
+    def messages(self, problem):
+        return ({"role": "user", "content": problem.prompt},)
+
+    def parse(self, problem, text):
+        if text == "crash":
+            raise RuntimeError("boom")
+        number, _, amount = text.partition("!")
+        return (int(number), float(amount or 0)) if number.isdigit() else None
+
+    def render(self, problem, answer):
+        return str(answer[0])
+
+    def vote_key(self, problem, answer):
+        return str(answer[0])
