@@ -9,11 +9,13 @@ Ray's object store once per node, and CPU workers map them instead of copying; o
 own on the device.
 """
 
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 import ray
@@ -208,26 +210,43 @@ def _fit_all(
     jobs: Sequence[TrainingJob], inputs: list[Any], backbone: Any, *, share: Share, num_parallel: int, watch: "_Watch"
 ) -> dict[str, str]:
     """Train side by side as many as fit; returns why adapters failed, by name."""
-    pool = ThreadPoolExecutor(num_parallel, thread_name_prefix="adapter")
+    todo: SimpleQueue[TrainingJob] = SimpleQueue()
+    ended: SimpleQueue[tuple[str, str | None | BaseException]] = SimpleQueue()
+    given_up = threading.Event()
+    for job in jobs:
+        todo.put(job)
+
+    def work() -> None:
+        with contextlib.suppress(Empty):
+            while not given_up.is_set():
+                job = todo.get_nowait()
+                try:
+                    ended.put((job.adapter.name, _fit(job, inputs, share)))
+                except BaseException as error:
+                    ended.put((job.adapter.name, error))
+
+    # Daemons and not an executor, whose threads Python joins at exit: after Ctrl-C, or where the backbone cannot be
+    # read, a trainer still waits for a Ray that is no longer there.
+    for number in range(min(num_parallel, len(jobs))):
+        threading.Thread(target=work, name=f"adapter_{number}", daemon=True).start()
+    failed: dict[str, str] = {}
+    num_ended = 0
     try:
-        pending: dict[Future[str | None], str] = {
-            pool.submit(_fit, job, inputs, share): job.adapter.name for job in jobs
-        }
-        failed: dict[str, str] = {}
-        while pending:
-            done, _ = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                name, reason = pending.pop(future), future.result()
-                if reason is not None:
-                    failed[name] = reason
-                    LOG.error("adapter %s failed for good: %s", name, reason)
+        while num_ended < len(jobs):
+            with contextlib.suppress(Empty):
+                name, outcome = ended.get(timeout=POLL_S)
+                num_ended += 1
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                if outcome is not None:
+                    failed[name] = outcome
+                    LOG.error("adapter %s failed for good: %s", name, outcome)
             watch.look()
             if ray.wait([backbone], timeout=0)[0]:
                 get_or_raise(backbone)  # a backbone that cannot be read is not five adapters' own failure
-        return failed
     finally:
-        # Not `with`: after Ctrl-C the threads only end when Ray does.
-        pool.shutdown(wait=False, cancel_futures=True)
+        given_up.set()
+    return failed
 
 
 def _fit(job: TrainingJob, inputs: list[Any], share: Share) -> str | None:

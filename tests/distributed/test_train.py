@@ -126,57 +126,59 @@ def test_only_the_adapter_whose_settings_changed_is_trained_again(trained, backb
 
 
 class Killer(threading.Thread):
-    """Ends the worker of one adapter with SIGKILL once it has started so many epochs."""
+    """Ends the worker of one adapter with SIGKILL once Ray Train holds the checkpoint of its first epoch."""
 
-    def __init__(self, folder: Path, adapter: str, *, after_epoch: int) -> None:
+    def __init__(self, folder: Path, adapter: str) -> None:
         super().__init__(daemon=True)
-        self._pattern = f"scorer/progress/{adapter}-*.epochs/"
-        self._folder, self._after = folder, after_epoch
+        self._progress, self._adapter = folder / "scorer" / "progress", adapter
         self.killed: int | None = None
 
     def run(self) -> None:
-        while not list(self._folder.glob(f"{self._pattern}{self._after:04d}.json")):
-            time.sleep(0.05)
-        time.sleep(0.7)  # until the epoch's checkpoint is stored and the next epoch runs
-        started = next(self._folder.glob(f"{self._pattern}0000.json"))
+        while not self._holds_a_checkpoint():
+            time.sleep(0.02)
+        (started,) = self._progress.glob(f"{self._adapter}-*.epochs/0000.json")
         self.killed = json.loads(started.read_text())["pids"][-1]
         os.kill(self.killed, signal.SIGKILL)
 
+    def _holds_a_checkpoint(self) -> bool:
+        snapshots = self._progress.glob(f"{self._adapter}-*/checkpoint_manager_snapshot.json")
+        return any('"checkpoint_dir_name":' in snapshot.read_text() for snapshot in snapshots)
+
+
+# Many short epochs: whenever the kill arrives, it finds the worker in the middle of its training.
+MANY_EPOCHS = {"batch_size": 2, "max_epochs": 8, "patience": 8}
+
 
 def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(backbone, tmp_path):
-    recipe = recipe_for(backbone, num_adapters=2, training={"batch_size": 2, "max_epochs": 3, "patience": 3})
-    killer = Killer(tmp_path, "a1", after_epoch=1)
+    recipe = recipe_for(backbone, num_adapters=2, training=MANY_EPOCHS)
+    killer = Killer(tmp_path, "a1")
     killer.start()
     epochs = {}
     summary = train(
         recipe,
         tmp_path,
-        size=200,
+        size=150,
         on_epoch=lambda name, facts: epochs.setdefault(name, []).append((facts["metrics"]["seconds"], facts["pid"])),
     )
 
     assert [adapter.restarts for adapter in summary.adapters] == [0, 1]
-    assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3]
-    pids = [pid for _, pid in epochs["a1"]]
-    kept = pids.count(killer.killed)  # one, or two where the second epoch ended before the kill arrived
-    assert kept >= 1
-    assert pids == [killer.killed] * kept + pids[-1:] * (3 - kept)
-    record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
-    assert [epoch["seconds"] for epoch in record["epochs"]] == [seconds for seconds, _ in epochs["a1"]]
+    assert [adapter.num_epochs for adapter in summary.adapters] == [8, 8]
     assert len({pid for _, pid in epochs["a0"]}) == 1
+    first, last = epochs["a1"][0], epochs["a1"][-1]
+    assert first[1] == killer.killed != last[1]
+    record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
+    assert record["epochs"][0]["seconds"] == first[0]  # to the last digit: kept, not trained again
 
 
 def test_adapters_that_finished_are_kept_when_one_fails_and_a_rerun_trains_only_that_one(backbone, tmp_path):
-    recipe = recipe_for(
-        backbone, num_adapters=2, training={"batch_size": 2, "max_epochs": 2, "patience": 2}, max_failures=0
-    )
-    Killer(tmp_path, "a1", after_epoch=1).start()
+    recipe = recipe_for(backbone, num_adapters=2, training=MANY_EPOCHS, max_failures=0)
+    Killer(tmp_path, "a1").start()
     with pytest.raises(TrainingError, match="Finished adapters kept: a0") as raised:
-        train(recipe, tmp_path, size=200)
+        train(recipe, tmp_path, size=150)
     assert set(raised.value.failed) == {"a1"}
     assert not (tmp_path / "scorer" / "ensemble.json").exists()
 
-    summary = train(recipe, tmp_path, size=200)
+    summary = train(recipe, tmp_path, size=150)
 
     assert [(adapter.reused, adapter.restarts) for adapter in summary.adapters] == [(True, 0), (False, 1)]
     assert (tmp_path / "scorer" / "ensemble.json").exists()
@@ -194,6 +196,8 @@ def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path)
 def test_a_backbone_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="nowhere"):
         train(recipe_for(tmp_path / "nowhere"), tmp_path)
+    waiting = [thread for thread in threading.enumerate() if thread.name.startswith("adapter_")]
+    assert all(thread.daemon for thread in waiting)  # so that the process can end
 
 
 def test_a_request_that_no_node_can_hold_is_refused_before_anything_starts(backbone, tmp_path):
