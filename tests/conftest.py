@@ -1,6 +1,8 @@
 """Shared fixtures. Environment for Ray is set before anything imports it."""
 
+import asyncio
 import os
+import secrets
 import socket
 from pathlib import Path
 
@@ -14,7 +16,11 @@ os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",
     RAY_TRAIN_HEALTH_CHECK_INTERVAL_S="0.2",
     RAY_DATA_DISABLE_PROGRESS_BARS="1",
+    RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="60",
+    RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S="60",
     RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S="0",
+    # Of a busy machine nothing is wrong when a process takes minutes to come up.
+    RAY_worker_register_timeout_seconds="300",
     TOKENIZERS_PARALLELISM="false",
     HF_HUB_OFFLINE="1",
     OMP_NUM_THREADS="1",
@@ -22,8 +28,11 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
 )
 
-# Time says nothing about correctness where the machine is shared.
-settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Time says nothing about correctness where the machine is shared. The same examples every time: a change is judged by
+# what it changed. To look for new ones: pytest --hypothesis-profile=explore
+_ANY_SPEED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("explore", **_ANY_SPEED)
+settings.register_profile("shared-machine", **_ANY_SPEED, derandomize=True, database=None)
 settings.load_profile("shared-machine")
 
 
@@ -41,11 +50,43 @@ def shared_data() -> Path:
     return folder
 
 
+_GIVEN: set[int] = set()
+# Above the ports of Ray's workers, below those that the kernel gives to outgoing connections: nobody takes one of these
+# between its choice and its use.
+_FIRST_PORT, _LAST_PORT = 20_000, 32_000
+
+
+def unused_port() -> int:
+    """A port that nobody listens at and that no other test of this session was given."""
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
+
+
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return unused_port()
+
+
+@pytest.fixture(scope="session")
+def new_port():
+    """Call it for a port; for fixtures that live longer than a test."""
+    return unused_port
+
+
+@pytest.fixture
+def refusing_port():
+    """A port that refuses every connection for as long as the test runs: taken, but nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -53,14 +94,56 @@ def local_ray():
     """One Ray for the whole session: 8 logical CPUs and 3 pretend GPUs, whatever the machine has."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=8,
-        num_gpus=3,
-        include_dashboard=False,
-        object_store_memory=200_000_000,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    def start() -> None:
+        ray.init(
+            address="local",
+            num_cpus=8,
+            num_gpus=3,
+            include_dashboard=False,
+            object_store_memory=200_000_000,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+
+    try:
+        start()
+    except Exception:  # noqa: BLE001 - Ray's own, a plain one, when its node is not up within 30 s
+        ray.shutdown()
+        start()
     yield ray
     ray.shutdown()
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still while anything can run, and jumps to the next timer when nothing can.
+
+    What would take minutes takes no time, and always happens in the same order. For code without threads and sockets.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        really = self._selector.select
+
+        def select(timeout: float | None = None):
+            events = really(0)
+            if not events and timeout is None:
+                raise RuntimeError("everything waits for something that will never happen")
+            self._now_s += 0.0 if events else timeout
+            return events
+
+        self._selector.select = select
+
+    def time(self) -> float:
+        return self._now_s
+
+
+@pytest.fixture
+def run_virtually():
+    """Like ``asyncio.run``, in virtual time, which begins at 0."""
+
+    def run(work):
+        with asyncio.Runner(loop_factory=VirtualTime) as runner:
+            return runner.run(work)
+
+    return run

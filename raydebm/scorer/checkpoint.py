@@ -14,8 +14,9 @@ No pickle: a checkpoint is data, and loading one runs no code.
 
 import json
 import platform
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +28,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from raydebm.config import AdapterConfig
-from raydebm.errors import CheckpointError
+from raydebm.errors import CheckpointError, in_one_line
+from raydebm.scorer.card import model_card
 
 ENSEMBLE_FILE = "ensemble.json"
 CARD_FILE = "README.md"
@@ -35,6 +37,11 @@ RECORD_FILE = "training.json"
 PEFT_CONFIG_FILE = "adapter_config.json"
 PEFT_WEIGHTS_FILE = "adapter_model.safetensors"
 HEAD_FILE = "head.safetensors"
+
+SCORER_FILES = (
+    ENSEMBLE_FILE, *(f"*/{file}" for file in (PEFT_CONFIG_FILE, PEFT_WEIGHTS_FILE, HEAD_FILE, RECORD_FILE))
+)  # fmt: skip
+"""What scoring needs of a repository on the hub."""
 
 SHARED_FIELDS = ("backbone_fingerprint", "data_fingerprint", "family", "hidden_size", "max_length")
 """What all adapters of an ensemble must have in common."""
@@ -192,12 +199,39 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
     return record
 
 
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+
+
+def checkpoint_folder(name: str | Path) -> Path:
+    """The folder of that name; where there is none, a local copy of the hub's ``user/repo`` or ``user/repo@revision``.
+
+    Raises:
+        CheckpointError: there is no such folder, and the hub has no such repository or cannot be reached.
+    """
+    folder = Path(name)
+    if folder.exists() or not _HUB_NAME.fullmatch(str(name)):
+        return folder
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    repository, _, revision = str(name).partition("@")
+    try:
+        found = snapshot_download(repository, revision=revision or None, allow_patterns=list(SCORER_FILES))
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{str(name)!r} is not a folder here, and the hub gave no repository of that name: "
+            f"{in_one_line(str(error))}; correct the path, or log in where the repository is private"
+        ) from error
+    return Path(found)
+
+
 def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
-    """Read and check all parts.
+    """Read and check all parts; ``folder`` may be the name of a repository on the hub (see ``checkpoint_folder``).
 
     Raises:
         CheckpointError: a part is missing, torn, or does not belong to the others.
     """
+    folder = checkpoint_folder(folder)
     if not (folder / ENSEMBLE_FILE).is_file():
         raise CheckpointError(f"{folder} is not a scorer checkpoint: {ENSEMBLE_FILE} is missing; train one")
     record = read_record(folder / ENSEMBLE_FILE, EnsembleRecord)
@@ -244,50 +278,3 @@ def _read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}; copy or train this part again") from error
-
-
-def model_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord]) -> str:
-    """What someone who finds the folder needs to know, in Markdown."""
-    rows = [
-        f"| {item.adapter.name} | {item.adapter.rank} | {item.adapter.alpha} | {', '.join(item.adapter.targets)} "
-        f"| {item.num_train_problems} | {item.num_train_pairs} | {item.best_epoch} of {len(item.epochs)} "
-        f"| {_figure(item.best.train_loss)} | {_figure(item.best.validation_loss)} "
-        f"| {_figure(item.best.validation_accuracy)} |"
-        for item in adapters
-    ]
-    first = adapters[0]
-    cut = f"{first.num_truncated_texts} of {first.num_texts} texts of the first adapter"
-    lines = [
-        "# Energy scorer",
-        "",
-        f"{len(adapters)} low-rank adapters with an energy head each, on the frozen backbone `{record.backbone}` "
-        f"(weights {record.backbone_fingerprint}). Lower energy is better; mu is the members' mean and sigma their "
-        "population standard deviation.",
-        "",
-        "| adapter | rank | alpha | targets | train problems | train pairs | kept epoch | train loss | validation loss "
-        "| validation pair accuracy |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-        *rows,
-        "",
-        f"Losses in nats (chance 0.693). Validation: {first.num_validation_problems} problems, "
-        f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {record.max_length} tokens; "
-        f"{cut} were cut to fit.",
-        "",
-        f"Data {record.data_fingerprint}. Versions: {', '.join(f'{k} {v}' for k, v in record.versions.items())}.",
-        "",
-        "Energies rank candidates of one problem, of the kind that the scorer was trained on; they are not "
-        "probabilities, and energies of different checkpoints cannot be compared.",
-        "",
-        "```python",
-        "from raydebm.scorer.ensemble import EnsembleScorer",
-        "",
-        'scorer = EnsembleScorer.load("<this folder>")',
-        'scorer.score([("the problem", "a candidate")])',
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

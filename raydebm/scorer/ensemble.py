@@ -108,7 +108,7 @@ class EnsembleScorer:
         """Read a checkpoint folder and its backbone.
 
         Args:
-            folder: with ensemble.json.
+            folder: with ensemble.json; or the name of a repository on the hub, ``user/repo`` or ``user/repo@revision``.
             device: ``"auto"`` is the first visible GPU, else the CPU.
             dtype: of the encoder; heads and energies are float32. ``"auto"``: float32 on the CPU, bfloat16 on a GPU.
             threads: torch's threads, for the whole process; None leaves them.

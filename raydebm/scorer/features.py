@@ -20,6 +20,7 @@ from raydebm.errors import CheckpointError
 from raydebm.scorer.backbone import Backbone, load_backbone
 from raydebm.scorer.batching import TextEncoder, micro_batches
 from raydebm.scorer.checkpoint import EnsembleRecord, StoredAdapter, read_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.lora import low_rank_updates, merged_copy
 
@@ -67,6 +68,12 @@ class FeatureExtractor:
         record, adapters = read_ensemble(Path(folder))
         backbone = load_backbone(record.backbone, device=device, dtype=dtype)
         return cls(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
+
+    def scorer(self) -> EnsembleScorer:
+        """The checkpoint's energies, on the same copy of the backbone."""
+        return EnsembleScorer.of_parts(
+            self.record, self.adapters, backbone=self._backbone, micro_batch_tokens=self._micro_batch_tokens
+        )
 
     @property
     def num_backbone_parameters(self) -> int:

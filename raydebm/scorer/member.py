@@ -15,6 +15,7 @@ from raydebm.config import AdapterConfig
 from raydebm.errors import CheckpointError
 from raydebm.scorer.backbone import Backbone
 from raydebm.scorer.batching import MicroBatch
+from raydebm.scorer.dropout import use_byte_dropout
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.lora import attach, lora_config
 
@@ -33,6 +34,9 @@ class Member(nn.Module):
         super().__init__()
         self.lora_config = lora_config(adapter, family=backbone.family)
         self.encoder: PeftModel = attach(backbone.encoder, self.lora_config)
+        if backbone.device.type == "cpu":
+            for dropouts in self._lora_dropouts():
+                use_byte_dropout(dropouts)
         self.head = EnergyHead(backbone.hidden_size, dropout=head_dropout).to(backbone.device)
         self._autocast = autocast
         self.device = backbone.device
@@ -42,10 +46,16 @@ class Member(nn.Module):
         """Dropout of the adapter and the head on or off."""
         super().train(mode)
         self.encoder.eval()
-        for name, module in self.encoder.named_modules():
-            if name.endswith("lora_dropout"):
-                module.train(mode)
+        for dropouts in self._lora_dropouts():
+            dropouts.train(mode)
         return self
+
+    def _lora_dropouts(self) -> list[nn.ModuleDict]:
+        return [
+            module
+            for name, module in self.encoder.named_modules()
+            if name.endswith("lora_dropout") and isinstance(module, nn.ModuleDict)
+        ]
 
     def forward(self, batch: MicroBatch) -> Tensor:
         """Energies, shape (B,)."""

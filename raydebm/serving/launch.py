@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 from ray import serve
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.serve._private.api import serve_start
-from ray.serve.schema import ApplicationStatus, ServeDeploySchema
+from ray.serve.schema import ApplicationStatus, ProxyStatus, ServeDeploySchema
 
 from raydebm.errors import ConfigError, ResourceError, last_line
 from raydebm.serving.app import failures
@@ -51,22 +52,38 @@ def deployed(
     application["args"] = {**application.get("args", {}), **args}
     tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
     config = ServeDeploySchema.model_validate(tree)
-    client = serve_start(
-        http_options=config.http_options.model_dump(), proxy_location=config.proxy_location, global_logging_config=None
-    )
+    deadline = time.monotonic() + timeout_s
     try:
-        client.deploy_apps(config, _blocking=False)
-        _wait_until_running(application.get("name", "default"), timeout_s=timeout_s)
+        _start_serve(config).deploy_apps(config, _blocking=False)
+        _wait_until_running(application.get("name", "default"), deadline=deadline, timeout_s=timeout_s)
         yield f"http://{host}:{port}"
     finally:
         serve.shutdown()  # type: ignore[no-untyped-call]
 
 
-def _wait_until_running(name: str, *, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
+def _start_serve(config: ServeDeploySchema) -> Any:
+    """Serve's client; its HTTP proxies may still be starting.
+
+    On a busy machine a proxy misses its time to report ready, Serve replaces it, and ``serve_start``, which waits for
+    the first one, raises. The controller is there all the same, and the second call connects to it.
+    """
+    options = {
+        "http_options": config.http_options.model_dump(),
+        "proxy_location": config.proxy_location,
+        "global_logging_config": None,
+    }
+    try:
+        return serve_start(**options)
+    except (RayActorError, GetTimeoutError):
+        return serve_start(**options)
+
+
+def _wait_until_running(name: str, *, deadline: float, timeout_s: float) -> None:
     while time.monotonic() < deadline:
-        application = serve.status().applications.get(name)
-        if application is not None and application.status == ApplicationStatus.RUNNING:
+        status = serve.status()
+        application = status.applications.get(name)
+        listening = all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
+        if application is not None and application.status == ApplicationStatus.RUNNING and listening:
             return
         if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
             reason = failures(application.deployments) or last_line(application.message)

@@ -1,0 +1,78 @@
+"""The model card of a checkpoint, in Markdown."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raydebm.scorer.checkpoint import AdapterRecord, EnsembleRecord
+
+
+def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> str:
+    """What someone who finds the folder needs to know."""
+    return "\n".join(
+        [
+            "# Energy scorer",
+            "",
+            description(record),
+            "",
+            *adapter_table(adapters),
+            "",
+            *notes(record, adapters),
+            "",
+            LIMITS,
+            "",
+            "```python",
+            "from raydebm.scorer.ensemble import EnsembleScorer",
+            "",
+            'scorer = EnsembleScorer.load("<this folder>")',
+            'scorer.score([("the problem", "a candidate")])',
+            "```",
+            "",
+        ]
+    )
+
+
+LIMITS = (
+    "Energies rank candidates of one problem, of the kind that the scorer was trained on; they are not probabilities, "
+    "and energies of different checkpoints cannot be compared."
+)
+
+
+def description(record: "EnsembleRecord") -> str:
+    return (
+        f"{len(record.adapters)} low-rank adapters with an energy head each, on the frozen backbone "
+        f"`{record.backbone}` (weights {record.backbone_fingerprint}). Lower energy is better; mu is the members' mean "
+        "and sigma their population standard deviation."
+    )
+
+
+def adapter_table(adapters: Sequence["AdapterRecord"]) -> list[str]:
+    rows = [
+        f"| {item.adapter.name} | {item.adapter.rank} | {item.adapter.alpha} | {', '.join(item.adapter.targets)} "
+        f"| {item.num_train_problems} | {item.num_train_pairs} | {item.best_epoch} of {len(item.epochs)} "
+        f"| {_figure(item.best.train_loss)} | {_figure(item.best.validation_loss)} "
+        f"| {_figure(item.best.validation_accuracy)} |"
+        for item in adapters
+    ]
+    return [
+        "| adapter | rank | alpha | targets | train problems | train pairs | kept epoch | train loss | validation loss "
+        "| validation pair accuracy |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def notes(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> list[str]:
+    """What the table of adapters rests on."""
+    first = adapters[0]
+    return [
+        f"Losses in nats (chance 0.693). Validation: {first.num_validation_problems} problems, "
+        f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {record.max_length} tokens; "
+        f"{first.num_truncated_texts} of {first.num_texts} texts of the first adapter were cut to fit.",
+        "",
+        f"Data {record.data_fingerprint}. Versions: {', '.join(f'{k} {v}' for k, v in record.versions.items())}.",
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
