@@ -23,6 +23,7 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
+from raydebm.serving.decisions_bodies import OVERVIEW_COLUMNS, overview
 from raydebm.serving.records import DecisionRecord, new_record_id
 from raydebm.serving.records_reader import DecisionReader, Filter
 from raydebm.serving.records_replay import stored_decisions
@@ -149,6 +150,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="keep the records here (reused when it exists)")
+    parser.add_argument("--lists-only", action="store_true", help="replay nothing; with --folder")
     arguments = parser.parse_args()
     folder = arguments.folder or tempfile.mkdtemp(prefix="raydebm-records-")
     if arguments.folder is None or not Path(folder).exists():
@@ -157,6 +159,9 @@ def main() -> None:
     print(f"{len(files)} files, {sum(file.stat().st_size for file in files) / 1e6:.0f} MB")
 
     reader = DecisionReader(folder)
+    started = time.perf_counter()
+    reader.page(limit=50)
+    print(f"{'the first list of a process':<40} {1000 * (time.perf_counter() - started):8.1f} ms")
     strict = Filter(decision="abstain", task="task1", min_sigma=1.6)
     some_id = reader.page(limit=1, offset=arguments.records // 2).rows[0]["record_id"]
     for name, work in {
@@ -164,9 +169,16 @@ def main() -> None:
         "page in the middle": lambda: reader.page(limit=50, offset=arguments.records // 2),
         "by sigma": lambda: reader.page(sort="sigma", limit=50),
         "abstentions of a task, sigma >= 1.6": lambda: reader.page(strict, limit=50),
+        "a word in the title": lambda: reader.page(Filter(text="abc"), limit=50),
+        "a generator and a letter, by sigma": lambda: reader.page(
+            Filter(generator="g2", text="a"), sort="sigma", limit=50
+        ),
+        "figures over all": lambda: overview(reader.table(OVERVIEW_COLUMNS)),
         "one decision": lambda: reader.get(some_id),
     }.items():
         print(f"{name:<40} {1000 * seconds_of(work):8.1f} ms")
+    if arguments.lists_only:
+        return
     for name, changes in {
         "replay, nothing changed": Changes(),
         "replay, lambda 2, theta_sigma 0.5": Changes(values={"lambda": 2.0, "theta_sigma": 0.5}),

@@ -19,6 +19,7 @@ from rich.table import Table
 from raydebm.config import Recipe, load_recipe
 from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.errors import RaydebmError
+from raydebm.export_command import export
 from raydebm.replay_command import replay
 from raydebm.task_commands import app as task_app
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(task_app, name="task")
 app.command()(replay)
+app.command()(export)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
@@ -140,6 +142,28 @@ def reproduce(
         from raydebm.store import RunDir
 
         _, address = make_report(pipelines, run=RunDir(_resolved(out)), with_transfer=transfer)
+        console.print(f"report: {address}")
+
+
+@app.command()
+def seeds(
+    config: ConfigOption,
+    num_seeds: Annotated[int, typer.Option("--num-seeds", min=2, help="Trainings, from the recipe's seed on.")] = 5,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    overrides: SetArgument = None,
+) -> None:
+    """Train several times on the same candidates: intervals over problems, spread over trainings."""
+    recipe = read_recipe(config, task, run_dir, overrides)
+    with pipeline_for(recipe) as pipeline:
+        from raydebm.distributed.seeds import train_seeds
+        from raydebm.evaluation.seeds_report import summary
+
+        numbers = range(recipe.training_seed, recipe.training_seed + num_seeds)
+        found, address = train_seeds(
+            recipe, numbers, run=pipeline.run, progress=pipeline.progress, on_stage=pipeline.on_stage
+        )
+        console.print(summary(found), markup=False)
         console.print(f"report: {address}")
 
 

@@ -24,8 +24,11 @@ def pipeline_for(recipe: Recipe) -> Iterator["Pipeline"]:
     from raydebm.distributed.session import ray_session
     from raydebm.distributed.stages import Pipeline
     from raydebm.tasks import task_of
+    from raydebm.tracking import check_trackers
 
-    task_of(recipe.task)  # A wrong name must not cost the start of a cluster.
+    # A wrong name or a missing package must not cost the start of a cluster.
+    task_of(recipe.task)
+    check_trackers(recipe.training.report_to)
     with ProgressBars() as bars, ray_session(recipe.ray):
         yield Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
 

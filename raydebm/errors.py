@@ -8,6 +8,7 @@ RaydebmError
 ├── TaskDataError        benchmark data or a recorded pool is not as described
 ├── PoolError            a pool cannot be used: empty, all rows failed, nothing to pair
 ├── GenerationError      a generator as a whole cannot work (one bad row is data, not this)
+│   └── LimitReachedError a limit of the request (money) forbids a pass
 ├── ScoringError         the scorer produced something that is not an energy (NaN, wrong shape)
 ├── CheckpointError      a checkpoint is missing, torn, or mixes incompatible parts
 ├── TrainingError        one or more adapters could not be trained; the finished ones are kept
@@ -74,6 +75,10 @@ class GenerationError(RaydebmError):
     """A generator as a whole cannot work. A single failed request is a row with ``error``, not this."""
 
 
+class LimitReachedError(GenerationError):
+    """A limit of the request forbids a pass; nothing of it was asked."""
+
+
 class ScoringError(RaydebmError):
     """The scorer produced something that is not an energy (NaN, infinity, wrong shape)."""
 
@@ -123,3 +128,9 @@ def last_line(message: str) -> str:
     """What Ray hands back of a worker's error is a traceback; the exception stands in its last line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def in_one_line(message: str, *, limit: int = 300) -> str:
+    """A message of another package's error, whose first line is often the least of it."""
+    line = " ".join(message.split())
+    return line if len(line) <= limit else f"{line[:limit]}..."

@@ -16,6 +16,7 @@ def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: 
         problem_id=candidate.problem_id,
         verdict=judgement.verdict,
         violation_score=judgement.violation_score,
+        parts=dict(judgement.parts),
         severity=judgement.severity,
         reason=judgement.reason,
     )
@@ -34,10 +35,19 @@ def _judge(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate
         judgement = task.judge(problem, gold, candidate.text)
     except Exception as error:  # noqa: BLE001 - a checker that crashes on one text must not end the run
         return _unlabeled(f"the checker of {task.name} failed: {type(error).__name__}: {error}")
+    fault = _fault(judgement)
+    return (
+        judgement if fault is None else _unlabeled(f"the checker of {task.name} gave {fault}, which is not in [0, 1]")
+    )
+
+
+def _fault(judgement: Judgement) -> str | None:
+    """The first number that is out of range."""
     score = judgement.violation_score
-    if score is not None and not 0 <= score <= 1:  # written so that NaN fails too
-        return _unlabeled(f"the checker of {task.name} gave violation score {score}, which is not in [0, 1]")
-    return judgement
+    named = {} if score is None else {"violation score": score}
+    named |= {f"part {name!r} of the violation score as": value for name, value in judgement.parts.items()}
+    # Written so that NaN fails too.
+    return next((f"{name} {value}" for name, value in named.items() if not 0 <= value <= 1), None)
 
 
 def _unlabeled(reason: str) -> Judgement:

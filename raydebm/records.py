@@ -128,6 +128,8 @@ class Label:
     verdict: Verdict
     violation_score: float | None = None
     """In [0, 1], lower is better, where the task is continuous; else None."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What the violation score is made of, by name, each in [0, 1], lower is better; empty where it has no parts."""
     severity: int | None = None
     """How far an incorrect candidate is from right, where the task tells kinds of failure apart; smaller is nearer."""
     reason: str = ""
@@ -185,7 +187,7 @@ class Energies:
     """Problem tokens cut from the middle to fit the context."""
 
     def __post_init__(self) -> None:
-        if not self.members or not all(math.isfinite(energy) for energy in self.members):
+        if not self.members or not all(map(math.isfinite, self.members)):
             raise ScoringError(
                 f"candidate {self.candidate_id!r}: energies must be finite and at least one, got {self.members}; "
                 "check the checkpoint's metrics and the scorer's dtype"

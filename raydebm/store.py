@@ -70,6 +70,7 @@ LABELS = pa.schema(
         ("problem_id", pa.string()),
         ("verdict", pa.string()),
         ("violation_score", pa.float64()),
+        ("parts_json", pa.string()),
         ("severity", pa.int32()),
         ("reason", pa.string()),
     ]
@@ -102,6 +103,8 @@ SCORES = pa.schema(
     ]
 )
 PAIRS = pa.schema([("problem_id", pa.string()), ("chosen", pa.string()), ("rejected", pa.string())])
+_ADDED_LATER = frozenset({"parts_json"})
+"""Columns that runs of earlier versions lack; they are read as null."""
 
 Row = dict[str, Any]
 
@@ -176,13 +179,18 @@ def label_row(label: Label) -> Row:
         "problem_id": label.problem_id,
         "verdict": str(label.verdict),
         "violation_score": label.violation_score,
+        "parts_json": canonical_json(dict(label.parts)),
         "severity": label.severity,
         "reason": label.reason,
     }
 
 
 def label_of(row: Mapping[str, Any]) -> Label:
-    return Label(**{**{name: row[name] for name in LABELS.names}, "verdict": Verdict(row["verdict"])})
+    return Label(
+        verdict=Verdict(row["verdict"]),
+        parts=json.loads(row["parts_json"] or "{}"),
+        **{name: row[name] for name in LABELS.names if name not in ("verdict", "parts_json")},
+    )
 
 
 def report_row(report: ConstraintReport, error: str | None = None) -> Row:
@@ -324,8 +332,10 @@ class RunDir:
         except (pa.ArrowInvalid, OSError) as error:
             raise PoolError(f"{where} is not a readable Parquet table: {error}") from error
         missing = [name for name in schema.names if name not in table.column_names]
-        if missing:
+        if not _ADDED_LATER.issuperset(missing):
             raise PoolError(f"{where} lacks column(s) {', '.join(missing)}; found {', '.join(table.column_names)}")
+        for name in missing:
+            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
         rows: list[Row] = table.select(schema.names).cast(schema).to_pylist()
         return rows
 
@@ -339,6 +349,25 @@ class RunDir:
     def finish(self, stage: str, manifest: Mapping[str, Any]) -> None:
         """Write the stage's manifest. Last, because its presence means complete."""
         self.write_json(dict(manifest), stage, "manifest.json")
+
+    def copy_stage(self, stage: str, other: "RunDir") -> None:
+        """Copy a complete stage into another run directory, its manifest last.
+
+        Raises:
+            PoolError: the stage is not complete here.
+        """
+        manifest = self.manifest(stage)
+        if manifest is None:
+            raise PoolError(f"{self.uri(stage)} has no manifest: the stage is not complete, run it first")
+        other.remove(stage)
+        (source_fs, source), (target_fs, target) = self._open(), other._open()
+        folder = f"{source}/{stage}"
+        for info in source_fs.get_file_info(fs.FileSelector(folder, recursive=True)):
+            if info.type == fs.FileType.File and info.path != f"{folder}/manifest.json":
+                copied = f"{target}/{stage}/{info.path.removeprefix(folder + '/')}"
+                target_fs.create_dir(copied.rsplit("/", 1)[0], recursive=True)
+                fs.copy_files(info.path, copied, source_filesystem=source_fs, destination_filesystem=target_fs)
+        other.finish(stage, manifest)
 
 
 def pools_of(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:

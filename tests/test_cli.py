@@ -39,7 +39,7 @@ def raydebm(*arguments, **environment):
     cleared = {key: value for key, value in os.environ.items() if key not in {"OPENROUTER_API_KEY", "RAY_ADDRESS"}}
     return subprocess.run(
         [sys.executable, "-m", "raydebm", *arguments],
-        capture_output=True, text=True, check=False, timeout=120, env={**cleared, "COLUMNS": "200", **environment},
+        capture_output=True, text=True, check=False, timeout=240, env={**cleared, "COLUMNS": "200", **environment},
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ EXAMPLES = [
     errors.TaskDataError("no file"),
     errors.PoolError("empty"),
     errors.GenerationError("no model"),
+    errors.LimitReachedError("max_usd 0.1 pays for none"),
     errors.ScoringError("NaN"),
     errors.CheckpointError("torn"),
     errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")),

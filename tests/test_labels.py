@@ -16,6 +16,8 @@ class Checker:
     def judge(self, problem, gold, text):
         if text == "crash":
             raise RecursionError("too deep")
+        if text.startswith("part "):
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=0.5, parts={"budget": float(text.split()[1])})
         if text.startswith("score "):
             return Judgement(verdict=Verdict.INCORRECT, violation_score=float(text.split()[1]))
         return Judgement(verdict=Verdict.CORRECT if text == gold.value["answer"] else Verdict.INCORRECT, reason="seen")
@@ -47,6 +49,10 @@ def test_the_violation_score_is_kept():
     assert label_candidate(Checker(), PROBLEM, GOLD, candidate("score 0.25")).violation_score == 0.25
 
 
+def test_the_parts_of_the_violation_score_are_kept():
+    assert label_candidate(Checker(), PROBLEM, GOLD, candidate("part 0.75")).parts == {"budget": 0.75}
+
+
 @pytest.mark.parametrize(
     ("failed", "gold", "reason"),
     [
@@ -55,9 +61,22 @@ def test_the_violation_score_is_kept():
         (candidate("yes"), None, "no reference answer for this problem"),
         (candidate("yes", problem_id="q"), GOLD, "ids differ: problem 'p', gold 'p', candidate 'q'"),
         (candidate("score 1.5"), GOLD, "the checker of fake gave violation score 1.5, which is not in [0, 1]"),
+        (
+            candidate("part -0.5"),
+            GOLD,
+            "the checker of fake gave part 'budget' of the violation score as -0.5, which is not in [0, 1]",
+        ),
         (candidate(f"score {math.nan}"), GOLD, "the checker of fake gave violation score nan, which is not in [0, 1]"),
     ],
-    ids=["failed-request", "checker-crash", "no-gold", "wrong-problem", "score-out-of-range", "score-nan"],
+    ids=[
+        "failed-request",
+        "checker-crash",
+        "no-gold",
+        "wrong-problem",
+        "score-out-of-range",
+        "part-out-of-range",
+        "score-nan",
+    ],
 )
 def test_what_could_not_be_checked_is_unlabeled_and_says_why(failed, gold, reason):
     label = label_candidate(Checker(), PROBLEM, gold, failed)

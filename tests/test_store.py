@@ -63,6 +63,13 @@ def run(tmp_path):
             Label(candidate_id="c1", problem_id="p1", verdict=Verdict.INCORRECT, severity=5, reason="runtime_error"),
             store.label_row, store.label_of, store.LABELS,
         ),
+        (
+            Label(
+                candidate_id="c1", problem_id="p1", verdict=Verdict.INCORRECT, violation_score=0.25,
+                parts={"budget": 0.5, "diversity": 0.0},
+            ),
+            store.label_row, store.label_of, store.LABELS,
+        ),
         (REPORT, store.report_row, store.report_of, store.REPORTS),
         (
             ConstraintReport(candidate_id="c1", answer=None, vote_key=None, penalty=math.inf),
@@ -105,6 +112,15 @@ def test_a_table_without_a_column_names_it(run):
 
     with pytest.raises(PoolError, match=r"lacks column.*chosen, rejected"):
         run.read_table(store.PAIRS, "pairs", "train.parquet")
+
+
+def test_labels_of_an_earlier_version_have_no_parts(run):
+    label = Label(candidate_id="c1", problem_id="p1", verdict=Verdict.CORRECT)
+    earlier = pa.schema([field for field in store.LABELS if field.name != "parts_json"])
+    row = {name: value for name, value in store.label_row(label).items() if name != "parts_json"}
+    run.write_table([row], earlier, "labels", "labels.parquet")
+
+    assert [store.label_of(row) for row in run.read_table(store.LABELS, "labels", "labels.parquet")] == [label]
 
 
 def test_a_stage_without_manifest_is_not_complete(run):
@@ -170,3 +186,22 @@ def test_a_bad_line_is_named(tmp_path, content, match):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(TaskDataError, match=r"none\.jsonl.*does not exist"):
         list(store.read_json_lines(str(tmp_path / "none.jsonl")))
+
+
+def test_a_stage_is_copied_with_its_folders_and_manifest(run, tmp_path):
+    run.write_bytes(b"table", "labels", "labels.parquet")
+    run.write_bytes(b"part", "labels", "parts", "0.parquet")
+    run.finish("labels", {"fingerprint": "f"})
+    other = store.RunDir(str(tmp_path / "other"))
+    other.write_bytes(b"old", "labels", "old.parquet")
+    run.copy_stage("labels", other)
+    assert other.read_bytes("labels", "parts", "0.parquet") == b"part"
+    assert other.read_bytes("labels", "labels.parquet") == b"table"
+    assert not other.exists("labels", "old.parquet")
+    assert other.manifest("labels") == {"fingerprint": "f"}
+
+
+def test_a_stage_that_is_not_complete_is_not_copied(run, tmp_path):
+    run.write_bytes(b"table", "labels", "labels.parquet")
+    with pytest.raises(PoolError, match="not complete"):
+        run.copy_stage("labels", store.RunDir(str(tmp_path / "other")))

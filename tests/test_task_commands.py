@@ -13,7 +13,7 @@ from raydebm.tasks.declared.starter import starter_files
 def raydebm(*arguments, cwd):
     return subprocess.run(
         [sys.executable, "-m", "raydebm", *arguments],
-        capture_output=True, text=True, check=False, timeout=120, cwd=cwd,
+        capture_output=True, text=True, check=False, timeout=240, cwd=cwd,
     )  # fmt: skip
 
 

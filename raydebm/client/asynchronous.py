@@ -174,7 +174,7 @@ class AsyncRaydebm:
                 await response.aread()
                 await response.aclose()
                 failure = calls.error_of(response.status_code, response.content, response.headers)
-                if response.status_code not in calls.RETRIED:
+                if not calls.may_retry(response.status_code, response.headers):
                     raise failure
                 retry_after = response.headers.get("retry-after")
             except httpx.TransportError as error:

@@ -47,6 +47,9 @@ class Overrides(TypedDict, total=False):
     max_passes: int
     num_samples: int
     num_regenerate: int
+    budget: int
+    deadline_ms: int
+    max_usd: float
     generators: Sequence[str]
     seed: int
     return_candidates: bool
@@ -234,6 +237,11 @@ def _batch_item(item: Mapping[str, Any]) -> TriageResult | ServiceError:
         return triage_result(item["result"])
     error = item["error"]
     return ServiceError(error["message"], item["status"], error["code"], error.get("param"))
+
+
+def may_retry(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether the same request may do better in a moment; the service says where it would not."""
+    return status in RETRIED and headers.get("x-should-retry", "").lower() != "false"
 
 
 def pause_before_retry(attempt: int, *, max_retries: int, retry_after: str | None) -> float | None:

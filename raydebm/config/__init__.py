@@ -31,6 +31,7 @@ from raydebm.config.reading import (
 )
 from raydebm.config.recipe import (
     PAPER_ADAPTERS,
+    REPORTING,
     AdapterConfig,
     CalibrationConfig,
     EvaluationConfig,
@@ -41,6 +42,8 @@ from raydebm.config.recipe import (
     ScorerConfig,
     SplitSource,
     TaskConfig,
+    TrackerName,
+    TrackingConfig,
     TrainingConfig,
     TriageConfig,
 )
@@ -51,6 +54,7 @@ from raydebm.config.section import (
 __all__ = [
     "OPENROUTER_URL",
     "PAPER_ADAPTERS",
+    "REPORTING",
     "AdapterConfig",
     "BaselineBase",
     "BaselineConfig",
@@ -74,6 +78,8 @@ __all__ = [
     "Section",
     "SplitSource",
     "TaskConfig",
+    "TrackerName",
+    "TrackingConfig",
     "TrainingConfig",
     "TransformersGenerator",
     "TriageConfig",

@@ -66,6 +66,8 @@ class RecordedGenerator(GeneratorBase):
     """A pool file: raydebm's Parquet, or JSON lines with problem_id, model, text."""
     model: str
     """The model's name in the pool."""
+    text_fields: tuple[str, ...] = Field(("text",), min_length=1)
+    """Of JSON lines: where the answer stands. The first field that has one counts; lists and objects become JSON."""
 
 
 GeneratorConfig = Annotated[

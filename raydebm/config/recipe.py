@@ -1,8 +1,8 @@
 """A whole recipe: one model per stage."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from raydebm.config.baselines import BaselineConfig
 from raydebm.config.generators import GeneratorConfig
@@ -81,6 +81,9 @@ class PairsConfig(Section):
     bag_frac: float = Field(0.8, gt=0, le=1)
     positive_frac: float = Field(0.25, gt=0, lt=1)
     """Continuous tasks: the best share of a problem's candidates counts as correct (paper: top 25 %)."""
+    seed: int | None = None
+    """Of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed. Another
+    one trains anew on the same candidates (`raydebm seeds`)."""
 
 
 class AdapterConfig(Section):
@@ -123,6 +126,18 @@ class ScorerConfig(Section):
         return self
 
 
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
+
+
+class TrackingConfig(Section):
+    """How a training is called where it is reported to."""
+
+    project: str = Field("raydebm", min_length=1)
+    """Project of Weights & Biases, experiment of MLflow."""
+    run_name: str | None = Field(None, min_length=1)
+    """None: the recipe's name. Adapters are members of it: ``<run>/a0``."""
+
+
 class TrainingConfig(Section):
     learning_rate: float | None = Field(None, gt=0)
     """None: the task's default (5e-5; K&K 2e-5)."""
@@ -134,6 +149,21 @@ class TrainingConfig(Section):
     warmup_frac: float = Field(0.1, ge=0, lt=1)
     max_grad_norm: float = Field(1.0, gt=0)
     max_validation_problems: int | None = Field(None, ge=1)
+    report_to: Annotated[
+        tuple[TrackerName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = ()
+    """Trackers that get every epoch of every adapter (see docs/training.md); changing it trains nothing again."""
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _distinct_trackers(self) -> "TrainingConfig":
+        if len(set(self.report_to)) != len(self.report_to):
+            raise ValueError(f"report_to: trackers must differ, got {', '.join(self.report_to)}")
+        return self
+
+
+REPORTING = {"report_to", "tracking"}
+"""Settings of training that change nothing about what is trained."""
 
 
 class TriageConfig(Section):
@@ -226,6 +256,11 @@ class Recipe(Section):
                 f"triage.regenerate_with names generator {self.triage.regenerate_with!r}; known: {', '.join(names)}"
             )
         return self
+
+    @property
+    def training_seed(self) -> int:
+        """Of everything between the labels and the trained adapters."""
+        return self.seed if self.pairs.seed is None else self.pairs.seed
 
     @property
     def resolved_run_dir(self) -> str:

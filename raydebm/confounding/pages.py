@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from raydebm.evaluation.confounding import Screen
 from raydebm.evaluation.report import Plate, markdown_table, plate_of, template
-from raydebm.evaluation.study_figures import pick_figure
+from raydebm.evaluation.study_figures import energies_by_generator_figure, pick_figure
 from raydebm.evaluation.table_cells import Table
 from raydebm.store import RunDir
 
@@ -47,6 +47,26 @@ def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
     return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
 
 
+def energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
+    """Mean energies of each generator's answers; None without any energy."""
+    known = (row.energy_correct.value for found in screens.values() for row in found.generators)
+    if all(value is None for value in known):
+        return None
+    caption = (
+        "Mean energy of each generator's correct (circles) and incorrect answers (crosses); lines: 95 % intervals. A "
+        "scorer that reads answers has all circles left of all crosses. Where circle and cross of one generator lie "
+        "together and the generators apart, it reads authors."
+    )
+    titles = {name.removeprefix("picked "): found for name, found in screens.items()}
+    return plate_of(energies_by_generator_figure(titles), "Energies by generator", caption)
+
+
+def plates(report: Report) -> list[Plate]:
+    """The figures that have something to show."""
+    screens = report.screens()
+    return [plate for plate in (pick_plate(screens), energies_plate(screens)) if plate is not None]
+
+
 def render_markdown(report: Report) -> str:
     parts = [f"# {report.title}", report.summary()]
     for table in report.tables():
@@ -56,12 +76,11 @@ def render_markdown(report: Report) -> str:
 
 def render_html(report: Report, *, provenance: Mapping[str, str]) -> str:
     """One self-contained page: no script, nothing loaded from elsewhere."""
-    plate = pick_plate(report.screens())
     return template("confounding.html.j2").render(
         title=report.title,
         summary=report.summary(),
         tables=report.tables(),
-        plates=[] if plate is None else [plate],
+        plates=plates(report),
         provenance=list(provenance.items()),
     )
 

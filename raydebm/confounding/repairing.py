@@ -166,7 +166,6 @@ def repair(
         PoolError: problems of the test are among those of the repair, or too few generators have both labels.
         CheckpointError: the checkpoint is missing, torn, or of another backbone.
     """
-    from raydebm.scorer.ensemble import EnsembleScorer
     from raydebm.scorer.features import FeatureExtractor
     from raydebm.scorer.repair import RepairSettings, repair_heads
 
@@ -175,15 +174,17 @@ def repair(
         checkpoint, out, train=train, validation=validation, settings=repair_settings or RepairSettings(),
         device=device, dtype=dtype,
     )  # fmt: skip
-    features = FeatureExtractor.load(checkpoint, device=device, dtype=dtype).joined if with_probes else None
 
-    def measured(folder: str | Path, sources: Sources) -> ConfoundingReport:
-        scorer = EnsembleScorer.load(folder, device=device, dtype=dtype)
+    def measured(folder: str | Path, *, with_probes: bool) -> ConfoundingReport:
+        features = FeatureExtractor.load(folder, device=device, dtype=dtype)
+        scorer = features.scorer()
         return confounding_report(
             rescored(test, scorer, on_progress=on_progress),
             lambda_=lambda_,
-            sources=dataclasses.replace(
-                sources, scorer=scorer, swaps=tuple(rescored_swap(result, test, scorer) for result in swaps)
+            sources=Sources(
+                scorer=scorer,
+                features=features.joined if with_probes else None,
+                swaps=tuple(rescored_swap(result, test, scorer) for result in swaps),
             ),
             validation=validation_pools,
             settings=settings,
@@ -192,8 +193,8 @@ def repair(
             on_progress=on_progress,
         )
 
-    before = measured(checkpoint, Sources(features=features))
-    after = dataclasses.replace(measured(out, Sources()), probes=before.probes)
+    before = measured(checkpoint, with_probes=with_probes)
+    after = dataclasses.replace(measured(out, with_probes=False), probes=before.probes)
     return RepairReport(before=before, after=after, result=result)
 
 

@@ -18,7 +18,7 @@ from raydebm.confounding.ablation import VariantRow, style_ablation, variants
 from raydebm.confounding.probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.style import STYLES
 from raydebm.confounding.swap import SwapResult
-from raydebm.evaluation.confounding import Screen, screen
+from raydebm.evaluation.confounding import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.selectors import best_generator_of
@@ -209,34 +209,43 @@ def generator_table(found: Screen) -> Table:
 
 def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
     """One column per scorer: before and after a repair stand side by side."""
-    lines: list[tuple[str, Callable[[Screen], str]]] = [
-        ("spread of correct energies (std over generators)", lambda item: number(item.spread)),
-        ("the same, largest minus smallest", lambda item: number(item.spread_range)),
-        ("the same, within problems", lambda item: number(item.spread_in_problem)),
-        ("variance of correct energies due to the generator", lambda item: number(item.identity_share)),
-        ("gap between wrong and right, same generator", lambda item: number(item.gap_within)),
-        ("spread within problems, in units of that gap", lambda item: number(item.relative_spread)),
-        ("AUROC within a generator, mean", lambda item: number(item.within_auroc)),
-        ("pair accuracy, same generator", lambda item: _pairs(item.pairs_within)),
-        ("pair accuracy, different generators", lambda item: _pairs(item.pairs_between)),
-        ("largest share of picks", lambda item: _largest_pick(item)),
+    share = f"above {MAX_IDENTITY_SHARE:g}"
+    lines: list[tuple[str, str, Callable[[Screen], str]]] = [
+        ("spread of correct energies (std over generators)", "large", lambda item: number(item.spread)),
+        ("the same, largest minus smallest", "large", lambda item: number(item.spread_range)),
+        ("the same, within problems", "large", lambda item: number(item.spread_in_problem)),
+        ("variance of correct energies due to the generator", share, lambda item: number(item.identity_share)),
+        ("gap between wrong and right, same generator", "near or below 0", lambda item: number(item.gap_within)),
+        ("spread within problems, in units of that gap", "above 1, or no gap", lambda item: _spread(item)),
+        ("AUROC within a generator, mean", "its interval holds 0.5", lambda item: number(item.within_auroc)),
+        ("pair accuracy, same generator", "near 0.5", lambda item: _pairs(item.pairs_within)),
+        (
+            "pair accuracy, different generators",
+            "far above the same generator's",
+            lambda item: _pairs(item.pairs_between),
+        ),
+        ("largest share of picks", "far above its share of correct", lambda item: _largest_pick(item)),
         *(
-            (f"{name}: correct %", lambda item, name=name: _accuracy(item, name))
+            (f"{name}: correct %", "", lambda item, name=name: _accuracy(item, name))
             for name in ("ours", "best generator", "random", "oracle")
         ),
-        ("ours minus best generator", lambda item: points(item.ours_minus_best_generator)),
-        ("warnings", lambda item: str(len(item.warnings()))),
+        ("ours minus best generator", "its interval holds 0", lambda item: points(item.ours_minus_best_generator)),
+        ("warnings", "", lambda item: str(len(item.warnings()))),
     ]
     return Table(
         title="Screen",
         caption=(
             "95 % intervals by bootstrap over problems. The paper calls a spread below 0.25 unconfounded, in the "
             "energy units of its own scorers; the share of variance and the spread in units of the gap need none, so "
-            "they alone can be compared between scorers."
+            "they alone can be compared between scorers. Last column: what points to a shortcut."
         ),
-        headers=("figure", *(name or "value" for name, _ in screens)),
-        rows=tuple((title, *(read(found) for _, found in screens)) for title, read in lines),
+        headers=("figure", *(name or "value" for name, _ in screens), "a shortcut when"),
+        rows=tuple((title, *(read(found) for _, found in screens), sign) for title, sign, read in lines),
     )
+
+
+def _spread(found: Screen) -> str:
+    return number(found.relative_spread) if found.relative_spread.value is not None else "no gap"
 
 
 def _pairs(estimate: Estimate) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
-from raydebm.config import Recipe
+from raydebm.config import REPORTING, Recipe
 from raydebm.embedded import embedded_path
 from raydebm.identity import content_id
 
@@ -37,7 +37,7 @@ def stage_fingerprint(stage: str, recipe: Recipe) -> str:
     models of a hub count by their name.
     """
     sections = _SETTINGS[stage]
-    tree = recipe.model_dump(mode="json")
+    tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in sections}
     return content_id(__version__, settings, [_weights_id(name) for name in _models(recipe, sections)])
 

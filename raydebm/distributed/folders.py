@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pyarrow import fs
@@ -16,7 +17,7 @@ from raydebm.store import RunDir
 
 def absolute(run: RunDir) -> RunDir:
     """The same directory, named so that processes with another working directory find it."""
-    return run if "://" in run.root else RunDir(str(Path(run.root).absolute()))
+    return run if "://" in run.root else replace(run, root=str(Path(run.root).absolute()))
 
 
 def publish(folder: Path, run: RunDir, *parts: str, last: str) -> None:

@@ -54,6 +54,7 @@ _REQUESTS = pa.schema(
         ("seed", pa.int64()),
         ("pass_index", pa.int32()),
         ("sample_index", pa.int32()),
+        ("response_format", pa.string()),
         _POSITION,
     ]
 )

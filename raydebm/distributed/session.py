@@ -54,6 +54,8 @@ OWN_CLUSTER_ENVIRONMENT = {
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32",
     "LRU_CACHE_CAPACITY": "32",
     "MALLOC_MMAP_THRESHOLD_": str(2**20),
+    # Serve's 5 s for its proxy are less than a busy machine takes to start a process.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
 
 _own_clusters = 0

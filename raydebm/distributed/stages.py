@@ -188,7 +188,7 @@ class Pipeline:
         rows = self.run.read_table(PROBLEMS, "problems", "problems.parquet")
         of_train = [row["problem_id"] for row in rows if row["split"] == "train"]
         train, validation = split_problems(
-            of_train, validation_frac=self.recipe.pairs.validation_frac, seed=self.recipe.seed
+            of_train, validation_frac=self.recipe.pairs.validation_frac, seed=self.recipe.training_seed
         )
         return {
             "train": train,
@@ -258,7 +258,7 @@ class Pipeline:
                 [candidate for candidate in self.candidates() if candidate.problem_id in wanted],
                 [found for found in labels if found.problem_id in wanted],
                 config=with_defaults(self.recipe.pairs, task_of(self.recipe.task).defaults),
-                seed=self.recipe.seed,
+                seed=self.recipe.training_seed,
             )
             self.run.write_table(map(pair_row, pairs), PAIRS, "pairs", f"{split}.parquet")
             facts[split] = {"pairs": len(pairs), "problems": len({pair.problem_id for pair in pairs})}

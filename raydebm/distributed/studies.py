@@ -139,7 +139,7 @@ def _groups(pipeline: Pipeline) -> dict[str, list[TrainingGroup]]:
         ids = set(pipeline.splits()[split])
         of_split = [candidate for candidate in candidates if candidate.problem_id in ids]
         of_labels = [label for label in labels if label.problem_id in ids]
-        pairs = build_pairs(of_split, of_labels, config=config, seed=pipeline.recipe.seed)
+        pairs = build_pairs(of_split, of_labels, config=config, seed=pipeline.recipe.training_seed)
         found[split] = training_groups(pairs, of_split, problems.values())
     return found
 
@@ -267,16 +267,12 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
 
 @ray.remote
 def _confounding(recipe: Recipe, run: RunDir, arguments: Mapping[str, Any]) -> ConfoundingReport:
-    from raydebm.scorer.ensemble import EnsembleScorer
     from raydebm.scorer.features import FeatureExtractor
 
     options = dict(arguments)
     with local_copy(run.uri("scorer")) as folder:
-        device, dtype = recipe.scorer.device, recipe.scorer.dtype
-        sources = Sources(
-            scorer=EnsembleScorer.load(folder, device=device, dtype=dtype),
-            features=FeatureExtractor.load(folder, device=device, dtype=dtype).joined,
-        )
+        features = FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype)
+        sources = Sources(scorer=features.scorer(), features=features.joined)
         return confounding_report(options.pop("test"), sources=sources, **options)
 
 

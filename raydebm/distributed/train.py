@@ -23,10 +23,11 @@ import ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raydebm import __version__
-from raydebm.config import Recipe
+from raydebm.config import REPORTING, Recipe
 from raydebm.distributed.folders import absolute
 from raydebm.distributed.placement import Share, graph_gib, places, share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
+from raydebm.distributed.tracked import tracked
 from raydebm.distributed.train_worker import assemble, read_backbone, size_mib, train_loop
 from raydebm.distributed.training_job import ENSEMBLE_FILE, PROGRESS, TrainingJob
 from raydebm.errors import PoolError, TrainingError, last_line
@@ -34,6 +35,7 @@ from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
 from raydebm.store import RunDir
 from raydebm.tasks import task_of
+from raydebm.tracking import check_trackers
 
 LOG = logging.getLogger(__name__)
 
@@ -107,10 +109,12 @@ def train_ensemble(
     Raises:
         PoolError: there is nothing to train on.
         CheckpointError: the backbone cannot be read; likewise ConfigError, for a name that is wrong.
+        ConfigError: the package of a tracker in ``training.report_to`` is missing.
         ResourceError: no node of the cluster can hold one worker.
         TrainingError: some adapters failed for good; the others are complete on disk, and a rerun trains the rest.
     """
     started = time.monotonic()
+    check_trackers(recipe.training.report_to)
     if not train:
         raise PoolError("nothing to train on: no problem has a correct and an incorrect candidate")
     nodes = cluster_nodes()
@@ -121,11 +125,14 @@ def train_ensemble(
     weights, backbone = cast("Any", read_backbone).remote(recipe.scorer.backbone)
     reused = [job for job in jobs if _is_complete(job, backbone)]
     waiting = [job for job in jobs if job not in reused]
-    watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress, on_epoch=on_epoch)
+    watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress)
     if waiting:
         run.remove(stage, ENSEMBLE_FILE)
         inputs = [weights, ray.put((list(train), list(validation)))]
-        failed = _fit_all(waiting, inputs, backbone, share=share, num_parallel=num_parallel, watch=watch)
+        with tracked(waiting, train=train, validation=validation) as tracking:
+            watch.on_epoch = [tracking.epoch, *([] if on_epoch is None else [on_epoch])]
+            failed = _fit_all(waiting, inputs, backbone, share=share, num_parallel=num_parallel, watch=watch)
+            tracking.finish([job for job in waiting if job.adapter.name not in failed])
         if failed:
             kept = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
             raise TrainingError(failed, kept)
@@ -158,9 +165,9 @@ def _jobs(
         __version__,
         data,
         settings,
-        recipe.training.model_dump(mode="json"),
+        recipe.training.model_dump(mode="json", exclude=REPORTING),
         recipe.pairs.bag_frac,
-        recipe.seed,
+        recipe.training_seed,
         asdict(task_of(recipe.task).defaults),
     )
     return [
@@ -211,7 +218,7 @@ def _fit_all(
 ) -> dict[str, str]:
     """Train side by side as many as fit; returns why adapters failed, by name."""
     todo: SimpleQueue[TrainingJob] = SimpleQueue()
-    ended: SimpleQueue[tuple[str, str | None | BaseException]] = SimpleQueue()
+    ended: SimpleQueue[tuple[str, str | BaseException | None]] = SimpleQueue()
     given_up = threading.Event()
     for job in jobs:
         todo.put(job)
@@ -222,7 +229,7 @@ def _fit_all(
                 job = todo.get_nowait()
                 try:
                     ended.put((job.adapter.name, _fit(job, inputs, share)))
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
                     ended.put((job.adapter.name, error))
 
     # Daemons and not an executor, whose threads Python joins at exit: after Ctrl-C, or where the backbone cannot be
@@ -290,9 +297,9 @@ class _Watch:
         *,
         max_epochs: int,
         on_progress: Callable[[int, int], None] | None,
-        on_epoch: Callable[[str, Mapping[str, Any]], None] | None,
     ) -> None:
-        self._max_epochs, self._on_progress, self._on_epoch = max_epochs, on_progress, on_epoch
+        self.on_epoch: Sequence[Callable[[str, Mapping[str, Any]], None]] = ()
+        self._max_epochs, self._on_progress = max_epochs, on_progress
         self._jobs = {job.adapter.name: job for job in jobs if job not in reused}
         self._done = {job.adapter.name: max_epochs if job in reused else 0 for job in jobs}
         self._read = dict.fromkeys(self._jobs, 0)
@@ -312,8 +319,8 @@ class _Watch:
         self._done[name] = self._max_epochs if facts["is_last"] else self._read[name]
         if self._first_epoch_began is None:
             self._first_epoch_began = time.monotonic() - facts["metrics"]["seconds"]
-        if self._on_epoch is not None:
-            self._on_epoch(name, facts)
+        for tell in self.on_epoch:
+            tell(name, facts)
 
     def startup_seconds(self, started: float) -> float | None:
         return None if self._first_epoch_began is None else round(max(0.0, self._first_epoch_began - started), 1)

@@ -47,7 +47,7 @@ def assemble(jobs: Sequence[TrainingJob]) -> None:
 
     first = jobs[0]
     recipe = first.recipe
-    meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.seed, "raydebm": __version__}
+    meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.training_seed, "raydebm": __version__}
     with local_copy(first.run.uri(first.stage)) as folder:
         write_ensemble(folder, {job.adapter.name: folder / job.adapter.name for job in jobs}, meta)
         if "://" in first.run.root:
@@ -118,7 +118,7 @@ def _run_epochs(
     recipe, name = job.recipe, job.adapter.name
     settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
     ids = [group.problem_id for group in train]
-    bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.seed, adapter=name))
+    bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
 
     def report(epoch: Any) -> None:
         metrics = epoch.metrics.model_dump()

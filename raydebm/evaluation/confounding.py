@@ -132,7 +132,7 @@ def screen(
     table = CandidateTable.of(pools)
     names = table.generators
     choice = _picks(pools, names, lambda_)
-    sums = [_correct_sums(table, index) for index in range(len(names))]
+    sums = _all_correct_sums(table)
     offsets = [_correct_sums(table, index, centred=True) for index in range(len(names))]
     in_problem = _over_generators(offsets, bootstrap, _std)
     gap = _within_gap(table, bootstrap)
@@ -156,6 +156,12 @@ def screen(
         if {"ours", "best generator"} <= values.keys()
         else Estimate(value=None, low=None, high=None, n=0),
     )
+
+
+def energy_spread(pools: Sequence[EvaluatedPool], bootstrap: Bootstrap) -> Estimate:
+    """``Screen.spread`` alone."""
+    sums = _all_correct_sums(CandidateTable.of(pools))
+    return _over_generators(sums, bootstrap, _std).estimate(bootstrap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -286,6 +292,10 @@ def _correct_sums(table: CandidateTable, index: int, *, centred: bool = False) -
     rows = (table.generator == index) & (table.correct == 1)
     energies = table.per_problem(table.offset if centred else table.mu, rows)
     return _Sums(energies, table.per_problem(np.ones(len(rows)), rows))
+
+
+def _all_correct_sums(table: CandidateTable) -> list[_Sums]:
+    return [_correct_sums(table, index) for index in range(len(table.generators))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
 from raydebm.evaluation.outcomes import OutcomeValues
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
-from raydebm.evaluation.selectors import Selector, value_of
+from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, value_of
 from raydebm.evaluation.significance import Comparison, compare
 from raydebm.triage.policy import Policy
 
@@ -39,6 +39,8 @@ class SelectorRow:
     """Ours minus this selector, paired by problem."""
     mean_violation: Estimate
     """In [0, 1], lower is better; no value where the task has no violation score."""
+    violation_avoided: Estimate
+    """Mean violation of this selector minus that of ours, paired by problem: above 0, ours violates less."""
     violation_gap_closed: Estimate
     """(random - selector) / (random - oracle) in mean violation, on the same problems."""
     num_unlabeled: int
@@ -51,6 +53,8 @@ class DifficultyRow:
     num_problems: int
     pass_at_1: dict[str, Estimate]
     """By selector."""
+    mean_violation: dict[str, Estimate]
+    """By selector; empty where the task has no violation score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,7 +129,7 @@ def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[Select
     chance, bound = by_name["random"], by_name["oracle"]
     violated = {entry.name: entry.violation for entry in entries}
     damage, least = violated["random"], violated["oracle"]
-    ours = by_name.get(OURS, np.full(len(chance), math.nan))
+    ours, ours_violated = (found.get(OURS, np.full(len(chance), math.nan)) for found in (by_name, violated))
     rows = []
     for entry in entries:
         unknown = np.isnan(entry.correct + chance + bound)
@@ -141,6 +145,7 @@ def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[Select
                 ),
                 ours_minus=bootstrap.mean(ours - entry.correct),
                 mean_violation=bootstrap.mean(entry.violation),
+                violation_avoided=bootstrap.mean(entry.violation - ours_violated),
                 violation_gap_closed=bootstrap.ratio(
                     np.where(unscored, math.nan, damage - entry.violation), np.where(unscored, math.nan, damage - least)
                 ),
@@ -151,7 +156,8 @@ def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[Select
 
 
 def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], bootstrap: Bootstrap) -> list[DifficultyRow]:
-    shown = [entry for entry in entries if entry.name in BY_DIFFICULTY]
+    shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
+    violated = [entry for entry in shown if not np.isnan(entry.violation).all()]
     groups = np.array([pool.problem.difficulty for pool in pools])
     found = sorted({str(group) for group in groups}, key=_natural)
     if len(found) < 2:
@@ -162,6 +168,9 @@ def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], boots
             num_problems=int((groups == group).sum()),
             pass_at_1={
                 entry.name: bootstrap.mean(np.where(groups == group, entry.correct, math.nan)) for entry in shown
+            },
+            mean_violation={
+                entry.name: bootstrap.mean(np.where(groups == group, entry.violation, math.nan)) for entry in violated
             },
         )
         for group in found

@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raydebm.evaluation.dimensions import DimensionTable
 from raydebm.evaluation.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
 from raydebm.evaluation.intervals import Estimate
 from raydebm.evaluation.metrics import Retained
@@ -49,10 +50,14 @@ SELECTOR_LINES = {
     "random": (GREY, "s", "--"),
     "greedy": (ORANGE, "D", "--"),
     "majority vote": (GREEN, "^", "-."),
+    "best generator": (PURPLE, "<", ":"),
+    "constraint only": (RED, "X", ":"),
+    "mu only": (SKY, "v", ":"),
     OURS: (BLUE, "o", "-"),
     ALL_PASSES: (PURPLE, "v", ":"),
     "oracle": (INK, "P", "--"),
 }
+SPARE_MARKS = ("*", "h", "d", ">", "p", "8")
 MAX_VECTOR_POINTS = 3000
 """Above this a scatter is drawn as an image inside the SVG, which keeps the page small."""
 
@@ -69,35 +74,49 @@ def svg_of(figure: Figure) -> str:
 
 
 def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
-    """Bars of pass@1 and of the share of the random-to-oracle gap that is closed, with intervals."""
+    """Bars of pass@1 and of the share of the random-to-oracle gap that is closed, with intervals.
+
+    Where the task has a violation score, bars of its mean, and the gap in it.
+    """
+    continuous = any(row.mean_violation.value is not None for row in rows)
+    drawn = [
+        (row, row.mean_violation, row.violation_gap_closed) if continuous else (row, row.pass_at_1, row.gap_closed)
+        for row in rows
+    ]
     figure = Figure(figsize=(9.0, 1.1 + 0.3 * len(rows)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    for place, row in enumerate(rows):
+    for place, (row, value, gap) in enumerate(drawn):
         colour = GROUP_COLOURS.get(row.group, GREY)
-        _bar(left, place, row.pass_at_1, colour)
-        _bar(right, place, row.gap_closed, colour)
-    names = [f"{row.name} (n={row.pass_at_1.n})" for row in rows]
+        _bar(left, place, value, colour)
+        _bar(right, place, gap, colour)
+    names = [f"{row.name} (n={value.n})" for row, value, _ in drawn]
     left.set_yticks(range(len(rows)), names)
     for tick, row in zip(left.get_yticklabels(), rows, strict=True):
         tick.set_fontweight("bold" if row.group == "ours" else "normal")
     left.set_ylim(len(rows) - 0.4, -0.6)
-    left.set_xlim(0, 100)
-    left.set_xlabel("pass@1, %")
+    if continuous:
+        left.set_xlim(left=0)
+        left.set_xlabel("mean violation x 100 (lower is better)")
+    else:
+        left.set_xlim(0, 100)
+        left.set_xlabel("pass@1, %")
     right.set_xlabel("gap closed, %")
     right.axvline(0, color=INK, linewidth=0.8)
-    right.set_xlim(*_gap_limits(rows))
+    right.set_xlim(*_gap_limits([gap for _, _, gap in drawn]))
     for axes in (left, right):
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
+    right.spines["left"].set_visible(False)
+    right.tick_params(axis="y", length=0)
     return figure
 
 
-def _gap_limits(rows: Sequence[SelectorRow]) -> tuple[float, float]:
-    """Room for every bar, without letting one wide interval flatten the rest."""
-    values = [100 * row.gap_closed.value for row in rows if row.gap_closed.value is not None]
-    lowest, highest = min([0.0, *values]), max([100.0, *values])
-    return max(lowest - 15, -200.0), min(highest + 10, 200.0)
+def _gap_limits(gaps: Sequence[Estimate]) -> tuple[float, float]:
+    """Room for every bar and its interval, without letting one wide interval flatten the rest."""
+    spans = [span for gap in gaps if (span := percent_of(gap)) is not None]
+    lowest, highest = min([0.0, *(low for _, low, _ in spans)]), max([100.0, *(high for _, _, high in spans)])
+    return max(lowest - 5, -200.0), min(highest + 5, 200.0)
 
 
 def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
@@ -118,6 +137,36 @@ def percent_of(estimate: Estimate) -> Drawn | None:
     # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
     low, high = min(estimate.low, estimate.value), max(estimate.high, estimate.value)
     return 100 * estimate.value, 100 * low, 100 * high
+
+
+def dimension_figure(found: DimensionTable) -> Figure:
+    """A row per part of the violation, a mark with its interval per selector."""
+    figure = Figure(figsize=(8.0, 1.6 + 0.55 * len(found.rows)), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    for index, name in enumerate(found.selectors):
+        colour, mark, _ = _look_of(name, index)
+        offset = (index - (len(found.selectors) - 1) / 2) * 0.8 / len(found.selectors)
+        drawn = [
+            (place + offset, span)
+            for place, (_, values) in enumerate(found.rows)
+            if (span := percent_of(values[index])) is not None
+        ]
+        axes.errorbar(
+            [value for _, (value, _, _) in drawn],
+            [place for place, _ in drawn],
+            xerr=[[value - low for _, (value, low, _) in drawn], [high - value for _, (value, _, high) in drawn]],
+            color=colour, marker=mark, linestyle="none", markersize=5, elinewidth=1.0, capsize=2, label=name,
+        )  # fmt: skip
+    axes.set_yticks(range(len(found.rows)), [name for name, _ in found.rows])
+    axes.set_ylim(len(found.rows) - 0.5, -0.5)
+    for place in range(1, len(found.rows)):
+        axes.axhline(place - 0.5, color="#dddddd", linewidth=0.6)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(left=-1)  # marks at 0 must not be cut
+    axes.set_xlabel("mean x 100 (lower is better)")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=4)
+    return figure
 
 
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
@@ -173,17 +222,26 @@ def selective_figure(rows: Sequence[Retained]) -> Figure:
     return figure
 
 
+def _look_of(name: str, index: int) -> tuple[str, str, str]:
+    """A selector's colour, mark and line; single-shot models differ by their marks."""
+    name = "best generator" if name.startswith("best generator") else name
+    return SELECTOR_LINES.get(name, (ORANGE, SPARE_MARKS[index % len(SPARE_MARKS)], ":"))
+
+
 def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
-    """pass@1 per group of problems for the main selectors, with intervals."""
-    figure, axes = axes_of("", "pass@1, %", width=max(6.4, 1.2 * len(rows) + 2))
-    names = list(dict.fromkeys(name for row in rows for name in row.pass_at_1))
+    """pass@1, or mean violation where the task has one, per group of problems for the main selectors."""
+    continuous = any(row.mean_violation for row in rows)
+    values = [row.mean_violation if continuous else row.pass_at_1 for row in rows]
+    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
+    figure, axes = axes_of("", ylabel, width=max(6.4, 1.2 * len(rows) + 2))
+    names = list(dict.fromkeys(name for found in values for name in found))
     for index, name in enumerate(names):
-        colour, mark, style = SELECTOR_LINES.get(name, LINES[index % len(LINES)])
+        colour, mark, style = _look_of(name, index)
         offset = (index - (len(names) - 1) / 2) * 0.09
         points = [
             (place + offset, drawn)
-            for place, row in enumerate(rows)
-            if name in row.pass_at_1 and (drawn := percent_of(row.pass_at_1[name])) is not None
+            for place, found in enumerate(values)
+            if name in found and (drawn := percent_of(found[name])) is not None
         ]
         axes.errorbar(
             [place for place, _ in points],
@@ -201,7 +259,10 @@ def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
             label=name,
         )
     axes.set_xticks(range(len(rows)), [f"{row.difficulty}\nn={row.num_problems}" for row in rows])
-    axes.set_ylim(-3, 103)
+    if continuous:
+        axes.set_ylim(bottom=0)
+    else:
+        axes.set_ylim(-3, 103)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
     return figure
 
@@ -255,10 +316,17 @@ def tidy(axes: Axes) -> None:
 
 
 def draw_band(
-    axes: Axes, points: Sequence[tuple[float, Estimate]], label: str | None, look: tuple[str, str, str]
+    axes: Axes,
+    points: Sequence[tuple[float, Estimate]],
+    label: str | None,
+    look: tuple[str, str, str],
+    *,
+    alpha: float = 0.18,
 ) -> None:
     colour, mark, style = look
     drawn = [(x, percent) for x, estimate in points if (percent := percent_of(estimate)) is not None]
     places = [x for x, _ in drawn]
-    axes.fill_between(places, [p[1] for _, p in drawn], [p[2] for _, p in drawn], color=colour, alpha=0.18, linewidth=0)
+    axes.fill_between(
+        places, [p[1] for _, p in drawn], [p[2] for _, p in drawn], color=colour, alpha=alpha, linewidth=0
+    )
     axes.plot(places, [p[0] for _, p in drawn], color=colour, marker=mark, linestyle=style, markersize=4, label=label)

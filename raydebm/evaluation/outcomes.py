@@ -8,8 +8,9 @@ import numpy as np
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
-from raydebm.records import Decision, Label, Outcome, Verdict
+from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats, correct_of, violation_of
+from raydebm.evaluation.selectors import Value, value_of_nothing
+from raydebm.records import Decision, Label, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +56,13 @@ class OutcomeValues:
     final: Floats
     """Correctness of the last selection, also where the loop abstains."""
     violation: Floats
-    """Violation score of the last selection; NaN where there is none."""
+    """Violation score of the last selection; NaN where it has none."""
 
 
 def outcome_values(
     pools: Sequence[EvaluatedPool], outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]
 ) -> OutcomeValues:
-    """Look the outcomes' labels up.
-
-    Where nothing could be selected the value is 0, or NaN when the pool has no label at all.
+    """Look the outcomes' labels up. Where nothing could be selected, see ``selectors.value_of_nothing``.
 
     Raises:
         PoolError: a pool's problem has no outcome.
@@ -73,9 +72,9 @@ def outcome_values(
     if absent:
         raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
     found = [by_problem[pool.problem.problem_id] for pool in pools]
-    nothing = [math.nan if np.isnan(pool.correct[pool.in_pool]).all() else 0.0 for pool in pools]
+    nothing = [value_of_nothing(pool) for pool in pools]
     last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in found]
-    violations = [None if chosen is None else labels.get(chosen) for chosen in last]
+    worth = [_worth(chosen, labels, none) for chosen, none in zip(last, nothing, strict=True)]
     return OutcomeValues(
         accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in found]),
         regenerated=np.array([len(outcome.passes) > 1 for outcome in found]),
@@ -84,15 +83,13 @@ def outcome_values(
             [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in found], dtype=bool
         ),
         first=np.array(
-            [_correct(outcome.passes[0].selected, labels, none) for outcome, none in zip(found, nothing, strict=True)]
-        ),
-        final=np.array([_correct(chosen, labels, none) for chosen, none in zip(last, nothing, strict=True)]),
-        violation=np.array(
             [
-                math.nan if label is None or label.violation_score is None else label.violation_score
-                for label in violations
+                _worth(outcome.passes[0].selected, labels, none).correct
+                for outcome, none in zip(found, nothing, strict=True)
             ]
         ),
+        final=np.array([value.correct for value in worth]),
+        violation=np.array([value.violation for value in worth]),
     )
 
 
@@ -115,10 +112,8 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
     )
 
 
-def _correct(candidate_id: str | None, labels: Mapping[str, Label], nothing: float) -> float:
+def _worth(candidate_id: str | None, labels: Mapping[str, Label], nothing: Value) -> Value:
     if candidate_id is None:
         return nothing
     label = labels.get(candidate_id)
-    if label is None or label.verdict is Verdict.UNLABELED:
-        return math.nan
-    return float(label.verdict is Verdict.CORRECT)
+    return Value(correct_of(label), violation_of(label))

@@ -30,8 +30,6 @@ Scores = Mapping[str, Mapping[str, float | None]]
 
 None, NaN or no entry: the candidate was not scored.
 """
-Dimensions = Mapping[str, Mapping[str, float]]
-"""Parts of a violation score: candidate id -> name -> value in [0, 1], lower is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +54,7 @@ class EvaluatedPool:
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Higher is better; NaN where that scorer has no score. Every pool of a run has the same names."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
-    """Parts of the violation score, lower is better; NaN where unknown."""
+    """Parts of the violation score, as the labels give them, lower is better; NaN where unknown."""
 
     @property
     def in_pool(self) -> Bools:
@@ -96,15 +94,14 @@ def assemble_pools(
     reports: Mapping[str, ConstraintReport],
     energies: Mapping[str, Energies | None],
     scores: Scores | None = None,
-    dimensions: Dimensions | None = None,
     shuffle_seed: int = 42,
 ) -> list[EvaluatedPool]:
     """Join a run's tables into one pool per problem, in the order of the problems.
 
     Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
     not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
-    as unlabeled, candidates without a report or energies as unselectable by whatever needs these. Labels, reports,
-    energies and dimensions are given by candidate id.
+    as unlabeled, candidates without a report or energies as unselectable by whatever needs these. Labels, reports and
+    energies are given by candidate id.
 
     Raises:
         PoolError: no problem has any candidate.
@@ -120,9 +117,7 @@ def assemble_pools(
         )
         random.Random(seed_for(shuffle_seed, problem.problem_id)).shuffle(sampled)
         greedy = [item for item in scored if item.candidate.is_greedy]
-        pools.append(
-            pool_of(problem, sampled, greedy=greedy, labels=labels, scores=scores or {}, dimensions=dimensions or {})
-        )
+        pools.append(pool_of(problem, sampled, greedy=greedy, labels=labels, scores=scores or {}))
     if not pools:
         raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
     return pools
@@ -149,7 +144,6 @@ def pool_of(
     greedy: Sequence[ScoredCandidate] = (),
     labels: Mapping[str, Label],
     scores: Scores | None = None,
-    dimensions: Dimensions | None = None,
 ) -> EvaluatedPool:
     """One pool, in the order given."""
     everything = (*candidates, *greedy)
@@ -170,12 +164,12 @@ def pool_of(
         problem=problem,
         candidates=tuple(candidates),
         greedy=tuple(greedy),
-        correct=np.array([_correct(label) for label in found], dtype=np.float64),
-        violation=np.array([_violation(label) for label in found], dtype=np.float64),
+        correct=np.array([correct_of(label) for label in found], dtype=np.float64),
+        violation=np.array([violation_of(label) for label in found], dtype=np.float64),
         members=members,
         penalty=np.array([item.report.penalty for item in everything], dtype=np.float64),
         scores={name: _column(ids, by_id) for name, by_id in (scores or {}).items()},
-        dimensions=_dimension_columns(ids, dimensions or {}),
+        dimensions=_dimension_columns(found),
     )
 
 
@@ -184,8 +178,8 @@ def _column(ids: Sequence[str], by_id: Mapping[str, float | None]) -> Floats:
     return np.array([math.nan if value is None else value for value in found], dtype=np.float64)
 
 
-def _dimension_columns(ids: Sequence[str], dimensions: Dimensions) -> dict[str, Floats]:
-    rows = [dimensions.get(candidate_id, {}) for candidate_id in ids]
+def _dimension_columns(labels: Sequence[Label | None]) -> dict[str, Floats]:
+    rows = [{} if label is None else label.parts for label in labels]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([row.get(name, math.nan) for row in rows], dtype=np.float64) for name in names}
 
@@ -209,11 +203,13 @@ def _scored(
     return by_problem
 
 
-def _correct(label: Label | None) -> float:
+def correct_of(label: Label | None) -> float:
+    """1, 0, or NaN for unlabeled."""
     if label is None or label.verdict is Verdict.UNLABELED:
         return math.nan
     return float(label.verdict is Verdict.CORRECT)
 
 
-def _violation(label: Label | None) -> float:
+def violation_of(label: Label | None) -> float:
+    """NaN where there is none."""
     return math.nan if label is None or label.violation_score is None else label.violation_score

@@ -37,7 +37,15 @@ def summary(evaluation: Evaluation) -> str:
         f"{counts.unlabeled} have no label."
     ]
     ours, chance, bound = (evaluation.row(name) for name in ("ours", "random", "oracle"))
-    if ours and chance and bound and ours.pass_at_1.value is not None:
+    if ours and chance and bound and ours.mean_violation.value is not None:
+        means = [f"{row.mean_violation.value or 0:.3f}" for row in (chance, bound)]
+        text.append(
+            f"Mean violation of the choice by energy is {number(ours.mean_violation)}, of random choice {means[0]}, of "
+            f"the oracle {means[1]}: energy closes {with_interval(ours.violation_gap_closed)} % of that gap (95 % "
+            f"intervals in brackets). {with_interval(ours.pass_at_1)} % of its choices count as correct, of random "
+            f"choices {percent(chance.pass_at_1)} %, of the oracle's {percent(bound.pass_at_1)} %."
+        )
+    elif ours and chance and bound and ours.pass_at_1.value is not None:
         text.append(
             f"Choosing by energy is correct on {with_interval(ours.pass_at_1)} % of the problems, random choice on "
             f"{percent(chance.pass_at_1)} %, the oracle on {percent(bound.pass_at_1)} %: energy closes "
@@ -59,10 +67,23 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
         plate_of(
             figures.selector_figure(evaluation.rows),
             "Selectors",
-            "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
-            "bootstrap over problems. Longer is better; bold names are ours, black is the oracle.",
+            (
+                "Bars: mean violation, shorter is better (left), and share of the random-to-oracle gap closed in mean "
+                "violation, longer is better (right)"
+                if evaluation.is_continuous
+                else "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right), longer is better"
+            )
+            + "; lines: 95 % intervals by bootstrap over problems. Bold names are ours, black is the oracle.",
         )
     ]
+    if evaluation.dimensions is not None and evaluation.is_continuous:
+        caption = (
+            "A row for each part of the violation score, a mark for each selector; lines: 95 % intervals. Further left "
+            "is better. Where ours stands near the oracle, that part is chosen well; where all stand far right, no "
+            "candidate gets it right."
+        )
+        figure = figures.dimension_figure(evaluation.dimensions)
+        found.append(plate_of(figure, "Parts of the violation", caption))
     if evaluation.pass_at_n:
         caption = (
             "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
@@ -87,7 +108,8 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
         found += trust_plates(evaluation.trust)
     if evaluation.difficulties:
-        caption = "pass@1 of the main selectors per group of problems; lines: 95 % intervals."
+        what = "Mean violation (lower is better)" if evaluation.is_continuous else "pass@1 (higher is better)"
+        caption = f"{what} of the main selectors per group of problems; lines: 95 % intervals."
         found.append(plate_of(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption))
     curves = {name: record for name, record in (training or {}).items() if record.get("epochs")}
     if curves:
@@ -102,7 +124,8 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
 def trust_plates(found: Trust) -> list[Plate]:
     risk = (
         "Share of wrong selections among the answered, by the share that is answered, most certain first. The lower "
-        "and the later it rises, the better the signal knows where the selection is wrong; dotted: 80 % answered."
+        "and the later it rises, the better the signal knows where the selection is wrong; dotted: 80 % answered. "
+        "Below 10 % nothing is drawn, because there a single selection decides."
     )
     diagrams = (
         "Observed against predicted, in ten bins; the darker a bar, the more problems; points on the dashed diagonal "

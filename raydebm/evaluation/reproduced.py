@@ -20,6 +20,7 @@ from raydebm.evaluation.paper_cells import (
     no_pool,
 )
 from raydebm.evaluation.published import PublishedTable, paper, share_of
+from raydebm.evaluation.selectors import SINGLE_SHOT
 from raydebm.evaluation.studies.judges import VIOLATION
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.study import StudyResults
@@ -129,14 +130,23 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         return _main_value(study, found) if found else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
     if row in _EXTERNAL:
         word, reason, status = _EXTERNAL[row]
-        found = next((item for item in rows if item.group == "external" and word in item.name.lower()), None)
+        others = (item for item in rows if item.group == "external" and not item.name.startswith(SINGLE_SHOT))
+        found = next((item for item in others if word in item.name.lower()), None)
         return _main_value(study, found) if found else Absent(reason, status)
-    words = _SINGLE_SHOT[row]
-    found = next((i for i in rows if i.group == "generator" and any(word in i.name.lower() for word in words)), None)
+    named = _single_shot(row, [item.name for item in rows])
+    found = None if named is None else study.evaluation.row(named)
     if found is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
     answer = _main_value(study, found)
     return Found(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Found) else answer
+
+
+def _single_shot(model: str, selectors: Sequence[str]) -> str | None:
+    """The selector that stands for single answers of a model of the paper: its own row, else its part of the pool."""
+    words = next((words for name, words in _SINGLE_SHOT.items() if model.lower() in name.lower()), ())
+    kinds = (SINGLE_SHOT, "greedy ", "generator ")
+    found = (name for kind in kinds for name in selectors if name.startswith(kind))
+    return next((name for name in found if any(word in name.lower() for word in words)), None)
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------
@@ -276,10 +286,11 @@ def _by_group(task: str, selectors: dict[str, str]) -> Measure:
             return Absent(f"the pool has no group {row!r}")
         if column == "n":
             return Found(str(found.num_problems))
-        if column not in selectors:
+        wanted = selectors.get(column) or _single_shot(column, list(found.pass_at_1))
+        if wanted is None:
             status: Status = "not measurable" if column.startswith(("Single", "n ")) else "needs a key or GPU"
             return Absent("not of this pool: another scorer, or single answers of a model behind an API key", status)
-        return found_or(found.pass_at_1.get(selectors[column]), f"no {selectors[column]} selection in this pool")
+        return found_or(found.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
 
     return measure
 
@@ -297,15 +308,16 @@ def _dimension(context: Context, row: str, column: str) -> Answer:
     study = context.study("TravelPlanner")
     if study is None:
         return no_pool("TravelPlanner")
-    if column not in _DIMENSION_SELECTORS:
+    found = study.evaluation.dimensions
+    wanted = _DIMENSION_SELECTORS.get(column) or _single_shot(column, () if found is None else found.selectors)
+    if wanted is None:
         return Absent("plans of this model need an API key", "needs a key or GPU")
-    found = study.dimensions
-    if found is None or _DIMENSION_SELECTORS[column] not in found.selectors:
+    if found is None or wanted not in found.selectors:
         return Absent("the labels carry no dimensions")
     values = next((v for name, v in found.rows if _plain_group(name) == _plain_group(row)), None)
     if values is None:
         return Absent(f"the pool has no dimension {row!r}")
-    place = found.selectors.index(_DIMENSION_SELECTORS[column])
+    place = found.selectors.index(wanted)
     return found_or(values[place], "no value", plain=True, remark=f"from {found.source}")
 
 
@@ -355,8 +367,8 @@ def _screen(context: Context, row: str, column: str) -> Answer:
     if "post-DFR" in row:
         return Absent("a scorer after the repair is compared by the confounding report")
     if column == "Energy spread":
-        spread = study.energy_spread
-        return Absent("one generator only, or no energies") if spread is None else Found(f"{spread:.2f}")
+        reason = "needs two generators with five correct, scored candidates each"
+        return found_or(study.energy_spread, reason, plain=True)
     found = next((item for item in study.generators if _plain_group(column) in _plain_group(item.name)), None)
     return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
 
@@ -382,7 +394,11 @@ def _by_generator(context: Context, row: str, column: str) -> Answer:
         return no_pool(column)
     wanted = _plain_group(row.removesuffix("-IT"))
     found = next((item for item in study.generators if wanted in _plain_group(item.name)), None)
-    return Absent("this generator is not in the pool") if found is None else found_or(found.accuracy, "no label")
+    if found is None:
+        return Absent("this generator is not in the pool")
+    if found.best_quarter.value is not None:
+        return found_or(found.best_quarter, "no label", remark="share among the best quarter; test pool")
+    return found_or(found.accuracy, "no label")
 
 
 def _text(context: Context, row: str, column: str) -> Answer:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from raydebm.config import EvaluationConfig
 from raydebm.errors import PoolError
 from raydebm.evaluation.agreement import agreement_selectors
+from raydebm.evaluation.dimensions import DimensionTable, dimension_table
 from raydebm.evaluation.entries import (
     ALL_PASSES,
     ANSWERED,
@@ -44,13 +45,16 @@ from raydebm.evaluation.metrics import (
 )
 from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
 from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.selectors import best_generator_of, standard_selectors
+from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, best_generator_of, standard_selectors
 from raydebm.evaluation.significance import Comparison
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_theory
 from raydebm.evaluation.trust import Trust, trust
 from raydebm.records import Label, Outcome
 from raydebm.triage.policy import Policy
+
+BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
+"""Selectors whose parts of the violation are shown, with single-shot models and the best generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +129,8 @@ class Evaluation:
     picks: tuple[PickPoint, ...]
     comparisons: tuple[Comparison, ...]
     """Ours against every other selector, and every vote that uses energies against the plain one."""
+    dimensions: DimensionTable | None
+    """Parts of the violation by selector; None where no candidate violates anything."""
     violation_comparisons: tuple[Comparison, ...]
     """The same in violation avoided (1 - violation score); empty where the task has none."""
     trust: Trust | None
@@ -135,15 +141,23 @@ class Evaluation:
     def row(self, name: str) -> SelectorRow | None:
         return next((row for row in self.rows if row.name == name), None)
 
+    @property
+    def is_continuous(self) -> bool:
+        """The task has a violation score; its mean is then what selectors are compared by."""
+        return any(row.mean_violation.value is not None for row in self.rows)
+
     def facts(self) -> dict[str, Any]:
         """The few numbers to show and to keep in a manifest."""
         shown = ("random", "majority vote", "greedy", OURS, ALL_PASSES, ANSWERED, "oracle")
-        found = {name: row.pass_at_1.value for name in shown if (row := self.row(name)) is not None}
+        rows = [row for name in shown if (row := self.row(name)) is not None]
+        found = {row.name: row.pass_at_1.value for row in rows}
+        violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
         return {
             "num_problems": self.counts.problems,
             "num_candidates": self.counts.candidates,
             "num_unlabeled": self.counts.unlabeled,
             "pass_at_1": found,
+            **({"mean_violation": violated} if violated else {}),
             "coverage": None if self.loop is None else self.loop.coverage.value,
         }
 
@@ -206,13 +220,13 @@ def evaluate(
     num_members = max(pool.members.shape[1] for pool in pools)
     names = _adapter_names(adapters, num_members)
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
-    selectors = standard_selectors(
-        pools, lambda_=policy.lambda_, adapters=names, best_generator=best_generator_of(validation)
-    )
-    tuned = [*learned_votes(validation), *agreement_selectors(pools, validation, lambda_=policy.lambda_)]
-    end = -2 if num_members else -1  # before ours and the oracle
-    selectors[end:end] = tuned
+    selectors = selectors_of(pools, lambda_=policy.lambda_, adapters=names, validation=validation)
     entries = [entry_of(selector, pools) for selector in selectors]
+    by_part = [
+        selector
+        for selector in selectors
+        if selector.name in BY_PART or selector.name.startswith((SINGLE_SHOT, "best generator"))
+    ]
     loop = None
     if outcomes is not None and num_members:
         results = outcome_values(pools, outcomes, labels=labels or {})
@@ -243,6 +257,7 @@ def evaluate(
             if not math.isnan(pick.mu)
         ),
         comparisons=tuple(comparisons(entries, bootstrap, seed)),
+        dimensions=dimension_table(pools, by_part, bootstrap),
         violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
         trust=trust(
             Stack.of(pools),
@@ -254,6 +269,19 @@ def evaluate(
         command=shlex.join(sys.argv) if command is None else command,
         versions=versions(),
     )
+
+
+def selectors_of(
+    pools: Sequence[EvaluatedPool], *, lambda_: float, adapters: Sequence[str], validation: Sequence[EvaluatedPool]
+) -> list[Selector]:
+    """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last."""
+    selectors = standard_selectors(
+        pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(validation)
+    )
+    tuned = [*learned_votes(validation), *agreement_selectors(pools, validation, lambda_=lambda_)]
+    end = -2 if adapters else -1  # before ours and the oracle
+    selectors[end:end] = tuned
+    return selectors
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ could not choose.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -17,6 +17,8 @@ import numpy as np
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.triage.policy import select
 
+SINGLE_SHOT = "single-shot "
+"""Begins the name of a model that answers once per problem and draws nothing for the pool."""
 Group = Literal["baseline", "generator", "external", "adapter", "ablation", "ours", "bound"]
 Weights = Callable[[EvaluatedPool], Floats]
 """Pool -> probability of each of its N + G candidates; sums to 1, or to 0 when the rule cannot choose."""
@@ -48,14 +50,20 @@ def value_of(selector: Selector, pool: EvaluatedPool) -> Value:
     """The expected label of the choice.
 
     Unlabeled candidates are left out, never counted as incorrect: probability is taken over the labelled ones. A rule
-    that could not choose has answered nothing, which is worth 0, unless the pool has no label at all or the rule covers
-    only some problems.
+    that could not choose has answered nothing, which is worth 0 and violates all (1), unless the pool has no label at
+    all or the rule covers only some problems.
     """
     weights = selector.weights(pool)
     if weights.sum() == 0:
-        labelled = not (selector.partial_cover or np.isnan(pool.correct[pool.in_pool]).all())
-        return Value(0.0 if labelled else math.nan, math.nan)
+        return Value(math.nan, math.nan) if selector.partial_cover else value_of_nothing(pool)
     return Value(_mean(weights, pool.correct), _mean(weights, pool.violation))
+
+
+def value_of_nothing(pool: EvaluatedPool) -> Value:
+    """What it is worth to answer nothing: correct 0 and violation 1, each where the pool has such labels."""
+    unlabeled = np.isnan(pool.correct[pool.in_pool]).all()
+    unscored = np.isnan(pool.violation[pool.in_pool]).all()
+    return Value(math.nan if unlabeled else 0.0, math.nan if unscored else 1.0)
 
 
 def _mean(weights: Floats, values: Floats) -> float:
@@ -79,12 +87,14 @@ def standard_selectors(
         adapters: names in the order of the energies; ``a0``, ``a1``, ... by default.
         best_generator: chosen on validation data. None: the best on these very pools, which the name then admits.
     """
-    generators = sorted({item.candidate.generator for pool in pools for item in pool.everything})
+    generators = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
     num_members = max((pool.members.shape[1] for pool in pools), default=0)
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
-    found = _baselines(any(pool.greedy for pool in pools))
+    greedy = {item.candidate.generator for pool in pools for item in pool.greedy}
+    found = _baselines(frozenset(greedy.intersection(generators)))
     if len(generators) > 1:
         found += _generator_selectors(pools, generators, best_generator)
+    found += _single_shots(sorted(greedy.difference(generators)))
     if num_members:
         found += [
             Selector(
@@ -119,7 +129,8 @@ def standard_selectors(
     return found
 
 
-def _baselines(has_greedy: bool) -> list[Selector]:
+def _baselines(greedy: frozenset[str]) -> list[Selector]:
+    """``greedy``: the pool's generators that have a sample at temperature 0."""
     found = [
         Selector(name="random", group="baseline", description="any candidate with equal chance", weights=_random),
         Selector(name="first", group="baseline", description="the first after shuffling", weights=_first),
@@ -131,14 +142,14 @@ def _baselines(has_greedy: bool) -> list[Selector]:
             weights=_majority,
         ),
     ]
-    if has_greedy:
+    if greedy:
         found.insert(
             1,
             Selector(
                 name="greedy",
                 group="baseline",
-                description="the sample at temperature 0 of a generator drawn with equal chance",
-                weights=_greedy,
+                description="the sample at temperature 0 of one of the pool's generators, drawn with equal chance",
+                weights=partial(_greedy_of, names=greedy),
                 partial_cover=True,
             ),
         )
@@ -163,7 +174,7 @@ def _generator_selectors(
             name=f"greedy {name}",
             group="generator",
             description=f"the sample of generator {name} at temperature 0",
-            weights=partial(_greedy_of, name=name),
+            weights=partial(_greedy_of, names=frozenset({name})),
             partial_cover=True,
         )
         for name in generators
@@ -184,15 +195,35 @@ def _generator_selectors(
     return found
 
 
+def _single_shots(names: Sequence[str]) -> list[Selector]:
+    return [
+        Selector(
+            name=f"{SINGLE_SHOT}{name}",
+            group="external",
+            description=f"the one answer of {name} at temperature 0, which is no part of the pool",
+            weights=partial(_greedy_of, names=frozenset({name})),
+            partial_cover=True,
+        )
+        for name in names
+    ]
+
+
 def best_generator_of(pools: Sequence[EvaluatedPool]) -> str | None:
-    """The generator whose candidates are correct most often, by the mean over problems; ties by name."""
-    shares: dict[str, list[float]] = defaultdict(list)
+    """The generator with the lowest mean violation where the labels have a violation score, else the one that is
+    correct most often; means over problems, ties by name."""
+    continuous = is_continuous(pools)
+    losses: dict[str, list[float]] = defaultdict(list)
     for pool in pools:
         for name in {item.candidate.generator for item in pool.candidates}:
-            share = _mean(_of_generator(pool, name=name), pool.correct)
-            if not math.isnan(share):
-                shares[name].append(share)
-    return min(shares, key=lambda name: (-sum(shares[name]) / len(shares[name]), name), default=None)
+            loss = _mean(_of_generator(pool, name=name), pool.violation if continuous else -pool.correct)
+            if not math.isnan(loss):
+                losses[name].append(loss)
+    return min(losses, key=lambda name: (sum(losses[name]) / len(losses[name]), name), default=None)
+
+
+def is_continuous(pools: Sequence[EvaluatedPool]) -> bool:
+    """Whether labels have a violation score; its mean is then what selectors are compared by."""
+    return not all(np.isnan(pool.violation).all() for pool in pools)
 
 
 def _ablations(has_energies: bool) -> list[Selector]:
@@ -295,20 +326,16 @@ def vote(pool: EvaluatedPool, votes: Floats) -> Floats:
     return weights
 
 
-def _greedy(pool: EvaluatedPool) -> Floats:
-    return _uniform(~pool.in_pool)
-
-
-def _greedy_of(pool: EvaluatedPool, *, name: str) -> Floats:
-    return _uniform(~pool.in_pool & _generated_by(pool, name))
+def _greedy_of(pool: EvaluatedPool, *, names: frozenset[str]) -> Floats:
+    return _uniform(~pool.in_pool & _generated_by(pool, names))
 
 
 def _of_generator(pool: EvaluatedPool, *, name: str) -> Floats:
-    return _uniform(pool.in_pool & _generated_by(pool, name))
+    return _uniform(pool.in_pool & _generated_by(pool, {name}))
 
 
-def _generated_by(pool: EvaluatedPool, name: str) -> Bools:
-    return np.array([item.candidate.generator == name for item in pool.everything])
+def _generated_by(pool: EvaluatedPool, names: Set[str]) -> Bools:
+    return np.array([item.candidate.generator in names for item in pool.everything])
 
 
 def _lowest_member(pool: EvaluatedPool, *, index: int) -> Floats:

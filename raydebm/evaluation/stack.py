@@ -154,14 +154,21 @@ class Stack:
         found: Floats = np.where(picked >= 0, self.at(self.correct, picked), nothing)
         return found
 
+    def violation_at(self, picked: Ints) -> Floats:
+        """(P,): the pick's violation score; 1 where nothing could be picked from a pool that has such scores."""
+        nothing = np.where((~np.isnan(self.violation)).any(axis=1), 1.0, math.nan)
+        found: Floats = np.where(picked >= 0, self.at(self.violation, picked), nothing)
+        return found
+
     def by_chance(self, within: Bools | None = None) -> Floats:
         """(P,): share of correct among labelled candidates; NaN without any."""
-        return self._labelled_mean(self.correct, within)
+        return self.mean_of(self.correct, within)
 
     def violation_by_chance(self, within: Bools | None = None) -> Floats:
-        return self._labelled_mean(self.violation, within)
+        return self.mean_of(self.violation, within)
 
-    def _labelled_mean(self, values: Floats, within: Bools | None) -> Floats:
+    def mean_of(self, values: Floats, within: Bools | None = None) -> Floats:
+        """(P,): mean over the candidates that have a value; NaN without any."""
         known = self.present & ~np.isnan(values)
         if within is not None:
             known &= within

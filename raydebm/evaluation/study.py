@@ -10,16 +10,14 @@ from pydantic import TypeAdapter
 
 from raydebm.config import EvaluationConfig
 from raydebm.errors import PoolError
-from raydebm.evaluation.entries import OURS
-from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.confounding import energy_spread
+from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.results import Evaluation, evaluate
-from raydebm.evaluation.selectors import standard_selectors
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
-from raydebm.evaluation.studies.dimensions import DimensionTable, dimension_table
 from raydebm.evaluation.studies.ensemble import EnsembleSize, ensemble_sizes
-from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, energy_spread, generator_rows, pool_kinds
+from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, judge_agreement
 from raydebm.evaluation.studies.overview import Overview, overview
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
@@ -29,7 +27,6 @@ from raydebm.triage.calibration import GridRow
 from raydebm.triage.policy import Policy
 
 NUM_BINS = 32
-DIMENSION_SELECTORS = ("oracle", "constraint only", OURS, "mu only", "majority vote", "random")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +51,7 @@ class StudyResults:
     evaluation: Evaluation
     overview: Overview
     generators: tuple[GeneratorRow, ...]
-    energy_spread: float | None
+    energy_spread: Estimate
     """Standard deviation over generators of the mean mu of correct candidates."""
     ensemble_sizes: tuple[EnsembleSize, ...]
     pool_sizes: tuple[PoolSize, ...]
@@ -64,7 +61,6 @@ class StudyResults:
     thresholds: tuple[ThresholdRow, ...]
     grid: tuple[GridRow, ...]
     """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
-    dimensions: DimensionTable | None
     judges: tuple[Agreement, ...]
     ridges: tuple[Ridge, ...]
     num_train: int | None
@@ -145,15 +141,12 @@ def study(
     stack = Stack.of(pools)
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
     lambda_ = policy.lambda_
-    rows = generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap)
-    by_name = {selector.name: selector for selector in standard_selectors(pools, lambda_=lambda_)}
-    shown = [by_name[wanted] for wanted in DIMENSION_SELECTORS if wanted in by_name]
     return StudyResults(
         name=name or task,
         evaluation=evaluation,
         overview=overview(stack, bootstrap),
-        generators=rows,
-        energy_spread=energy_spread(rows),
+        generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
+        energy_spread=energy_spread(pools, bootstrap),
         ensemble_sizes=ensemble_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory),
         pool_sizes=pool_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         pool_kinds=pool_kinds(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
@@ -161,7 +154,6 @@ def study(
         decomposition=decomposition(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
-        dimensions=dimension_table(pools, shown, bootstrap),
         judges=judge_agreement(pools, bootstrap),
         ridges=ridges(stack),
         num_train=num_train,

@@ -10,6 +10,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from raydebm.evaluation.confounding import Screen
 from raydebm.evaluation.figures import (
     BLUE,
     GREEN,
@@ -36,6 +37,8 @@ from raydebm.triage.calibration import GridRow
 
 HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 SHORT = 26
+MIN_COVERAGE = 0.1
+"""Below this share answered a single wrong selection decides the risk."""
 
 
 def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
@@ -68,16 +71,19 @@ def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
     spread.axhline(50, color=GREY, linewidth=0.9, linestyle="--", label="chance")
     spread.set_ylabel("sigma-AUROC, %")
     for axes in (chosen, pairs, spread):
-        axes.legend(frameon=False, fontsize=8, loc="best")
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return figure
 
 
 def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
-    """Expected pass@1 by number of candidates."""
-    figure, axes = axes_of("candidates per problem (n)", "pass@1, %")
+    """Expected pass@1, or mean violation where the task has one, by number of candidates."""
+    continuous = bool(rows[-1].violation)
+    values = [(row.n, row.violation if continuous else row.pass_at_1) for row in rows]
+    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
+    figure, axes = axes_of("candidates per problem (n)", ylabel)
     looks = {**SELECTOR_LINES, "energy-weighted vote": (ORANGE, "D", "-.")}
-    for name in rows[-1].pass_at_1:
-        draw_band(axes, [(row.n, row.pass_at_1[name]) for row in rows], name, looks.get(name, LINES[4]))
+    for name in values[-1][1]:
+        draw_band(axes, [(n, found[name]) for n, found in values], name, looks.get(name, LINES[4]), alpha=0.09)
     axes.set_xscale("log", base=2)
     _log_ticks(axes, [row.n for row in rows])
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
@@ -119,12 +125,14 @@ def grid_figure(rows: Sequence[GridRow], *, theta_sigma: float, theta_abstain: f
     gates = sorted({row.theta_sigma for row in rows})
     stops = sorted({row.theta_abstain for row in rows})
     values = np.full((2, len(gates), len(stops)), math.nan)
+    continuous = any(row.mean_violation is not None for row in rows)
     for row in rows:
         place = gates.index(row.theta_sigma), stops.index(row.theta_abstain)
-        values[0][place] = math.nan if row.pass_at_1 is None else 100 * row.pass_at_1
+        worth = row.mean_violation if continuous else row.pass_at_1
+        values[0][place] = math.nan if worth is None else 100 * worth
         values[1][place] = 100 * row.abstain_frac
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
-    titles = ("correct among answered, %", "unanswered, %")
+    titles = ("mean violation of the answers x 100" if continuous else "correct among answered, %", "unanswered, %")
     for axes, found, title in zip(figure.subplots(1, 2), values, titles, strict=True):
         image = axes.imshow(found, cmap="cividis", aspect="auto", origin="lower")
         figure.colorbar(image, ax=axes, label=title)
@@ -204,7 +212,7 @@ def ridge_figure(rows: Sequence[Ridge]) -> Figure:
 def reliability_figure(rows: Sequence[Reliability], bins: Sequence[SigmaBin]) -> Figure:
     """Predicted against observed for each probability, and accuracy by tenths of sigma."""
     panels = len(rows) + bool(bins)
-    columns = min(3, panels)
+    columns = 2 if panels == 4 else min(3, panels)
     lines = math.ceil(panels / columns)
     figure = Figure(figsize=(3.4 * columns, 3.5 * lines), layout="constrained")
     places = figure.subplots(lines, columns, squeeze=False).ravel()
@@ -272,9 +280,10 @@ def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
     known = [row for row in rows if row.aurc.value is not None and row.risk_coverage]
     ranked = sorted(known, key=lambda row: (row.name != "sigma", row.aurc.value))[:most]
     for row, (colour, mark, style) in zip(ranked, LINES, strict=False):
+        shown = [(x, y) for x, y in row.risk_coverage if x >= MIN_COVERAGE] or row.risk_coverage
         axes.plot(
-            [100 * x for x, _ in row.risk_coverage],
-            [100 * y for _, y in row.risk_coverage],
+            [100 * x for x, _ in shown],
+            [100 * y for _, y in shown],
             color=colour, linestyle=style, marker=mark, markevery=0.12, markersize=4, linewidth=1.3,
             label=f"{row.name} (AURC {row.aurc.value:.3f})",
         )  # fmt: skip
@@ -338,6 +347,34 @@ def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: 
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("share, %")
     figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=len(series))
+    return figure
+
+
+def energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
+    """Mean mu of each generator's correct and incorrect answers with intervals; a panel per scorer."""
+    names = [row.generator for row in next(iter(screens.values())).generators]
+    figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()
+    for axes, (title, found) in zip(panels, screens.items(), strict=True):
+        tidy(axes)
+        rows = {row.generator: row for row in found.generators}
+        for offset, label, colour, mark in ((-0.14, "correct", BLUE, "o"), (0.14, "incorrect", RED, "x")):
+            for place, name in enumerate(names):
+                row = rows.get(name)
+                found_energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
+                span = None if found_energy is None else percent_of(found_energy)
+                if span is not None:
+                    value, low, high = (part / 100 for part in span)
+                    height = place + offset
+                    axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
+                    axes.plot(value, height, color=colour, marker=mark, markersize=6, linestyle="none")
+            axes.plot([], [], color=colour, marker=mark, linestyle="none", label=label)
+        axes.set_title(title if len(screens) > 1 else "", fontsize=9)
+        axes.set_xlabel("mean mu (lower is better)")
+        axes.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=8)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     return figure
 
 

@@ -31,8 +31,9 @@ def study_plates(results: StudyResults, *, training: Mapping[str, Mapping[str, A
             plate_of(
                 study_figures.pool_size_figure(results.pool_sizes),
                 "Candidates per problem",
-                "Expected pass@1 when only n random candidates of each pool are there. The gap between a curve and the "
-                "oracle is what choosing loses; a curve that flattens early needs no more candidates.",
+                f"Expected {'mean violation' if results.evaluation.is_continuous else 'pass@1'} when only n random "
+                "candidates of each pool are there. The gap between a curve and the oracle is what choosing loses; a "
+                "curve that flattens early needs no more candidates.",
             )
         )
     if results.decomposition is not None:
@@ -59,9 +60,9 @@ def study_plates(results: StudyResults, *, training: Mapping[str, Mapping[str, A
                     results.grid, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
                 ),
                 "Grid of thresholds",
-                "On validation problems, all passes included: accuracy of what is answered (left) and share left "
-                "unanswered (right) for each pair of thresholds; the cross is the pair in use. Empty: not allowed, "
-                "since theta_sigma must be below theta_abstain.",
+                "On validation problems, all passes included, for each pair of thresholds: what the answers are worth "
+                "(left) and the share left unanswered (right); the cross is the pair in use. Empty: not allowed, since "
+                "theta_sigma must be below theta_abstain.",
             )
         )
     if results.ridges:

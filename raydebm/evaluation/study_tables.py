@@ -6,6 +6,7 @@ from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
 from raydebm.evaluation.trust_tables import comparison_table
+from raydebm.triage.calibration import GridRow
 
 
 def _plain(value: float | None, digits: int = 0) -> str:
@@ -45,6 +46,7 @@ def overview_table(results: StudyResults) -> Table:
 
 
 def generator_table(results: StudyResults) -> Table:
+    continuous = results.evaluation.is_continuous
     rows = []
     for row in results.generators:
         lengths = f"{_plain(row.characters_correct)} / {_plain(row.characters_incorrect)}"
@@ -53,6 +55,7 @@ def generator_table(results: StudyResults) -> Table:
                 row.name,
                 str(row.num_candidates),
                 with_interval(row.accuracy),
+                *([number(row.mean_violation)] if continuous else []),
                 str(row.num_unparsed),
                 lengths,
                 _plain(row.completion_tokens),
@@ -63,7 +66,7 @@ def generator_table(results: StudyResults) -> Table:
                 with_interval(row.pair_accuracy),
             )
         )
-    spread = "-" if results.energy_spread is None else f"{results.energy_spread:.2f}"
+    spread = number(results.energy_spread, digits=2)
     return Table(
         title="Generators",
         caption=(
@@ -73,7 +76,8 @@ def generator_table(results: StudyResults) -> Table:
             f"Standard deviation over generators of the mean mu of correct candidates: {spread}."
         ),
         headers=(
-            "generator", "candidates", "correct %", "unparsed", "characters, correct / incorrect", "tokens",
+            "generator", "candidates", "correct %", *(["mean violation"] if continuous else []),
+            "unparsed", "characters, correct / incorrect", "tokens",
             "cut off %", "picked %", "of the correct %", "mu of correct", "own pairs ranked right %",
         ),
         rows=tuple(rows),
@@ -81,6 +85,7 @@ def generator_table(results: StudyResults) -> Table:
 
 
 def ensemble_table(results: StudyResults) -> Table:
+    continuous = results.evaluation.is_continuous
     return Table(
         title="Ensemble size (K)",
         caption=(
@@ -96,6 +101,7 @@ def ensemble_table(results: StudyResults) -> Table:
             "pairs ranked right %",
             "P(K, q, rho) %",
             "sigma-AUROC %",
+            *(["mean violation"] if continuous else []),
         ),
         rows=tuple(
             (
@@ -106,6 +112,7 @@ def ensemble_table(results: StudyResults) -> Table:
                 with_interval(row.pair_accuracy),
                 "-" if row.predicted_pair_accuracy is None else f"{100 * row.predicted_pair_accuracy:.1f}",
                 with_interval(row.sigma_auroc),
+                *([number(row.mean_violation)] if continuous else []),
             )
             for row in results.ensemble_sizes
         ),
@@ -114,14 +121,23 @@ def ensemble_table(results: StudyResults) -> Table:
 
 def pool_size_table(results: StudyResults) -> Table:
     names = list(results.pool_sizes[-1].pass_at_1) if results.pool_sizes else []
+    violated = list(results.pool_sizes[-1].violation) if results.pool_sizes else []
     return Table(
         title="Candidates per problem (N)",
         caption=(
             "pass@1 in % when only n random candidates of each pool are there: the exact expectation over all subsets "
             "for ours, random and oracle, the mean of 32 seeded subsets for votes. Smaller pools are used whole."
+            + (" Last columns: mean violation, lower is better." if violated else "")
         ),
-        headers=("n", *names),
-        rows=tuple((str(row.n), *(with_interval(row.pass_at_1[name]) for name in names)) for row in results.pool_sizes),
+        headers=("n", *names, *(f"violation, {name}" for name in violated)),
+        rows=tuple(
+            (
+                str(row.n),
+                *(with_interval(row.pass_at_1[name]) for name in names),
+                *(number(row.violation[name]) for name in violated),
+            )
+            for row in results.pool_sizes
+        ),
     )
 
 
@@ -190,15 +206,31 @@ def threshold_table(results: StudyResults) -> Table:
 
 
 def grid_table(results: StudyResults) -> Table:
-    """The best rows of calibration's grid: most accurate first."""
-    best = sorted(results.grid, key=lambda row: (-(row.pass_at_1 or 0.0), row.abstain_frac, row.regenerate_frac))[:10]
+    """The best rows of calibration's grid: most accurate first, or those that violate least."""
+    continuous = any(row.mean_violation is not None for row in results.grid)
+
+    def rank(row: GridRow) -> tuple[float, float, float]:
+        loss = -(row.pass_at_1 or 0.0) if row.mean_violation is None else row.mean_violation
+        return (loss, row.abstain_frac, row.regenerate_frac)
+
+    best = sorted(results.grid, key=rank)[:10]
     return Table(
         title="Grid of thresholds",
         caption=(
-            f"The ten most accurate of {len(results.grid)} pairs of thresholds on validation problems at the lambda in "
-            "use, all passes included; all shares in %. Lift: over one pass without abstaining, in points."
+            f"The ten {'of lowest mean violation' if continuous else 'most accurate'} of {len(results.grid)} pairs of "
+            "thresholds on validation problems at the lambda in use, all passes included; all shares in %. Lift: over "
+            "one pass without abstaining, in points."
         ),
-        headers=("theta_sigma", "theta_abstain", "answered: correct", "lift", "n", "abstained", "sent on"),
+        headers=(
+            "theta_sigma",
+            "theta_abstain",
+            "answered: correct",
+            "lift",
+            "n",
+            "abstained",
+            "sent on",
+            *(["mean violation"] if continuous else []),
+        ),
         rows=tuple(
             (
                 f"{row.theta_sigma:g}",
@@ -208,6 +240,7 @@ def grid_table(results: StudyResults) -> Table:
                 str(row.num_answered),
                 f"{100 * row.abstain_frac:.1f}",
                 f"{100 * row.regenerate_frac:.1f}",
+                *([_plain(row.mean_violation, 3)] if continuous else []),
             )
             for row in best
         ),
@@ -241,18 +274,6 @@ def two_pass_table(results: StudyResults) -> Table:
     )
 
 
-def dimension_table(results: StudyResults) -> Table:
-    found = results.dimensions
-    return Table(
-        title="Parts of the violation",
-        caption=f"Mean value, lower is better; from {'nothing' if found is None else found.source}.",
-        headers=("part", *(() if found is None else found.selectors)),
-        rows=()
-        if found is None
-        else tuple((name, *(number(estimate) for estimate in values)) for name, values in found.rows),
-    )
-
-
 def judge_table(results: StudyResults) -> Table:
     return Table(
         title="Agreement of scorers",
@@ -280,7 +301,6 @@ def study_tables(results: StudyResults) -> list[Table]:
         threshold_table(results),
         grid_table(results),
         two_pass_table(results),
-        dimension_table(results),
         judge_table(results),
     ]
     return [table for table in found if table.rows]

@@ -33,11 +33,11 @@ def with_interval(estimate: Estimate) -> str:
     return "-" if estimate.value is None else f"{percent(estimate)} {interval(estimate)}"
 
 
-def number(estimate: Estimate, *, digits: int = 3) -> str:
-    """A number that is not a share, with its interval."""
+def number(estimate: Estimate, *, digits: int = 3, signed: bool = False) -> str:
+    """A number that is not a share, with its interval; a difference also with its sign."""
     if estimate.value is None:
         return "-"
-    return f"{estimate.value:.{digits}f} {interval(estimate, scale=1, digits=digits)}"
+    return f"{estimate.value:{'+' if signed else ''}.{digits}f} {interval(estimate, scale=1, digits=digits)}"
 
 
 def points(estimate: Estimate) -> str:

@@ -1,52 +1,68 @@
 """An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
 
-from raydebm.evaluation.entries import ALL_PASSES, OURS, SelectorRow
+from raydebm.evaluation.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
+from raydebm.evaluation.intervals import NOTHING
 from raydebm.evaluation.results import Evaluation
 from raydebm.evaluation.table_cells import Table, interval, number, percent, points, with_interval
 from raydebm.evaluation.trust_tables import trust_tables
 
 
 def selector_table(evaluation: Evaluation) -> Table:
-    """One row per selector; the main result."""
-    continuous = any(row.mean_violation.value is not None for row in evaluation.rows)
-    headers = [
-        "selector",
-        "pass@1 %",
-        "95 % interval",
-        "gap closed %",
-        "95 % interval",
-        "ours minus it",
-        "n",
-        "unlabeled",
-    ]
+    """One row per selector; the main result. Mean violation comes first where the task has one."""
+    continuous = evaluation.is_continuous
+    headers: tuple[str, ...] = ("pass@1 %", "95 % interval", "gap closed %", "95 % interval", "ours minus it")
     if continuous:
-        headers += ["mean violation", "violation gap closed %"]
-    rows = []
-    for row in evaluation.rows:
-        cells = [
-            row.name,
-            percent(row.pass_at_1),
-            interval(row.pass_at_1),
-            percent(row.gap_closed),
-            interval(row.gap_closed),
-            "" if row.name == OURS else points(row.ours_minus),
-            str(row.pass_at_1.n),
-            str(row.num_unlabeled),
-        ]
-        if continuous:
-            cells += [number(row.mean_violation), with_interval(row.violation_gap_closed)]
-        rows.append(tuple(cells))
+        headers = ("mean violation", "95 % interval", "gap closed %", "95 % interval", "it minus ours", "pass@1 %")
     return Table(
         title="Selectors",
-        caption=(
-            "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. "
-            "Ours minus it: difference in percentage points on the same problems; an interval without 0 is a "
-            "difference that resampling the problems does not explain. Unlabeled: problems left out because the choice "
-            "has no label, or because the selector has nothing there (a judge without scores, say)."
+        caption=_VIOLATION_CAPTION if continuous else _CORRECT_CAPTION,
+        headers=("selector", *headers, "n", "unlabeled"),
+        rows=tuple(
+            (row.name, *(_violation_cells(row) if continuous else _correct_cells(row)), str(row.num_unlabeled))
+            for row in evaluation.rows
         ),
-        headers=tuple(headers),
-        rows=tuple(rows),
         emphasised=tuple(index for index, row in enumerate(evaluation.rows) if row.group == "ours"),
+    )
+
+
+_LEFT_OUT = (
+    "Unlabeled: problems left out because the choice has no label, or because the selector has nothing there (a judge "
+    "without scores, say)."
+)
+_CORRECT_CAPTION = (
+    "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. Ours minus "
+    "it: difference in percentage points on the same problems; an interval without 0 is a difference that resampling "
+    f"the problems does not explain. {_LEFT_OUT}"
+)
+_VIOLATION_CAPTION = (
+    "Mean violation score of the chosen candidates, 0 to 1, lower is better. Gap closed, in mean violation: 0 is "
+    "random choice, 100 the oracle, which takes the lowest score. It minus ours: difference on the same problems, "
+    "above 0 where ours violates less; an interval without 0 is one that resampling the problems does not explain. "
+    f"pass@1: share of problems whose choice counts as correct. {_LEFT_OUT}"
+)
+
+
+def _correct_cells(row: SelectorRow) -> tuple[str, ...]:
+    return (
+        percent(row.pass_at_1),
+        interval(row.pass_at_1),
+        percent(row.gap_closed),
+        interval(row.gap_closed),
+        "" if row.name == OURS else points(row.ours_minus),
+        str(row.pass_at_1.n),
+    )
+
+
+def _violation_cells(row: SelectorRow) -> tuple[str, ...]:
+    mean = row.mean_violation
+    return (
+        "-" if mean.value is None else f"{mean.value:.3f}",
+        interval(mean, scale=1, digits=3),
+        percent(row.violation_gap_closed),
+        interval(row.violation_gap_closed),
+        "" if row.name == OURS else number(row.violation_avoided, signed=True),
+        with_interval(row.pass_at_1),
+        str(mean.n),
     )
 
 
@@ -113,6 +129,7 @@ def loop_table(evaluation: Evaluation) -> Table:
             ("correct among answered, %", percent(loop.answered), interval(loop.answered)),
             ("correct after the first pass, no abstention, %", *_both(first)),
             *([("correct after all passes, no abstention, %", *_both(last))] if last else []),
+            *_violation_of_answers(evaluation),
             ("a later pass was asked for, %", percent(loop.regenerated), interval(loop.regenerated)),
             ("problems whose last pass drew nothing", str(loop.num_failed_passes), ""),
             ("selections taken from a later pass", str(loop.num_adopted), ""),
@@ -135,24 +152,55 @@ def loop_table(evaluation: Evaluation) -> Table:
     )
 
 
+def _violation_of_answers(evaluation: Evaluation) -> list[tuple[str, ...]]:
+    answered = evaluation.row(ANSWERED)
+    if answered is None or answered.mean_violation.value is None:
+        return []
+    mean = answered.mean_violation
+    return [("mean violation of the answers", f"{mean.value:.3f}", interval(mean, scale=1, digits=3))]
+
+
 def _both(row: SelectorRow | None) -> tuple[str, str]:
     return ("-", "-") if row is None else (percent(row.pass_at_1), interval(row.pass_at_1))
 
 
 def difficulty_table(evaluation: Evaluation) -> Table:
+    continuous = evaluation.is_continuous
     names = list(dict.fromkeys(name for row in evaluation.difficulties for name in row.pass_at_1))
+    what = "Mean violation (lower is better)" if continuous else "pass@1 in %"
     return Table(
         title="By difficulty",
-        caption="pass@1 in % with its 95 % interval, per group of problems.",
+        caption=f"{what} with its 95 % interval, per group of problems.",
         headers=("group", "problems", *names),
         rows=tuple(
             (
                 row.difficulty,
                 str(row.num_problems),
-                *(with_interval(row.pass_at_1[name]) for name in names),
+                *(
+                    number(row.mean_violation.get(name, NOTHING)) if continuous else with_interval(row.pass_at_1[name])
+                    for name in names
+                ),
             )
             for row in evaluation.difficulties
         ),
+    )
+
+
+def dimension_table(evaluation: Evaluation) -> Table:
+    """What the selections violate, part by part."""
+    found = evaluation.dimensions
+    source = "" if found is None else found.source
+    return Table(
+        title="Parts of the violation",
+        caption=(
+            f"Mean of each part over the chosen candidates with its 95 % interval, lower is better; from {source}. A "
+            "part that is high for every selector is one that no candidate gets right; a part that only the oracle "
+            "keeps low is what the selectors do not see."
+        ),
+        headers=("part", *(() if found is None else found.selectors)),
+        rows=()
+        if found is None
+        else tuple((name, *(number(estimate) for estimate in values)) for name, values in found.rows),
     )
 
 
@@ -160,6 +208,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
     """All tables that have rows."""
     found = [
         selector_table(evaluation),
+        dimension_table(evaluation),
         loop_table(evaluation),
         *trust_tables(evaluation),
         energy_table(evaluation),

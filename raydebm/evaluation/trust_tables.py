@@ -102,8 +102,8 @@ def calibration_table(evaluation: Evaluation) -> Table:
 def trust_tables(evaluation: Evaluation) -> list[Table]:
     """Those that have rows."""
     found = [
-        comparison_table(evaluation.comparisons),
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
+        comparison_table(evaluation.comparisons),
         signal_table(evaluation),
         selective_table(evaluation),
         calibration_table(evaluation),

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
+from raydebm.generators.hedging import Hedging
 from raydebm.generators.journal import Journal, JournaledGenerator
 from raydebm.generators.limits import Budget
 from raydebm.generators.openai_api import OpenAIApiGenerator, Secret, key_of
@@ -15,7 +16,7 @@ from raydebm.generators.protocol import Generator, collect
 from raydebm.generators.vllm_server import endpoint_of
 from raydebm.records import Problem
 
-__all__ = ["Budget", "Generator", "Journal", "Secret", "build_generator", "check_keys", "collect"]
+__all__ = ["Budget", "Generator", "Hedging", "Journal", "Secret", "build_generator", "check_keys", "collect"]
 
 
 def build_generator(
@@ -27,6 +28,7 @@ def build_generator(
     shared_slots: AbstractAsyncContextManager[Any] | None = None,
     threads: int | None = None,
     problems: Iterable[Problem] = (),
+    hedging: Hedging | None = None,
 ) -> Generator:
     """The generator of a recipe's entry, ready to be asked.
 
@@ -37,6 +39,7 @@ def build_generator(
         shared_slots: a semaphore over all endpoints of this process.
         threads: torch threads of a local model; None leaves torch's own choice.
         problems: lets a recorded pool be joined by the source's own problem ids.
+        hedging: sends slow requests of an endpoint a second time; not for vLLM servers, whose GPUs are our own.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.
@@ -52,6 +55,7 @@ def build_generator(
             key=key,
             budget=budget,
             shared_slots=shared_slots,
+            hedging=hedging if isinstance(config, OpenAIGenerator) else None,
         )
     elif isinstance(config, TransformersGenerator):
         from raydebm.generators.transformers_local import LocalGenerator

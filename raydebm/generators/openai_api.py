@@ -10,16 +10,18 @@ import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from raydebm import tracing
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
+from raydebm.generators.hedging import Hedging
 from raydebm.generators.limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.replies import Completion, ReplyError, read_reply, stated_cost
-from raydebm.generators.requests import answered, cost_of, unanswered
+from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered
 from raydebm.generators.transports import AiohttpTransport, CarrierError, Transport
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest
@@ -68,12 +70,14 @@ class OpenAIApiGenerator:
         shared_slots: AbstractAsyncContextManager[Any] | None = None,
         transport: Callable[[OpenAIGenerator, Secret], Transport] = aiohttp_transport,
         backoff: Backoff | None = None,
+        hedging: Hedging | None = None,
     ) -> None:
         """
         Args:
             key: the endpoint's key; None reads it from the environment.
             budget: shared by all generators of a run.
             shared_slots: a semaphore over all endpoints of this process, entered after the endpoint's own.
+            hedging: sends slow requests a second time; None: never.
 
         Raises:
             MissingKeyError: the environment holds no key.
@@ -89,10 +93,16 @@ class OpenAIApiGenerator:
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
         self._fatal: tuple[float, str] | None = None
+        self._hedging = hedging
 
-    async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
-        """One candidate per request, in order of arrival; all requests are queued at once."""
-        tasks = [asyncio.create_task(self._candidate(request)) for request in requests]
+    async def stream(self, requests: Sequence[GenerationRequest], *, hedge: bool = True) -> AsyncIterator[Candidate]:
+        """One candidate per request, in order of arrival; all requests are queued at once.
+
+        Args:
+            requests: what to draw.
+            hedge: whether slow ones may be sent a second time, where this generator does so.
+        """
+        tasks = [asyncio.create_task(self._candidate(request, hedge=hedge)) for request in requests]
         try:
             for next_done in asyncio.as_completed(tasks):
                 yield await next_done
@@ -104,16 +114,23 @@ class OpenAIApiGenerator:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def _candidate(self, request: GenerationRequest) -> Candidate:
+    async def _candidate(self, request: GenerationRequest, *, hedge: bool) -> Candidate:
+        with tracing.span("candidate", {"gen_ai.request.model": self._config.model}, kind="client") as span:
+            candidate = await self._drawn(request, hedge=hedge)
+            span.set(candidate_facts(candidate))
+            if candidate.text is None:
+                span.fail("no_answer")
+        return candidate
+
+    async def _drawn(self, request: GenerationRequest, *, hedge: bool) -> Candidate:
         async with self._slots, self._shared_slots:
             started = time.monotonic()
             try:
-                completion = await self._complete(request)
+                completion, *others = await self._first_of(request, hedge=hedge)
             except (ReplyError, CarrierError) as error:
                 return unanswered(request, self._explain(error))
-        cost_usd = completion.cost_usd
-        if cost_usd is None:
-            cost_usd = cost_of(self._config, completion.prompt_tokens, completion.completion_tokens)
+        costs = [cost for found in (completion, *others) if (cost := self._cost_of(found)) is not None]
+        cost_usd = sum(costs) if costs else None
         self._budget.add(cost_usd)
         return answered(
             request,
@@ -125,6 +142,25 @@ class OpenAIApiGenerator:
             cost_usd=cost_usd,
             latency_s=time.monotonic() - started,
         )
+
+    async def _first_of(self, request: GenerationRequest, *, hedge: bool) -> list[Completion]:
+        """The completion that counts; then another one that was paid for."""
+        if self._hedging is None or not hedge:
+            return [await self._complete(request)]
+        # The first request has its place already.
+        places: Iterator[AbstractAsyncContextManager[Any]] = iter((nullcontext(), self._slots))
+
+        async def send() -> Completion:
+            async with next(places):
+                return await self._complete(request)
+
+        return await self._hedging.first_of(send, has_place=lambda: not self._slots.locked())
+
+    def _cost_of(self, completion: Completion) -> float | None:
+        """As the endpoint states it, else by the recipe's prices."""
+        if completion.cost_usd is not None:
+            return completion.cost_usd
+        return cost_of(self._config, completion.prompt_tokens, completion.completion_tokens)
 
     async def _complete(self, request: GenerationRequest) -> Completion:
         attempt = 0

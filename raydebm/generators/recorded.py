@@ -1,7 +1,8 @@
 """Recorded pools: completions that somebody drew before, read from a file and never generated.
 
-In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` and
-      optionally ``sample`` (integer) and ``run`` (name of a repeated run); lines with neither are counted as they come.
+In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
+      other fields that hold the answer, as text or as JSON) and optionally ``sample`` (integer) and ``run`` (name of a
+      repeated run); lines with neither are counted as they come.
 Out:  candidates, either all at once (``import_pool``) or request by request (``RecordedGenerator``).
 
 ``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). How recorded completions
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 _Draw = tuple[str, int, str]
 """Orders the draws of a model: run, sample, and the sample as written where it is no integer."""
 
+TEXT_FIELDS = ("text",)
+
 _UNNUMBERED = -1
 """The sample of a line that has neither ``sample`` nor ``run``."""
 
@@ -52,6 +55,7 @@ def import_pool(
     problems: Iterable[Problem],
     models: Sequence[str] | None = None,
     names: Mapping[str, str] | None = None,
+    text_fields: Sequence[str] = TEXT_FIELDS,
 ) -> list[Candidate]:
     """The recorded candidates of the given problems: by problem, then model, then sample.
 
@@ -65,6 +69,7 @@ def import_pool(
         problems: the problems wanted.
         models: the models wanted, in this order; None: all, by name.
         names: generator names for models that shall be called otherwise.
+        text_fields: of JSON lines, where the answer stands; the first field that has one counts.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -72,7 +77,7 @@ def import_pool(
         PoolError: the file has no answer for any of the problems.
     """
     problem_ids = _joinable(problems)
-    found = _read(Path(path), task)
+    found = _read(Path(path), task, text_fields)
     by_key = {(found_id, model, rank): candidate for found_id, model, rank, candidate in found}
     wanted = _wanted_models({model for _, model, _ in by_key}, models)
     position = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(problem_ids.values()))}
@@ -119,7 +124,7 @@ class RecordedGenerator:
         self._pool, self._model = config.pool, config.model
         source_ids = {problem_id: found_id for found_id, problem_id in _joinable(problems).items()}
         self._source_ids = source_ids
-        found = _read(Path(config.pool), task="")
+        found = _read(Path(config.pool), "", config.text_fields)
         _wanted_models({model for _, model, _, _ in found}, (config.model,))
         self._recorded: dict[tuple[str, bool, int, int], Candidate] = {}
         for found_id, model, rank, candidate in found:
@@ -182,11 +187,11 @@ _Rank = tuple[int, int, int]
 """(pass, sample index, 1 when greedy)."""
 
 
-def _read(path: Path, task: str) -> list[tuple[str, str, _Rank, Candidate]]:
+def _read(path: Path, task: str, text_fields: Sequence[str]) -> list[tuple[str, str, _Rank, Candidate]]:
     """(problem id as in the file, model, rank, candidate) of everything usable, each key once."""
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    return list(_read_json_lines(path, task))
+    return list(_read_json_lines(path, task, text_fields))
 
 
 def _read_parquet(path: Path) -> list[tuple[str, str, _Rank, Candidate]]:
@@ -204,8 +209,8 @@ def _read_parquet(path: Path) -> list[tuple[str, str, _Rank, Candidate]]:
     return [(*key, candidate) for key, candidate in found.items()]
 
 
-def _read_json_lines(path: Path, task: str) -> Iterator[tuple[str, str, _Rank, Candidate]]:
-    entries = _entries(path)
+def _read_json_lines(path: Path, task: str, text_fields: Sequence[str]) -> Iterator[tuple[str, str, _Rank, Candidate]]:
+    entries = _entries(path, text_fields)
     sample_of = _sample_indices(entries.values())
     for entry in entries.values():
         sample = sample_of[entry.model, entry.draw]
@@ -237,7 +242,7 @@ def _sample_indices(entries: Iterable[_Entry]) -> dict[tuple[str, _Draw], int]:
     return indices
 
 
-def _entries(path: Path) -> dict[tuple[str, str, _Draw], _Entry]:
+def _entries(path: Path, text_fields: Sequence[str]) -> dict[tuple[str, str, _Draw], _Entry]:
     entries: dict[tuple[str, str, _Draw], _Entry] = {}
     bad: list[str] = []
     repeated = 0
@@ -246,7 +251,7 @@ def _entries(path: Path) -> dict[tuple[str, str, _Draw], _Entry]:
         if not line.strip():
             continue
         try:
-            entry = _entry(line)
+            entry = _entry(line, text_fields)
         except ValueError as error:
             bad.append(f"{path}:{number}: {error}")
             continue
@@ -260,7 +265,7 @@ def _entries(path: Path) -> dict[tuple[str, str, _Draw], _Entry]:
         first = f"; the first bad line is {bad[0]}" if bad else ""
         raise TaskDataError(
             f"recorded pool {str(path)!r} has no usable line{first}; "
-            "expected JSON objects with problem_id, model, text and optionally sample or run"
+            f"expected JSON objects with problem_id, model, {' or '.join(text_fields)} and optionally sample or run"
         )
     if bad:
         log.warning("%d lines of %s cannot be used; the first: %s", len(bad), path, bad[0])
@@ -281,7 +286,7 @@ def _lines(path: Path) -> list[str]:
     return content.split("\n")
 
 
-def _entry(line: str) -> _Entry:
+def _entry(line: str, text_fields: Sequence[str]) -> _Entry:
     """One line.
 
     Raises:
@@ -293,15 +298,23 @@ def _entry(line: str) -> _Entry:
     for name in ("problem_id", "model"):
         if not isinstance(row.get(name), str) or not row[name]:
             raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
-    text = row.get("text")
-    usable = isinstance(text, str)
+    texts = (_text(row.get(name)) for name in text_fields)
+    text = next((found for found in texts if found is not None), None)
+    seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
     return _Entry(
         problem_id=row["problem_id"],
         model=row["model"],
         draw=_draw(row),
-        text=text if usable else None,
-        error=None if usable else f"recorded without text: field 'text' is {text!r:.80}",
+        text=text,
+        error=None if text is not None else f"recorded without text: {seen}",
     )
+
+
+def _text(value: Any) -> str | None:
+    """An answer as text: lists and objects as JSON, in the order in which they stand."""
+    if isinstance(value, list | dict) and value:
+        return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else None
 
 
 def _draw(row: Mapping[str, Any]) -> _Draw:

@@ -14,6 +14,8 @@ from raydebm.errors import UnknownNameError
 from raydebm.identity import canonical_json, seed_for
 from raydebm.records import Candidate, GenerationRequest, Message, Problem, Sampling
 
+TEMPLATE_TOKENS = 16
+"""What a chat template adds to one message, at most."""
 CHARS_PER_TOKEN = 4
 """Rule of thumb for English text; estimates made with it are called estimates wherever they are shown."""
 
@@ -44,6 +46,18 @@ def requests_for(
         )
         for index in range(first_sample, first_sample + num_samples)
     ]
+
+
+def candidate_facts(candidate: Candidate) -> dict[str, str | int | float | None]:
+    """What the span of one candidate tells; no text, for traces go to other systems."""
+    return {
+        "raydebm.generator": candidate.generator,
+        "raydebm.pass": candidate.pass_index,
+        "raydebm.sample": candidate.sample_index,
+        "raydebm.cost_usd": candidate.cost_usd,
+        "gen_ai.usage.input_tokens": candidate.prompt_tokens,
+        "gen_ai.usage.output_tokens": candidate.completion_tokens,
+    }
 
 
 def unanswered(request: GenerationRequest, error: str) -> Candidate:
@@ -102,6 +116,7 @@ def request_row(request: GenerationRequest) -> dict[str, Any]:
         "seed": request.seed,
         "pass_index": request.pass_index,
         "sample_index": request.sample_index,
+        "response_format": request.response_format,
     }
 
 
@@ -120,6 +135,7 @@ def request_of(row: Mapping[str, Any]) -> GenerationRequest:
         seed=row["seed"],
         pass_index=row["pass_index"],
         sample_index=row["sample_index"],
+        response_format=row["response_format"],
     )
 
 
@@ -173,6 +189,17 @@ def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, ma
         usd_low=low,
         usd_high=high,
     )
+
+
+def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | None:
+    """US dollars that one answer costs at most: as if every byte of the chat were a token and the completion ran to
+    its limit. 0 for models of our own and recorded ones; None when the recipe has no prices for the endpoint."""
+    if not isinstance(config, OpenAIGenerator):
+        return 0.0
+    texts = [text for message in request.messages for text in (message["role"], message["content"])]
+    num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in [*texts, request.response_format or ""])
+    tokens = num_bytes + TEMPLATE_TOKENS * len(request.messages)
+    return cost_of(config, tokens, request.sampling.max_tokens)
 
 
 def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:

@@ -10,6 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
+from raydebm import tracing
 from raydebm.generators.replies import HttpReply
 
 Body = Mapping[str, Any]
@@ -63,7 +64,7 @@ class AiohttpTransport:
 
     async def post(self, body: Body) -> HttpReply:
         try:
-            async with self._open().post(self._url, json=dict(body)) as response:
+            async with self._open().post(self._url, json=dict(body), headers=tracing.outgoing()) as response:
                 content = await response.read()
         except TimeoutError as error:
             raise CarrierError(f"no reply within {self._timeout.total:g} s") from error
@@ -104,7 +105,9 @@ class OpenAIClientTransport:
         arguments = {key: value for key, value in body.items() if key in _OPENAI_ARGUMENTS}
         extra = {key: value for key, value in body.items() if key not in _OPENAI_ARGUMENTS}
         try:
-            raw = await self._client.chat.completions.with_raw_response.create(**arguments, extra_body=extra)
+            raw = await self._client.chat.completions.with_raw_response.create(
+                **arguments, extra_body=extra, extra_headers=tracing.outgoing()
+            )
             response = raw.http_response
         except self._errors as error:
             if not isinstance(error, self._status_error):

@@ -21,7 +21,7 @@ from raydebm.sandbox.isolation import PACKAGES, Start, command, environment, nex
 from raydebm.sandbox.limits import CallResult, Limits, RunResult, Status
 from raydebm.sandbox.syscalls import filter_program
 
-_START_S = 20.0
+_START_S = 60.0
 _GRACE_S = 5.0
 """Beyond a request's own limit, which the process in the sandbox keeps; then all of it is killed from outside."""
 _NUM_CALLS = 1000

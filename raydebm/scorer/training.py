@@ -101,7 +101,7 @@ class TrainingSettings:
             dtype=scorer.dtype,
             micro_batch_tokens=scorer.micro_batch_tokens,
             max_validation_problems=training.max_validation_problems,
-            seed=recipe.seed,
+            seed=recipe.training_seed,
         )
 
 

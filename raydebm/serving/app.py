@@ -40,11 +40,14 @@ def build(args: AppArgs) -> serve.Application:
         RaydebmError: the run directory is incomplete or wrong (see ``bundle.load_bundle``).
     """
     bundle = load_bundle(args)
-    application: serve.Application = _deployment(TriageIngress, max_ongoing_requests=128).bind(
+    # With a user_config, though an empty one, Serve tells the ingress when its start is over.
+    ingress = _deployment(TriageIngress, max_ongoing_requests=128).options(user_config={})
+    application: serve.Application = ingress.bind(
         bundle,
-        _deployment(GeneratorDeployment).bind(bundle.generator_configs(), args.run_dir, args.threads),
+        _deployment(GeneratorDeployment).bind(bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after),
         _deployment(ScorerDeployment).bind(bundle.checkpoint, args.device, args.dtype, args.threads, args.batching),
         _deployment(ConstraintDeployment).bind(bundle.recipe.task),
+        args,
     )
     return application
 

@@ -15,6 +15,7 @@ from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.conversation import Conversation, transcript, weave
 from raydebm.serving.schema import Overrides, ProblemBody, SamplingOverrides
+from raydebm.serving.spending import no_prices, unpriced
 from raydebm.tasks.base import Task
 from raydebm.triage.policy import Policy
 
@@ -42,6 +43,8 @@ class Ask:
     ignored_messages: int = 0
     response_format: str | None = None
     """OpenAI's object in JSON, for the generators that take one."""
+    received: float | None = None
+    """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
 
     @property
     def scored_prompt(self) -> str:
@@ -79,6 +82,7 @@ def make_ask(
     seed: int | None = None,
     conversation: Conversation | None = None,
     response_format: dict[str, Any] | None = None,
+    received: float | None = None,
 ) -> Ask:
     """Check everything about a request.
 
@@ -88,14 +92,17 @@ def make_ask(
     task, found = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     _check_context(bundle, context)
+    policy, generators = _policy(bundle.policies[task.name], overrides), _generators(bundle, overrides.generators)
+    if policy.max_usd is not None:
+        _check_prices(bundle, generators)
     run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
     return Ask(
         request_id=request_id,
         problem=found,
         task=task,
-        policy=_policy(bundle.policies[task.name], overrides),
+        policy=policy,
         bundle=bundle,
-        generators=_generators(bundle, overrides.generators),
+        generators=generators,
         num_samples=overrides.num_samples,
         seed=run_seed,
         sampling=sampling or SamplingOverrides(),
@@ -103,6 +110,7 @@ def make_ask(
         context=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         response_format=None if response_format is None else json.dumps(response_format, sort_keys=True),
+        received=received,
     )
 
 
@@ -171,6 +179,12 @@ def _policy(base: Policy, overrides: Overrides) -> Policy:
         return Policy.from_json({**base.to_json(), **overrides.policy_changes()})
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+
+
+def _check_prices(bundle: Bundle, generators: Sequence[str]) -> None:
+    without = unpriced(config for config in bundle.generator_configs() if config.name in generators)
+    if without:
+        raise ServiceError(no_prices(without), 400, "no_prices", "max_usd")
 
 
 def _generators(bundle: Bundle, wanted: list[str] | None) -> tuple[str, ...]:

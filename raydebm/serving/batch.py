@@ -46,7 +46,14 @@ class BatchResponse(BaseModel):
     num_failed: int
 
 
-def triage_ask(service: TriageService, body: TriageRequest, *, request_id: str, headers: Mapping[str, str]) -> Ask:
+def triage_ask(
+    service: TriageService,
+    body: TriageRequest,
+    *,
+    request_id: str,
+    headers: Mapping[str, str],
+    received: float | None = None,
+) -> Ask:
     """What a body of ``POST /v1/triage`` asks for. Raises ServiceError (see ``make_ask``)."""
     overrides = merged_overrides(service.bundle, body, headers=headers)
     conversation = None if body.messages is None else read_conversation(body.messages)
@@ -60,6 +67,7 @@ def triage_ask(service: TriageService, body: TriageRequest, *, request_id: str, 
         task_name=overrides.task,
         problem=problem,
         conversation=conversation,
+        received=received,
     )
 
 
@@ -84,6 +92,8 @@ async def _item(
 ) -> BatchItem:
     try:
         request = TriageRequest.model_validate(body)
+        if request.stream:
+            raise ServiceError("a batch is not streamed; leave 'stream' out", 400, "unsupported_parameter", "stream")
         ask = triage_ask(service, request, request_id=request_id, headers=headers)
         return BatchItem(index=index, result=await service.triage(ask), status=200)
     except ValidationError as error:

@@ -18,6 +18,7 @@ from raydebm.serving.schema import (
     Usage,
     ViolationBody,
 )
+from raydebm.triage.deadline import is_late
 
 
 def response_body(
@@ -44,9 +45,9 @@ def response_body(
         constraints={} if report is None else _by_constraint(report.violations),
         violations=[] if body is None else body.violations,
         num_passes=len(outcome.passes),
-        passes=[_pass_body(record) for record in outcome.passes],
+        passes=[pass_body(record) for record in outcome.passes],
         feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
-        generators=_generators(watch),
+        generators=_generators(watch, outcome),
         usage=_usage(watch.drawn),
         cost_usd=sum(costs) if costs else None,
         latency_ms=round(elapsed_ms, 3),
@@ -69,6 +70,8 @@ def decision_facts(answer: TriageResponse) -> dict[str, Any]:
         "stages_ms": answer.stages_ms,
         "candidates": sum(found.asked for found in answer.generators),
         "failed": sum(found.failed for found in answer.generators),
+        "late": sum(found.late for found in answer.generators),
+        "over_budget": sum(found.over_budget for found in answer.generators),
         "policy": answer.versions.get("policy"),
     }
 
@@ -158,7 +161,7 @@ def _by_constraint(violations: Iterable[Violation]) -> dict[str, float]:
     return totals
 
 
-def _pass_body(record: PassRecord) -> PassBody:
+def pass_body(record: PassRecord) -> PassBody:
     return PassBody(
         pass_index=record.pass_index,
         num_requested=record.num_requested,
@@ -171,17 +174,31 @@ def _pass_body(record: PassRecord) -> PassBody:
     )
 
 
-def _generators(watch: Watch) -> list[GeneratorBody]:
-    """Every generator that was asked, in the order of asking. Candidates of a pass that was lost count as failed."""
+def _generators(watch: Watch, outcome: Outcome) -> list[GeneratorBody]:
+    """Every generator that was asked or would have been, in that order. Candidates of a pass that was lost count as
+    failed."""
     asked = Counter(request.generator for request in watch.asked)
-    written = Counter(candidate.generator for candidate in watch.drawn if candidate.text is not None)
+    over_budget = Counter(request.generator for request in watch.over_budget)
+    pool = [scored.candidate for scored in outcome.pool]
+    late = {candidate.candidate_id: candidate.generator for candidate in pool if is_late(candidate)}
+    num_late = Counter(late.values())
+    written = Counter(
+        found.generator for found in watch.drawn if found.text is not None and found.candidate_id not in late
+    )
     errors: dict[str, str] = {}
-    for candidate in watch.drawn:
+    for candidate in [*watch.drawn, *pool]:
         if candidate.error is not None:
             errors.setdefault(candidate.generator, redact(candidate.error))
     return [
-        GeneratorBody(name=name, asked=count, failed=count - written[name], error=errors.get(name))
-        for name, count in asked.items()
+        GeneratorBody(
+            name=name,
+            asked=asked[name],
+            failed=asked[name] - written[name],
+            late=num_late[name],
+            over_budget=over_budget[name],
+            error=errors.get(name),
+        )
+        for name in dict.fromkeys([*asked, *over_budget])
     ]
 
 

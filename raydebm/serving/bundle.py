@@ -5,20 +5,23 @@ Everything that can be wrong with a run directory is found here, before a replic
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
+from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
 from raydebm.serving.records_writer import RecordsArgs
 from raydebm.serving.schema import Overrides
+from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
@@ -60,6 +63,8 @@ class AppArgs(BaseModel):
     """A subset of the recipe's generators; None: all of them."""
     policy: str | None = None
     """None: calibration/policy.json of the run; ``"recipe"``: the recipe's own thresholds; else a policy file."""
+    checkpoint: str | None = None
+    """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
     device: str = "auto"
     """Of the scorer: ``auto``, ``cpu``, ``cuda``."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -67,6 +72,10 @@ class AppArgs(BaseModel):
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
     batching: bool = True
     """Score the candidates of requests that arrive together in one batch."""
+    hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
+    """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
+    milliseconds, or after the 95th percentile of what its last requests took (see ``generators.hedging``). None: never,
+    because it costs up to a tenth more."""
     max_problem_chars: int = Field(32_000, ge=1)
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
@@ -76,6 +85,12 @@ class AppArgs(BaseModel):
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """How decisions are stored; None: they are not."""
+
+    @property
+    def hedge_after(self) -> HedgeAfter | None:
+        """In seconds."""
+        after = self.hedge_after_ms
+        return after / 1000 if isinstance(after, int | float) else after
 
 
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -100,6 +115,13 @@ class Bundle:
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
+    run_dir: str | None = None
+    """Of the run; None: nobody can look at the run's problems."""
+
+    @property
+    def checkpoint_ref(self) -> CheckpointRef:
+        """The adapters that score for it, and no others."""
+        return CheckpointRef(self.checkpoint, self.versions["checkpoint"])
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -132,25 +154,27 @@ def load_bundle(args: AppArgs) -> Bundle:
     task = _task(recipe, args.task or recipe.task.name)
     generators = _generators(recipe, args.generators)
     policy = _policy(run, recipe, args.policy, task)
-    ensemble = _ensemble(run)
+    checkpoint = args.checkpoint or run.uri("scorer")
+    ensemble = _ensemble(checkpoint)
     return Bundle(
         recipe=recipe,
         policies={task.name: policy},
         generators=generators,
-        checkpoint=run.uri("scorer"),
+        checkpoint=checkpoint,
         versions={
             "raydebm": __version__,
             "recipe": recipe.name,
             "backbone": str(ensemble.get("backbone", recipe.scorer.backbone)),
-            "checkpoint": content_id(ensemble, length=12),
+            "checkpoint": fingerprint_of(ensemble),
             "policy": content_id(policy.to_json(), length=12),
         },
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
         max_candidate_chars=args.max_candidate_chars,
-        profiles=_profiles(args, policy, generators),
+        profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
         records=_records(run, args.records),
+        run_dir=run.root,
     )
 
 
@@ -194,8 +218,16 @@ def _policy(run: RunDir, recipe: Recipe, wanted: str | None, task: Task) -> Poli
         raise ConfigError(f"{where} is not a policy: {error}") from error
 
 
-def _profiles(args: AppArgs, policy: Policy, generators: tuple[str, ...]) -> dict[str, Overrides]:
+def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:
+    """Raises ConfigError when money is limited and a generator that would be asked has no prices."""
+    without = unpriced(config for config in recipe.generators if config.name in generators)
+    if max_usd is not None and without:
+        raise ConfigError(f"{where}: {no_prices(without)}")
+
+
+def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Overrides]:
     """The named policies, each checked against the served one, so that a bad one ends the start and no request."""
+    _check_prices(recipe, generators, policy.max_usd, where="the served policy")
     for name, changes in args.policies.items():
         if not _PROFILE_NAME.fullmatch(name):
             raise ConfigError(f"policy name {name!r} must be letters, digits, '.', '_' and '-'; rename it")
@@ -208,13 +240,13 @@ def _profiles(args: AppArgs, policy: Policy, generators: tuple[str, ...]) -> dic
             Policy.from_json({**policy.to_json(), **changes.policy_changes()})
         except ConfigError as error:
             raise ConfigError(f"policy {name!r}: {error}") from error
+        _check_prices(recipe, changes.generators or generators, changes.max_usd, where=f"policy {name!r}")
     return dict(args.policies)
 
 
-def _ensemble(run: RunDir) -> dict[str, Any]:
-    where = run.uri("scorer")
+def _ensemble(where: str) -> dict[str, Any]:
     try:
-        ensemble = run.read_json("scorer", "ensemble.json")
+        ensemble = RunDir(where).read_json("ensemble.json")
     except FileNotFoundError as error:
         raise CheckpointError(f"{where} holds no trained ensemble (no ensemble.json); run `raydebm train`") from error
     except ValueError as error:

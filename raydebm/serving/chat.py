@@ -33,7 +33,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def make_chat_ask(
-    bundle: Bundle, request: ChatRequest, *, request_id: str, headers: Mapping[str, str] | None = None
+    bundle: Bundle,
+    request: ChatRequest,
+    *,
+    request_id: str,
+    headers: Mapping[str, str] | None = None,
+    received: float | None = None,
 ) -> tuple[Ask, ChatOverrides]:
     """What to run, and how to answer.
 
@@ -57,6 +62,7 @@ def make_chat_ask(
         seed=request.seed,
         conversation=conversation,
         response_format=_response_format(request),
+        received=received,
     )
     return ask, overrides
 

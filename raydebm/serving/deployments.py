@@ -6,22 +6,26 @@ of torch stay inside, so that building the application and the ingress load none
 
 import asyncio
 import logging
-import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pyarrow import fs
 from ray import serve
 from ray.serve.context import _get_serve_request_context
 
+from raydebm import tracing
 from raydebm.config import GeneratorConfig, TaskConfig
 from raydebm.errors import GenerationError
-from raydebm.generators import Generator, build_generator
-from raydebm.generators.requests import unanswered
+from raydebm.generators import Generator, Hedging, build_generator
+from raydebm.generators.hedging import HedgeAfter
+from raydebm.generators.openai_api import OpenAIApiGenerator
+from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.scorer.halving import TextScorer
+from raydebm.serving.ensembles import CheckpointRef, Ensembles, read_ref
 from raydebm.serving.logs import configure_logs
-from raydebm.serving.metrics import BatchMeter
+from raydebm.serving.metrics import BatchMeter, HedgeMeter
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
 from raydebm.store import PROBLEMS, RunDir, problem_of
@@ -36,49 +40,91 @@ BATCH_WAIT_S = 0.005
 """What a lone request pays for company; while a batch is being scored, the next one gathers anyway."""
 
 
+Trace = Mapping[str, str] | None
+"""Headers of the caller's span (``tracing.outgoing``); None or empty: nobody traces."""
+
+
 class GeneratorDeployment:
     """All generators of the service in one process. The provider keys are needed here and nowhere else."""
 
-    def __init__(self, configs: Sequence[GeneratorConfig], run_dir: str, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        configs: Sequence[GeneratorConfig],
+        run_dir: str,
+        threads: int | None = None,
+        hedge_after: HedgeAfter | None = None,
+    ) -> None:
         """
         Args:
             configs: what to load.
             run_dir: its problems tell recorded pools, which may use the source's own problem ids, what is asked.
             threads: torch threads of local models.
+            hedge_after: when a slow request to an endpoint is sent a second time; None: never.
         """
         configure_logs(request_id_of_serve)
+        tracing.start_tracing("generator")
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
+        meter = None if hedge_after is None else HedgeMeter()
         self._generators: dict[str, Generator] = {
-            config.name: build_generator(config, threads=threads, problems=problems) for config in configs
+            config.name: build_generator(
+                config, threads=threads, problems=problems, hedging=_hedging(hedge_after, meter, config.name)
+            )
+            for config in configs
         }
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Candidate]:
-        """One candidate per request, in their order. A generator that does not work gives rows with ``error``."""
-        found = {candidate.candidate_id: candidate async for candidate in self.stream(requests)}
-        return [found[request.candidate_id] for request in requests]
+    async def stream(
+        self, requests: Sequence[GenerationRequest], trace: Trace = None, hedge: bool = True
+    ) -> AsyncIterator[list[Candidate]]:
+        """One candidate per request in the order of their arrival, each time all that have come since the last time.
 
-    async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
-        """The same candidates in the order of their arrival, over all generators."""
+        A generator that does not work gives rows with ``error``.
+
+        Args:
+            requests: what to draw.
+            trace: of the caller.
+            hedge: whether slow requests may be sent a second time, where the service does so.
+        """
         arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
         names = dict.fromkeys(request.generator for request in requests)
         async with asyncio.TaskGroup() as group:
             for name in names:
                 of_name = [request for request in requests if request.generator == name]
-                group.create_task(self._draw(name, of_name, arrivals))
-            for _ in range(len({request.candidate_id for request in requests})):
-                yield await arrivals.get()
+                group.create_task(self._draw(name, of_name, arrivals, trace, hedge))
+            num_left = len({request.candidate_id for request in requests})
+            while num_left:
+                some = [await arrivals.get()]
+                while not arrivals.empty():
+                    some.append(arrivals.get_nowait())
+                num_left -= len(some)
+                yield some
 
     async def _draw(
-        self, name: str, requests: Sequence[GenerationRequest], arrivals: "asyncio.Queue[Candidate]"
+        self,
+        name: str,
+        requests: Sequence[GenerationRequest],
+        arrivals: "asyncio.Queue[Candidate]",
+        trace: Trace,
+        hedge: bool,
     ) -> None:
         """Exactly one arrival per request, whatever happens to the generator."""
+        facts: tracing.Attributes = {"raydebm.generator": name, "raydebm.num_candidates": len(requests)}
+        with tracing.span("generator", facts, parent=trace) as span:
+            num_missing = await self._draw_all(name, requests, arrivals, hedge)
+            span.set({"raydebm.num_missing": num_missing})
+
+    async def _draw_all(
+        self, name: str, requests: Sequence[GenerationRequest], arrivals: "asyncio.Queue[Candidate]", hedge: bool
+    ) -> int:
+        """How many requests got no answer of the generator's own."""
         waiting = {request.candidate_id: request for request in requests}
+        started = time.perf_counter()
         try:
             if name not in self._generators:
                 raise GenerationError(f"generator {name!r} is not loaded; loaded: {', '.join(self._generators)}")
-            async for candidate in self._generators[name].stream(requests):
+            async for candidate in _stream(self._generators[name], requests, hedge):
                 if waiting.pop(candidate.candidate_id, None) is not None:
                     arrivals.put_nowait(candidate)
+                    self._trace(name, candidate, time.perf_counter() - started)
             reason = f"generator {name!r} gave no answer to this request"
         except Exception as error:
             # A model or an endpoint may break in any way; it must not take the other generators' candidates along.
@@ -86,10 +132,37 @@ class GeneratorDeployment:
             reason = f"generator {name!r} failed: {error}"
         for request in waiting.values():
             arrivals.put_nowait(unanswered(request, reason))
+        return len(waiting)
+
+    def _trace(self, name: str, candidate: Candidate, seconds: float) -> None:
+        """Endpoints trace each request themselves, because its headers name the span."""
+        if not isinstance(self._generators[name], OpenAIApiGenerator):
+            failed = "no_answer" if candidate.text is None else None
+            tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)
 
     def info(self) -> list[str]:
         """Names of the loaded generators."""
         return list(self._generators)
+
+
+def _stream(generator: Generator, requests: Sequence[GenerationRequest], hedge: bool) -> AsyncIterator[Candidate]:
+    if isinstance(generator, OpenAIApiGenerator):
+        return generator.stream(requests, hedge=hedge)
+    return generator.stream(requests)
+
+
+def _hedging(after: HedgeAfter | None, meter: HedgeMeter | None, name: str) -> Hedging | None:
+    if after is None or meter is None:
+        return None
+    return Hedging(after, on_repeat=lambda won: meter.repeated(name, won=won))
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What one call wants to be scored, and by what."""
+
+    ensemble: TextScorer
+    texts: Sequence[TextToScore]
 
 
 class ScorerDeployment:
@@ -103,10 +176,11 @@ class ScorerDeployment:
         threads: int | None = None,
         batching: bool = True,
     ) -> None:
-        from raydebm.scorer.ensemble import EnsembleScorer
-
-        self._scorer = EnsembleScorer.load(local_folder(checkpoint), device=device, dtype=dtype, threads=threads)
+        self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
+        self._first = read_ref(checkpoint)
+        self._ensembles.load_now(self._first)
         configure_logs(request_id_of_serve)
+        tracing.start_tracing("scorer")
         self._batching, self._meter = batching, BatchMeter()
         self._num_calls = self._num_batches = 0
 
@@ -119,31 +193,63 @@ class ScorerDeployment:
         if "batch_wait_timeout_s" in user_config:
             batched.set_batch_wait_timeout_s(float(user_config["batch_wait_timeout_s"]))
 
-    async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
-        """Energies in the order of the texts; None for a text that gives NaN, which sinks no other."""
+    async def load(self, checkpoint: CheckpointRef) -> list[str]:
+        """Have other adapters ready before requests name them; returns their names.
+
+        Raises:
+            CheckpointError: they cannot be used; what is loaded stays.
+        """
+        return list((await self._ensembles.get(checkpoint)).adapters)
+
+    async def score(
+        self, texts: Sequence[TextToScore], checkpoint: CheckpointRef | None = None, trace: Trace = None
+    ) -> list[Energies | None]:
+        """Energies in the order of the texts; None for a text that gives NaN, which sinks no other.
+
+        Args:
+            texts: what to score.
+            checkpoint: the adapters that must do it, loaded when they are not; None: those that the replica began with.
+            trace: of the caller.
+
+        Raises:
+            CheckpointError: the adapters cannot be loaded.
+        """
         self._num_calls += 1
-        if self._batching:
-            batched: list[Energies | None] = await self._score_batch(texts)
-            return batched
-        return (await asyncio.to_thread(self.score_lists, [texts]))[0]
+        wanted = checkpoint or self._first
+        facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
+        with tracing.span("ensemble", facts, parent=trace):
+            work = _Texts(await self._ensembles.get(wanted), texts)
+            if self._batching:
+                batched: list[Energies | None] = await self._score_batch(work)
+                return batched
+            return (await asyncio.to_thread(self.score_lists, [work]))[0]
 
     @serve.batch(max_batch_size=MAX_BATCH, batch_wait_timeout_s=BATCH_WAIT_S)
-    async def _score_batch(self, lists: list[Sequence[TextToScore]]) -> list[list[Energies | None]]:
+    async def _score_batch(self, lists: list[_Texts]) -> list[list[Energies | None]]:
         # In a thread, so that health checks and new arrivals are served while the model works.
         return await asyncio.to_thread(self.score_lists, lists)
 
-    def score_lists(self, lists: Sequence[Sequence[TextToScore]]) -> list[list[Energies | None]]:
-        """The batched work itself."""
+    def score_lists(self, lists: Sequence[_Texts]) -> list[list[Energies | None]]:
+        """The batched work itself; one pass per ensemble, of which there are two only while adapters are exchanged."""
         self._num_batches += 1
         started = time.perf_counter()
-        found = energies_of_lists(self._scorer, lists)
+        found: dict[int, list[Energies | None]] = {}
+        for ensemble in dict.fromkeys(work.ensemble for work in lists):
+            places = [place for place, work in enumerate(lists) if work.ensemble is ensemble]
+            energies = energies_of_lists(ensemble, [lists[place].texts for place in places])
+            found.update(zip(places, energies, strict=True))
         seconds = time.perf_counter() - started
-        self._meter.scored(num_requests=len(lists), num_texts=sum(map(len, lists)), seconds=seconds)
-        return found
+        self._meter.scored(num_requests=len(lists), num_texts=sum(len(work.texts) for work in lists), seconds=seconds)
+        return [found[place] for place in range(len(lists))]
 
     def info(self) -> dict[str, Any]:
         """What is loaded, and how well batching works: ``calls`` / ``batches`` requests share a pass on average."""
-        return {"adapters": list(self._scorer.adapters), "calls": self._num_calls, "batches": self._num_batches}
+        return {
+            "adapters": list(self._ensembles.latest.adapters),
+            "checkpoints": self._ensembles.fingerprints,
+            "calls": self._num_calls,
+            "batches": self._num_batches,
+        }
 
 
 class ConstraintDeployment:
@@ -155,11 +261,16 @@ class ConstraintDeployment:
             task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
         """
         configure_logs(request_id_of_serve)
+        tracing.start_tracing("constraints")
         self._task = task
 
-    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+    async def check(
+        self, problem: Problem, candidates: Sequence[Candidate], trace: Trace = None
+    ) -> list[ConstraintReport]:
         """One report per candidate, in their order; a check that crashes is a report with ``error``."""
-        return await asyncio.to_thread(self._check, problem, candidates)
+        facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
+        with tracing.span("constraints", facts, parent=trace):
+            return await asyncio.to_thread(self._check, problem, candidates)
 
     def _check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         config = self._task
@@ -177,13 +288,3 @@ def _problems(run_dir: str) -> tuple[Problem, ...]:
     if not run.exists("problems", "problems.parquet"):
         return ()
     return tuple(problem_of(row) for row in run.read_table(PROBLEMS, "problems", "problems.parquet"))
-
-
-def local_folder(address: str) -> str:
-    """A checkpoint folder on this machine's disk; one behind a filesystem URL is copied to a temporary folder."""
-    if "://" not in address:
-        return address
-    source, path = fs.FileSystem.from_uri(address)
-    folder = tempfile.mkdtemp(prefix="raydebm-scorer-")
-    fs.copy_files(path, folder, source_filesystem=source, destination_filesystem=fs.LocalFileSystem())
-    return folder

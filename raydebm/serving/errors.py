@@ -59,10 +59,13 @@ def _writable(text: str) -> str:
 
 
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """429 and 503 say when to come back; 401 says how to authenticate."""
+    """429 and 503 say when to come back, 504 that the same would take as long again (OpenAI's clients then do not ask
+    again by themselves); 401 says how to authenticate."""
     own: dict[str, str] = {}
     if error.status in (429, 503):
         own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
+    elif error.status == 504:
+        own = {"X-Should-Retry": "false"}
     elif error.status == 401:
         own = {"WWW-Authenticate": "Bearer"}
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)

@@ -54,7 +54,7 @@ class _Answer:
 
 
 class Guard:
-    """Wraps the application. Sets ``request.state.request_id`` and ``logs.REQUEST_ID``.
+    """Wraps the application. Sets ``request.state.request_id``, ``request.state.received`` and ``logs.REQUEST_ID``.
 
     Args:
         max_body_bytes: larger bodies are answered 413.
@@ -88,7 +88,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request_id, started = _request_id(scope), time.perf_counter()
-        scope.setdefault("state", {})["request_id"] = request_id
+        scope.setdefault("state", {}).update(request_id=request_id, received=started)
         answer = _Answer(send, request_id if self._echo_request_id else None)
         before = REQUEST_ID.set(request_id)
         try:
@@ -127,6 +127,7 @@ class Guard:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
+        scope["state"]["may_see_decisions"] = key.decisions
         return key
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:

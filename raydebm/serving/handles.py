@@ -14,8 +14,10 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
+from raydebm import tracing
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.serving.ensembles import CheckpointRef
 from raydebm.serving.parts import TextToScore
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ NUM_TRIES = 6
 FIRST_PAUSE_S = 0.05
 """Pauses double: 0.05 to 0.8 s, 1.6 s in all. Waiting for a replacement is not part of it: Serve queues the call."""
 STATUS_TIMEOUT_S = 5.0
+LOAD_TIMEOUT_S = 120.0
 
 
 async def persistently(call: Callable[[], Awaitable[T]], *, what: str) -> T:
@@ -56,39 +59,64 @@ async def persistently(call: Callable[[], Awaitable[T]], *, what: str) -> T:
 class HandleBackend:
     """serving.parts.Backend over deployment handles."""
 
-    def __init__(self, generator: Handle, scorer: Handle, constraint: Handle) -> None:
+    def __init__(
+        self, generator: Handle, scorer: Handle, constraint: Handle, checkpoint: CheckpointRef | None = None
+    ) -> None:
+        """
+        Args:
+            checkpoint: the adapters that score, whatever else a replica has loaded; None: those it began with.
+        """
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
+        self._checkpoint = checkpoint
+
+    def scoring_with(self, checkpoint: CheckpointRef) -> "HandleBackend":
+        """The same parts, and other adapters."""
+        return HandleBackend(self._generator, self._scorer, self._constraint, checkpoint)
+
+    async def load(self, checkpoint: CheckpointRef) -> None:
+        """Have the adapters ready on every scorer replica that runs now.
+
+        Raises:
+            CheckpointError: they cannot be used.
+            ServiceError: no scorer replica answers.
+            TimeoutError: a replica takes longer than ``LOAD_TIMEOUT_S``.
+        """
+        await persistently(lambda: self._call(self._scorer.load, checkpoint), what="scorer")
+        # The others would load them at the first request that needs them, which would then wait.
+        everywhere = self._scorer.broadcast("load", checkpoint)
+        for found in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
+            # A replica that died meanwhile is none of our business; its successor loads what it is asked for.
+            if isinstance(found, RayTaskError) and isinstance(found.cause, RaydebmError):
+                raise found.cause
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None] | None
+        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None], *, hedge: bool
     ) -> list[Candidate]:
-        if on_candidate is None:
-            return await persistently(lambda: self._call(self._generator.generate, list(requests)), what="generator")
-        return await self._watched(requests, on_candidate)
-
-    async def _watched(
-        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None]
-    ) -> list[Candidate]:
-        """Candidates one by one, for whoever watches; after a death only the missing ones are asked for again."""
+        """Candidates as they come; after a death only the missing ones are asked for again."""
         found: dict[str, Candidate] = {}
 
         async def draw() -> None:
             missing = [request for request in requests if request.candidate_id not in found]
-            arrivals: Any = self._generator.options(stream=True).stream.remote(missing)
+            stream = self._generator.options(stream=True).stream
+            arrivals: Any = stream.remote(missing, tracing.outgoing(), hedge)
             with _cancelled_with_us(arrivals):
-                async for candidate in arrivals:
-                    found[candidate.candidate_id] = candidate
-                    on_candidate(candidate)
+                async for some in arrivals:
+                    for candidate in some:
+                        found[candidate.candidate_id] = candidate
+                        on_candidate(candidate)
 
         await persistently(draw, what="generator")
         return [found[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         call = self._constraint.check
-        return await persistently(lambda: self._call(call, problem, list(candidates)), what="constraint checker")
+        return await persistently(
+            lambda: self._call(call, problem, list(candidates), tracing.outgoing()), what="constraint checker"
+        )
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
-        return await persistently(lambda: self._call(self._scorer.score, list(texts)), what="scorer")
+        call, checkpoint = self._scorer.score, self._checkpoint
+        return await persistently(lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer")
 
     async def status(self) -> dict[str, Any]:
         try:

@@ -1,19 +1,31 @@
 """The deployment that speaks HTTP: the routes over the service over the handles."""
 
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from raydebm.serving.bundle import Bundle
+from raydebm import tracing
+from raydebm.errors import RaydebmError
+from raydebm.serving.bundle import AppArgs, Bundle, load_bundle
+from raydebm.serving.guard import PUBLIC_PATHS
 from raydebm.serving.handles import HandleBackend
-from raydebm.serving.keys import load_keyring
+from raydebm.serving.keys import WatchedKeyring, load_keyring
+from raydebm.serving.live import LiveMeter
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.metrics import RayMeter
+from raydebm.serving.pages import page_paths
 from raydebm.serving.records_writer import writer_of
+from raydebm.serving.reload import Exchangeable, changed_args, check_same_run
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
+from raydebm.serving.telemetry import Traced
+
+log = logging.getLogger(__name__)
 
 
 @serve.ingress()
@@ -26,20 +38,92 @@ class TriageIngress:
         generator: DeploymentHandle[Any],
         scorer: DeploymentHandle[Any],
         constraint: DeploymentHandle[Any],
+        args: AppArgs,
     ) -> None:
+        """
+        Args:
+            args: what the bundle was read by; ``user_config`` changes them.
+        """
         configure_logs()
-        self._keyring = load_keyring(bundle.limits.keys_file)
+        tracing.start_tracing("ingress")
+        self._args, self._meter = args, RayMeter()
+        self._live = LiveMeter(self._meter)
         self._records = writer_of(bundle.records)
+        self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref)
+        self._keyring = load_keyring(bundle.limits.keys_file)
         self._service = TriageService(
-            bundle, HandleBackend(generator, scorer, constraint), meter=RayMeter(), records=self._records
+            bundle, self._backend, meter=self._live, records=self._records, notices=self._notices
         )
+        self._refusal: str | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._app: Exchangeable | None = None
+        self._user_config: Mapping[str, Any] | None = None
 
-    def __serve_build_asgi_app__(self) -> FastAPI:
+    def __serve_build_asgi_app__(self) -> Exchangeable:
         """Called by Serve when a replica starts; the routes need this replica's handles."""
-        return create_app(self._service, keyring=self._keyring, echo_request_id=False)
+        return self._show()
+
+    async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
+        """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
+
+        At the start the replica waits for it, and a bad one keeps it from starting. Later it is tried beside the
+        running service, for Serve sends a replica no requests until this returns, and ends one in which this fails.
+
+        Raises:
+            RaydebmError: at the start only.
+        """
+        wanted = dict(user_config or {})
+        if self._user_config is None:
+            if wanted:
+                await self._change(wanted)
+        elif wanted != self._user_config:  # Serve also calls when a replica's rank changes
+            if self._reloading is not None:
+                self._reloading.cancel()  # the newer one counts
+            self._reloading = asyncio.create_task(self._try_change(wanted))
+        self._user_config = wanted
+
+    async def _try_change(self, user_config: Mapping[str, Any]) -> None:
+        try:
+            await self._change(user_config)
+        except Exception as error:
+            # Whatever is wrong with what is new, what runs must go on.
+            is_ours = isinstance(error, RaydebmError)
+            words = str(error) if is_ours else type(error).__name__
+            self._refusal = f"the last change was refused, and everything is as before it: {words}"
+            self._meter.reloaded("refused")
+            log.error("change refused", exc_info=not is_ours, extra={"facts": {"reason": words}})
+        else:
+            self._refusal = None
+            self._meter.reloaded("applied")
+            log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
+
+    async def _change(self, user_config: Mapping[str, Any]) -> None:
+        """Read, check and load everything, then exchange it at once."""
+        running = self._service.bundle
+        bundle = await asyncio.to_thread(load_bundle, changed_args(self._args, user_config))
+        check_same_run(running, bundle)
+        keyring = await asyncio.to_thread(load_keyring, bundle.limits.keys_file)
+        if bundle.checkpoint_ref != running.checkpoint_ref:
+            await self._backend.load(bundle.checkpoint_ref)
+        backend = self._backend.scoring_with(bundle.checkpoint_ref)
+        self._service, self._keyring = replace(self._service, bundle=bundle, backend=backend), keyring
+        self._show()
+
+    def _show(self) -> Exchangeable:
+        """The application of the service as it is now, for every request from now on."""
+        app = create_app(self._service, keyring=self._keyring, echo_request_id=False, live=self._live)
+        if self._app is None:
+            self._app = Exchangeable(app)
+        self._app.replace(app, Traced(app, untraced=PUBLIC_PATHS | page_paths()))
+        return self._app
+
+    def _notices(self) -> list[str]:
+        of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
+        return [found for found in (self._refusal, of_keys) if found is not None]
 
     def __del__(self) -> None:
         """Called by Serve after the last request of a replica that is taken down."""
         records = getattr(self, "_records", None)  # absent when the replica could not start
         if records is not None:
             records.close()
+        tracing.flush_tracing()

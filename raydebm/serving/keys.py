@@ -7,13 +7,16 @@ A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` giv
       - {name: team-a, sha256: 9f86d0..., requests_per_minute: 600, max_concurrent: 16}
 
 Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``.
+A file is read again when it changes (``WatchedKeyring``).
 No message of this module contains a key or a hash.
 """
 
 import hashlib
 import hmac
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +25,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 ENVIRONMENT = "RAYDEBM_API_KEYS"
 MIN_KEY_CHARS = 16
+LOOK_EVERY_S = 5.0
+"""A key that is taken out of the file works for so long at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,8 @@ class ApiKey:
     requests_per_minute: float | None = None
     """None: the service's default."""
     max_concurrent: int | None = None
+    decisions: bool = True
+    """Whether it may see stored decisions: everybody's problems and answers."""
 
 
 class Keyring:
@@ -60,6 +69,55 @@ class Keyring:
         return found if scheme.lower() == "bearer" else None
 
 
+class WatchedKeyring(Keyring):
+    """The keys of a file, as it is now. A file that turns bad, or goes away, leaves the last good keys in force."""
+
+    def __init__(self, path: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            clock: seconds; the file is looked at every ``LOOK_EVERY_S`` at most, when somebody asks.
+
+        Raises:
+            ConfigError: as ``load_keyring``.
+        """
+        self._path, self._clock = path, clock
+        self._stamp, self._looked_at = _stamp(path), clock()
+        super().__init__(_with_own_names(_from_file(path)))
+        self.refusal: str | None = None
+        """Why the file as it is now is not used; None when it is."""
+
+    def owner(self, authorization: str | None) -> ApiKey | None:
+        self._look()
+        return super().owner(authorization)
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._keys = tuple(_with_own_names(_from_file(self._path)))
+        except ConfigError as error:
+            self.refusal = f"the last good API keys stay in force: {error}"
+            log.error("keys refused", extra={"facts": {"reason": str(error)}})
+        else:
+            self.refusal = None
+            log.info("keys read again", extra={"facts": {"keys": len(self._keys)}})
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """Differs when the file's content may differ; mounted secrets are exchanged by a link, which gives a new inode."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -67,6 +125,7 @@ class _Entry(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
     requests_per_minute: float | None = Field(None, gt=0)
     max_concurrent: int | None = Field(None, ge=1)
+    decisions: bool = True
 
 
 class _File(BaseModel):
@@ -76,22 +135,24 @@ class _File(BaseModel):
 
 
 def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
-    """The keys of a file, else of the environment; None when there are none, and anyone may call.
+    """The keys of a file (watched), else of the environment; None when there are none, and anyone may call.
 
     Raises:
         ConfigError: the file or the variable is not as described, or two keys have the same name.
     """
     if path is not None:
-        keys = _from_file(path)
-    elif environ.get(ENVIRONMENT):
-        keys = _from_environment(environ[ENVIRONMENT])
-    else:
-        return None
+        return WatchedKeyring(path)
+    if environ.get(ENVIRONMENT):
+        return Keyring(_with_own_names(_from_environment(environ[ENVIRONMENT])))
+    return None
+
+
+def _with_own_names(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:
     names = [key.name for key in keys]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two API keys have the name {name!r}; give each its own")
-    return Keyring(keys)
+    return keys
 
 
 def _from_file(path: str) -> list[ApiKey]:

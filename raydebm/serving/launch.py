@@ -67,7 +67,7 @@ def _start_serve(config: ServeDeploySchema) -> Any:
     On a busy machine a proxy misses its time to report ready, Serve replaces it, and ``serve_start``, which waits for
     the first one, raises. The controller is there all the same, and the second call connects to it.
     """
-    options = {
+    options: dict[str, Any] = {
         "http_options": config.http_options.model_dump(),
         "proxy_location": config.proxy_location,
         "global_logging_config": None,

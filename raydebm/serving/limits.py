@@ -48,7 +48,8 @@ class KeyLimits:
 
     def __init__(self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
-        self._uses: dict[str, _Use] = {}
+        # By the whole key: one whose limits were changed in the keys file begins anew.
+        self._uses: dict[ApiKey, _Use] = {}
 
     @contextmanager
     def open(self, key: ApiKey | None) -> Iterator[None]:
@@ -60,7 +61,7 @@ class KeyLimits:
         if key is None:
             yield
             return
-        use = self._uses.setdefault(key.name, self._use(key))
+        use = self._uses.setdefault(key, self._use(key))
         if use.max_open is not None and use.num_open >= use.max_open:
             raise TooManyError(f"key {key.name!r} has {use.max_open} open requests, its limit", 429, BUSY_RETRY_S)
         if use.bucket is not None and (wait_s := use.bucket.take(self._clock())):

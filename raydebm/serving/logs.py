@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from raydebm import tracing
 from raydebm.errors import ConfigError
 
 REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
@@ -34,7 +35,8 @@ def redact(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """``{"time", "level", "logger", "message", "request_id", ...facts, "error"}``."""
+    """``{"time", "level", "logger", "message", "request_id", "trace_id", ...facts, "error"}``; the trace only where
+    traces are sent."""
 
     def __init__(self, request_id: Callable[[], str]) -> None:
         super().__init__()
@@ -48,8 +50,10 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "request_id": self._request_id(),
-            **facts,
         }
+        if (trace_id := tracing.trace_id()) is not None:
+            line["trace_id"] = trace_id
+        line |= facts
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         # Lone surrogates and other unprintables are escaped, so that the line can be written in any encoding.

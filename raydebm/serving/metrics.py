@@ -5,6 +5,7 @@ values: tasks, generators, constraints, routes; never a problem, a key or a requ
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
@@ -37,6 +38,7 @@ class RayMeter:
         self._candidates = Counter("raydebm_candidates", "Candidates drawn", ("generator", "outcome"))
         self._tokens = Counter("raydebm_tokens", "Tokens of candidates", ("generator", "kind"))
         self._cost = Counter("raydebm_cost_usd", "Cost of candidates in US dollars", ("generator",))
+        self._reloads = Counter("raydebm_reloads", "Changes of policy, adapters or limits", ("outcome",))
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
         self._requests.inc(1, {"route": route, "status": str(status)})
@@ -60,6 +62,10 @@ class RayMeter:
         for candidate in drawn:
             self._count(candidate)
 
+    def reloaded(self, outcome: Literal["applied", "refused"]) -> None:
+        """A change of the running service, in this replica."""
+        self._reloads.inc(1, {"outcome": outcome})
+
     def _count(self, candidate: Candidate) -> None:
         name = {"generator": candidate.generator}
         self._candidates.inc(1, {**name, "outcome": "failed" if candidate.text is None else "written"})
@@ -68,6 +74,20 @@ class RayMeter:
                 self._tokens.inc(count, {**name, "kind": kind})
         if candidate.cost_usd:
             self._cost.inc(candidate.cost_usd, name)
+
+
+class HedgeMeter:
+    """For a generator replica: requests that were sent a second time."""
+
+    def __init__(self) -> None:
+        self._hedges = Counter("raydebm_hedges", "Requests sent a second time", ("generator", "outcome"))
+
+    def repeated(self, generator: str, *, won: bool) -> None:
+        """Args:
+        generator: whose request it was.
+        won: whether the second one answered first.
+        """
+        self._hedges.inc(1, {"generator": generator, "outcome": "won" if won else "lost"})
 
 
 class BatchMeter:

@@ -48,6 +48,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "triage": {
         "text": {"problem": PUZZLE},
         "with settings": {"problem": PUZZLE, "theta_sigma": 0.4, "max_passes": 1, "return_candidates": True},
+        "with limits": {"problem": PUZZLE, "deadline_ms": 60_000, "budget": 8},
+        "as events": {"problem": PUZZLE, "stream": True, "return_candidates": True},
     },
     "batch": {"two problems": {"requests": [{"problem": PUZZLE}, {"problem": PUZZLE, "seed": 1}], "max_parallel": 2}},
     "score": {
@@ -70,6 +72,7 @@ _MEANINGS = {
     429: "The key is above its limits; `Retry-After` says when to come back.",
     500: "A fault of the service; the log has it under the request id.",
     503: "A part does not work, or too many requests are open; `Retry-After` says when to come back.",
+    504: "No candidate was drawn, checked and scored within `deadline_ms`.",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": meaning} for status, meaning in _MEANINGS.items()

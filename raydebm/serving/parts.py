@@ -3,14 +3,23 @@
 Does not know: Ray, HTTP. The backend is three remote parts in production and plain objects in tests.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from raydebm import tracing
+from raydebm.errors import LimitReachedError, RaydebmError, ScoringError
+from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Message, Problem
 from raydebm.serving.asking import Ask
+from raydebm.serving.logs import redact
+from raydebm.serving.spending import Affordable, affordable, spent_usd, worst_of
+from raydebm.triage.deadline import Deadline, is_late, now_s
+from raydebm.triage.drawing import Arrived
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -29,13 +38,14 @@ class Backend(Protocol):
     milliseconds."""
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None] | None
+        self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, hedge: bool
     ) -> list[Candidate]:
         """One candidate per request, in their order; failed ones carry ``error``.
 
         Args:
             requests: what to draw.
-            on_candidate: called as each candidate arrives; None: nobody watches.
+            on_candidate: called as each candidate arrives.
+            hedge: whether a slow request may be sent a second time, where the service does so.
         """
         ...
 
@@ -60,6 +70,8 @@ class Watch:
 
     on_progress: Progress | None
     asked: list[GenerationRequest] = field(default_factory=list)
+    over_budget: list[GenerationRequest] = field(default_factory=list)
+    """Not asked, because ``max_usd`` might not have covered them."""
     drawn: list[Candidate] = field(default_factory=list)
     stages_ms: dict[str, float] = field(default_factory=dict)
 
@@ -71,7 +83,8 @@ class Watch:
     def timed(self, stage: str) -> Iterator[None]:
         started = time.perf_counter()
         try:
-            yield
+            with tracing.span(stage):
+                yield
         finally:
             elapsed = 1000 * (time.perf_counter() - started)
             self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)
@@ -79,26 +92,77 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Candidates from the backend (triage.loop.CandidateSource)."""
+    """Candidates from the backend (triage.drawing.CandidateSource), within the limits of the request."""
 
     ask: Ask
     backend: Backend
     watch: Watch
+    deadline: Deadline | None = None
 
     async def generate(
-        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None
+        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None, arrived: Arrived
     ) -> list[Candidate]:
-        requests = self.ask.requests(pass_index, messages)
-        self.watch.asked.extend(requests)
-        feedback = None if messages is None else messages[-1]["content"]
-        self.watch.tell("pass", **{"pass": pass_index, "requested": len(requests), "feedback": feedback})
-        on_candidate = None
-        if self.watch.on_progress is not None:
-            on_candidate = _counting(self.watch, pass_index, len(requests))
-        with self.watch.timed("generate"):
-            candidates = [self._fitting(found) for found in await self.backend.generate(requests, on_candidate)]
+        plan = self._plan(pass_index, messages)
+        self.watch.asked.extend(plan.asked)
+        self.watch.over_budget.extend(plan.over_budget)
+        self._tell_plan(pass_index, messages, plan)
+        found: dict[str, Candidate] = {}
+
+        def take(candidate: Candidate) -> None:
+            if candidate.candidate_id not in found:
+                fitting = self._fitting(candidate)
+                found[candidate.candidate_id] = fitting
+                self._tell_candidate(fitting, done=len(found), total=len(plan.asked))
+                arrived(fitting)
+
+        try:
+            with self.watch.timed("generate"):
+                await self._draw(plan.asked, take)
+        except (RaydebmError, OSError) as error:
+            if not found:
+                raise
+            # What has arrived was paid for, and can be decided about.
+            missing = [request for request in plan.asked if request.candidate_id not in found]
+            for request in missing:
+                take(unanswered(request, str(error)))
+        candidates = [found[request.candidate_id] for request in plan.asked]
         self.watch.drawn.extend(candidates)
         return candidates
+
+    async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
+        """All candidates, or those that come in time and a late one for each of the others."""
+        hedge = self.ask.policy.max_usd is None  # a second request might cost as much as the first
+        if self.deadline is None:
+            for candidate in await self.backend.generate(requests, take, hedge=hedge):
+                take(candidate)
+            return
+        if now_s() < self.deadline.draw_until_s:
+            try:
+                async with asyncio.timeout_at(self.deadline.draw_until_s) as time_is_up:
+                    for candidate in await self.backend.generate(requests, take, hedge=hedge):
+                        take(candidate)
+            except TimeoutError:
+                if not time_is_up.expired():
+                    raise
+        for request in requests:
+            take(unanswered(request, self.deadline.not_drawn()))  # changes nothing where one has arrived
+
+    def _plan(self, pass_index: int, messages: tuple[Message, ...] | None) -> Affordable:
+        """Raises LimitReachedError when the money that is left pays for no candidate of the pass."""
+        requests, policy = self.ask.requests(pass_index, messages), self.ask.policy
+        most = None if policy.budget is None else policy.budget - len(self.watch.asked)
+        if policy.max_usd is None:
+            return affordable(requests, most=most)
+        worst = worst_of(self.ask.bundle.generator_configs())
+        left_usd = policy.max_usd - spent_usd(self.watch.asked, self.watch.drawn, worst)
+        plan = affordable(requests, most=most, left_usd=left_usd, worst=worst)
+        if not plan.asked:
+            self.watch.over_budget.extend(plan.over_budget)
+            raise LimitReachedError(
+                f"of max_usd {policy.max_usd:g} at least {max(0.0, left_usd):.3g} US dollars are left, and the "
+                f"cheapest candidate may cost {plan.cheapest_usd:.3g}"
+            )
+        return plan
 
     def _fitting(self, candidate: Candidate) -> Candidate:
         """A text beyond the limit counts as failed: it would cost memory in every part that follows."""
@@ -107,17 +171,31 @@ class Source:
             return candidate
         return replace(candidate, text=None, error=f"the text has {size} characters; at most {limit} are taken")
 
+    def _tell_plan(self, pass_index: int, messages: tuple[Message, ...] | None, plan: Affordable) -> None:
+        self.watch.tell(
+            "pass",
+            **{"pass": pass_index, "requested": len(plan.asked)},
+            feedback=None if messages is None else messages[-1]["content"],
+            generators=_by_generator(plan.asked),
+            over_budget=_by_generator(plan.over_budget),
+        )
 
-def _counting(watch: Watch, pass_index: int, total: int) -> Callable[[Candidate], None]:
-    done = 0
+    def _tell_candidate(self, candidate: Candidate, *, done: int, total: int) -> None:
+        self.watch.tell(
+            "candidate",
+            **{"pass": candidate.pass_index, "done": done, "total": total},
+            generator=candidate.generator,
+            failed=candidate.text is None,
+            candidate_id=candidate.candidate_id,
+            sample_index=candidate.sample_index,
+            error=None if candidate.error is None else redact(candidate.error),
+            late=is_late(candidate),
+            **({"text": candidate.text} if self.ask.return_candidates else {}),
+        )
 
-    def arrived(candidate: Candidate) -> None:
-        nonlocal done
-        done += 1
-        facts = {"pass": pass_index, "done": done, "total": total}
-        watch.tell("candidate", **facts, generator=candidate.generator, failed=candidate.text is None)
 
-    return arrived
+def _by_generator(requests: Iterable[GenerationRequest]) -> dict[str, int]:
+    return dict(Counter(request.generator for request in requests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +214,21 @@ class Scorer:
     watch: Watch
     prompt: str | None = None
     """What stands for the problem, when earlier turns of a chat belong to it; None: the problem's prompt."""
+    known: dict[str, Energies | None] = field(default_factory=dict)
+    """By text. Candidates that say the same in the same words get the same energies, in whatever batches they came."""
 
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
         prompt = problem.prompt if self.prompt is None else self.prompt
-        texts = [TextToScore(found.candidate_id, prompt, found.text or "") for found in candidates]
-        with self.watch.timed("score"):
-            energies = await self.backend.score(texts)
-        self.watch.tell("scored", candidates=len(texts), unscored=sum(found is None for found in energies))
-        return energies
+        wanted = {found.text or "": found.candidate_id for found in candidates}
+        texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
+        if texts:
+            with self.watch.timed("score"):
+                energies = await self.backend.score(texts)
+            if len(energies) != len(texts):
+                raise ScoringError(f"the scorer returned {len(energies)} results for {len(texts)} texts; restart it")
+            self.known.update(zip([text.text for text in texts], energies, strict=True))
+        return [_named(self.known[found.text or ""], found.candidate_id) for found in candidates]
+
+
+def _named(energies: Energies | None, candidate_id: str) -> Energies | None:
+    return None if energies is None else replace(energies, candidate_id=candidate_id)

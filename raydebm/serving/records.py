@@ -69,6 +69,7 @@ SUMMARY = pa.schema(
         ("decision", pa.string()),
         ("reason", pa.string()),
         ("selected", pa.string()),
+        ("generator", pa.string()),
         ("answer", pa.string()),
         ("energy", pa.float64()),
         ("mu", pa.float64()),
@@ -84,7 +85,8 @@ SUMMARY = pa.schema(
         ("latency_ms", pa.float64()),
     ]
 )
-"""What a list of decisions shows. ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected candidate's."""
+"""What a list of decisions shows. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected
+candidate's."""
 DECISIONS = pa.schema(
     [
         *SUMMARY,
@@ -174,6 +176,7 @@ def record_row(record: DecisionRecord) -> Row:
         "decision": str(outcome.decision),
         "reason": outcome.reason,
         "selected": None if best is None else best.candidate.candidate_id,
+        "generator": None if best is None else best.candidate.generator,
         "answer": None if best is None else best.report.answer,
         "energy": None if best is None else best.total_energy(record.policy.lambda_),
         "mu": None if energies is None else energies.mu,

@@ -1,13 +1,15 @@
 """Reads stored decisions lazily: filters, pages, one decision, and what is needed to decide again.
 
-Lists read only the columns that a list shows, and skip files by their names and row groups by their statistics, so that
-a page over 100,000 decisions costs a fraction of a second. Files may come and go while they are read.
+Lists rest on an index in memory; everything else skips files by their names and row groups by their statistics. Files
+may come and go while they are read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeVar, get_args
+from functools import reduce
+from operator import and_
+from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +19,13 @@ import pyarrow.parquet as pq
 from raydebm.errors import ConfigError, PoolError
 from raydebm.serving.records import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
 from raydebm.serving.records_files import RecordFile, filesystem_of, record_files, replaced_by
+from raydebm.serving.records_index import SummaryIndex, completed
 from raydebm.store import Row
 
 T = TypeVar("T")
 SortKey = Literal["time", "sigma", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"]
+LAST_YEAR = 9998
+"""No decision is newer; what comes after it would be no time."""
 NUM_TRIES = 5
 """Listings are repeated when a file that was listed is gone."""
 
@@ -42,6 +47,12 @@ class Filter:
     problem_id: str | None = None
     request_id: str | None = None
     num_passes: int | None = None
+    generator: str | None = None
+    """Who wrote the selected candidate."""
+    violated: bool | None = None
+    """Whether the selected candidate violates a constraint. Decisions without a selection do not pass."""
+    text: str | None = None
+    """Stands in the title, which is the beginning of the problem; upper and lower case are the same."""
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -51,22 +62,36 @@ class Filter:
 
     def expression(self) -> ds.Expression | None:
         """As pyarrow's datasets take it; None when everything passes."""
-        found: ds.Expression | None = None
-        for column, compare, value in (
+        terms = list(self._terms().values())
+        return None if not terms else reduce(and_, terms)
+
+    def columns(self) -> list[str]:
+        """What the expression reads."""
+        return list(dict.fromkeys(column for column, _ in self._terms()))
+
+    def _terms(self) -> dict[tuple[str, str], ds.Expression]:
+        """By column and comparison."""
+        wanted: tuple[tuple[str, str, Any], ...] = (
             ("decision", "eq", self.decision),
             ("task", "eq", self.task),
             ("problem_id", "eq", self.problem_id),
             ("request_id", "eq", self.request_id),
             ("num_passes", "eq", self.num_passes),
+            ("generator", "eq", self.generator),
+            ("penalty", "gt" if self.violated else "le", None if self.violated is None else 0.0),
             ("time", "ge", _scalar(self.since)),
             ("time", "lt", _scalar(self.until)),
             ("sigma", "ge", self.min_sigma),
             ("sigma", "le", self.max_sigma),
-        ):
-            if value is not None:
-                term = getattr(ds.field(column), f"__{compare}__")(value)
-                found = term if found is None else found & term
-        return found
+        )
+        terms: dict[tuple[str, str], ds.Expression] = {
+            (column, compare): getattr(ds.field(column), f"__{compare}__")(value)
+            for column, compare, value in wanted
+            if value is not None
+        }
+        if self.text:
+            terms["title", "holds"] = pc.match_substring(ds.field("title"), self.text, ignore_case=True)
+        return terms
 
     def may_hold(self, file: RecordFile) -> bool:
         """Whether a file's times overlap the filter's."""
@@ -87,22 +112,21 @@ class Page:
     """Decisions that pass the filter."""
     offset: int
     rows: list[Row]
-    """Columns of ``SUMMARY``."""
+    """Columns of ``SUMMARY``; answers and reasons cut to their first 200 characters."""
 
 
 class DecisionReader:
-    """Reads one folder of decisions. Keeps the files' footers in memory, nothing else. Threads may share it."""
+    """Reads one folder of decisions. Keeps what lists show in memory (``records_index``). Threads may share it."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._filesystem, self._path = filesystem_of(root)
         self._replaced: dict[str, frozenset[str]] = {}
-        self._dataset: tuple[tuple[str, ...], ds.Dataset] = ((), ds.dataset(DECISIONS.empty_table()))
+        self._index = SummaryIndex(self._filesystem)
 
     def count(self, where: Filter | None = None) -> int:
         """How many decisions pass."""
-        where = where or Filter()
-        return self._retried(lambda: int(self._of(where).count_rows(filter=where.expression())))
+        return int(self.table([], where).num_rows)
 
     def page(
         self,
@@ -123,27 +147,31 @@ class DecisionReader:
         if offset < 0 or limit < 0:
             raise ConfigError(f"offset and limit must be >= 0, got {offset} and {limit}")
         found = where or Filter()
-        return self._retried(lambda: self._page(found, sort, descending, offset, limit))
-
-    def _page(self, where: Filter, sort: str, descending: bool, offset: int, limit: int) -> Page:
-        dataset = self._of(where)
-        keys = dataset.to_table(columns=list(dict.fromkeys(["record_id", "time", sort])), filter=where.expression())
+        lines = self._retried(lambda: self._lines(found))
+        keys = _passing(lines, [sort, "record_id"], found).combine_chunks()
         direction = "descending" if descending else "ascending"
         order = pc.sort_indices(keys, sort_keys=[(sort, direction), ("record_id", direction)])
-        wanted = keys.take(order[offset : offset + limit])
-        if wanted.num_rows == 0:
-            return Page(total=keys.num_rows, offset=offset, rows=[])
-        ids = wanted["record_id"]
-        first, last = pc.min_max(wanted["time"]).values()
-        near = (ds.field("time") >= first) & (ds.field("time") <= last) & ds.field("record_id").isin(ids)
-        rows = dataset.to_table(columns=SUMMARY.names, filter=near).to_pylist()
-        by_id = {row["record_id"]: row for row in rows}
-        return Page(total=keys.num_rows, offset=offset, rows=[by_id[found] for found in ids.to_pylist()])
+        ids = keys["record_id"].take(order[offset : offset + limit])
+        return Page(total=keys.num_rows, offset=offset, rows=_rows_of(lines, ids.to_pylist()))
+
+    def summaries(self, record_ids: Sequence[str]) -> list[Row]:
+        """Columns of ``SUMMARY`` of these decisions, in their order; those that are not there are left out."""
+        return _rows_of(self.table(SUMMARY.names), record_ids)
+
+    def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
+        """Columns of ``SUMMARY`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
+        found = where or Filter()
+        return _passing(self._retried(lambda: self._lines(found)), columns, found)
+
+    def _lines(self, where: Filter) -> pa.Table:
+        files = self._files()
+        paths = [self._path_of(file) for file in files if where.may_hold(file)]
+        return self._index.table(paths, known=[self._path_of(file) for file in files])
 
     def get(self, record_id: str) -> DecisionRecord | None:
         """One whole decision; None when it is not (or no longer) there."""
         time = time_of_id(record_id)
-        if time is None:
+        if time is None or time.year > LAST_YEAR:
             return None
         where = Filter(since=time, until=time + timedelta(microseconds=1))
         rows = self._retried(lambda: self._rows(where, ds.field("record_id") == record_id))
@@ -168,7 +196,7 @@ class DecisionReader:
         """
         found = where or Filter()
         expression = found.expression()
-        needed = list(dict.fromkeys([*columns, *(() if expression is None else _FILTER_COLUMNS)]))
+        needed = list(dict.fromkeys([*columns, *found.columns()]))
         files = self._retried(lambda: self._opened(found))
         for file in files:
             with file:
@@ -176,7 +204,8 @@ class DecisionReader:
                     if expression is None:
                         yield batch
                     else:
-                        yield from pa.Table.from_batches([batch]).filter(expression).to_batches()
+                        table = completed(pa.Table.from_batches([batch]), found.columns())
+                        yield from table.filter(expression).to_batches()
 
     def _opened(self, where: Filter) -> list[pq.ParquetFile]:
         opened: list[pq.ParquetFile] = []
@@ -189,23 +218,17 @@ class DecisionReader:
         return opened
 
     def _rows(self, where: Filter, exactly: ds.Expression) -> list[Row]:
-        return list(self._of(where).to_table(filter=where.expression() & exactly).to_pylist())
-
-    def _of(self, where: Filter) -> ds.Dataset:
-        """The dataset over the files that may hold what is wanted. That of all files is kept, for its footers."""
-        paths = tuple(self._paths(where))
-        kept_paths, kept = self._dataset
-        if paths == kept_paths:
-            return kept
+        paths = self._paths(where)
         if not paths:
-            return ds.dataset(DECISIONS.empty_table())
-        made = ds.dataset(list(paths), schema=DECISIONS, format="parquet", filesystem=self._filesystem)
-        if where.since is None and where.until is None:
-            self._dataset = (paths, made)
-        return made
+            return []
+        dataset = ds.dataset(paths, schema=DECISIONS, format="parquet", filesystem=self._filesystem)
+        return list(dataset.to_table(filter=where.expression() & exactly).to_pylist())
 
     def _paths(self, where: Filter) -> list[str]:
-        return [f"{self._path}/{file.name}" for file in self._files() if where.may_hold(file)]
+        return [self._path_of(file) for file in self._files() if where.may_hold(file)]
+
+    def _path_of(self, file: RecordFile) -> str:
+        return f"{self._path}/{file.name}"
 
     def _files(self) -> list[RecordFile]:
         """Without those that a merged file stands for."""
@@ -235,4 +258,15 @@ class DecisionReader:
         return read()
 
 
-_FILTER_COLUMNS = ("decision", "task", "problem_id", "request_id", "num_passes", "time", "sigma")
+def _passing(lines: pa.Table, columns: Sequence[str], where: Filter) -> pa.Table:
+    expression = where.expression()
+    if expression is not None:
+        lines = lines.select(list(dict.fromkeys([*columns, *where.columns()]))).filter(expression)
+    return lines.select(list(columns))
+
+
+def _rows_of(lines: pa.Table, record_ids: Sequence[str]) -> list[Row]:
+    """The rows of these ids, in their order."""
+    wanted = pa.array(list(record_ids), pa.string())
+    by_id = {row["record_id"]: row for row in lines.filter(pc.is_in(lines["record_id"], wanted)).to_pylist()}
+    return [by_id[found] for found in record_ids if found in by_id]

@@ -59,6 +59,14 @@ class Replayed:
         before, after = (keys.get(found) if found else None for found in (recorded.selected, self.again.selected))
         return before is not None and before == after
 
+    @property
+    def changed(self) -> bool:
+        """Whether the decision differs, or gives out another answer; False where it cannot be known."""
+        before, after = self.stored.recorded.decision, self.again.decision
+        if before is not after:
+            return after is not Decision.REGENERATE
+        return after is Decision.ACCEPT and not self.same_answer
+
 
 def replay_stored(
     stored: Iterable[Stored], changes: Changes, *, scorer: TextScorer | None = None

@@ -62,6 +62,8 @@ class HealthBody(BaseModel):
     versions: dict[str, str]
     generators: list[str]
     scorer: dict[str, Any]
+    warnings: list[str]
+    """What an operator should know though the service works, such as a refused change."""
 
 
 class ErrorDetail(BaseModel):

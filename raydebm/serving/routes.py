@@ -12,14 +12,21 @@ from raydebm.errors import RaydebmError
 from raydebm.serving.batch import BatchRequest, BatchResponse, triage_ask, triage_batch
 from raydebm.serving.chat import completion_body, make_chat_ask
 from raydebm.serving.connection import EventStream, while_connected
+from raydebm.serving.decisions import Decisions
+from raydebm.serving.decisions_routes import decision_routes, live_route
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
-from raydebm.serving.guard import Guard
+from raydebm.serving.guard import PUBLIC_PATHS, Guard
 from raydebm.serving.keys import Keyring
+from raydebm.serving.live import LiveMeter
 from raydebm.serving.models import model_body, models_body
 from raydebm.serving.openapi import ERRORS, describe, examples_of
+from raydebm.serving.pages import page_paths, page_routes
+from raydebm.serving.records_reader import DecisionReader
+from raydebm.serving.records_writer import DecisionWriter
 from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, ModelsBody
 from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
+from raydebm.serving.samples import sample_routes
 from raydebm.serving.schema import (
     ChatRequest,
     ScoreRequest,
@@ -28,16 +35,23 @@ from raydebm.serving.schema import (
     TriageResponse,
 )
 from raydebm.serving.service import TriageService
-from raydebm.serving.streaming import chat_events
+from raydebm.serving.streaming import chat_events, triage_events
 
 
-def create_app(service: TriageService, *, keyring: Keyring | None = None, echo_request_id: bool = True) -> FastAPI:
+def create_app(
+    service: TriageService,
+    *,
+    keyring: Keyring | None = None,
+    echo_request_id: bool = True,
+    live: LiveMeter | None = None,
+) -> FastAPI:
     """The ASGI application over one service.
 
     Args:
         service: answers requests.
         keyring: who may call; None: anyone.
         echo_request_id: see ``Guard``.
+        live: what ``/v1/live`` shows; the service's meter, where that remembers.
     """
     app = FastAPI(
         title="raydebm",
@@ -46,6 +60,8 @@ def create_app(service: TriageService, *, keyring: Keyring | None = None, echo_r
         docs_url="/docs",
         redoc_url=None,
         responses=ERRORS,
+        # FastAPI's own telemetry would send query strings and messages of exceptions (see serving.telemetry).
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.add_middleware(
         Guard,
@@ -54,10 +70,18 @@ def create_app(service: TriageService, *, keyring: Keyring | None = None, echo_r
         keyring=keyring,
         meter=service.meter,
         echo_request_id=echo_request_id,
+        public_paths=PUBLIC_PATHS | page_paths(),
     )
     _add_error_handlers(app)
     for router in (_chat_routes(service), _triage_routes(service), _scoring_routes(service), _health_route(service)):
         app.include_router(router)
+    records = service.bundle.records
+    stored = None if records is None or records.folder is None else Decisions(DecisionReader(records.folder))
+    writer = service.records if isinstance(service.records, DecisionWriter) else None
+    app.include_router(decision_routes(stored))
+    app.include_router(live_route(live, writer))
+    app.include_router(sample_routes(service.bundle))
+    app.include_router(page_routes())
     describe(app, service.bundle, keyed=keyring is not None)
     return app
 
@@ -100,8 +124,9 @@ def _chat_routes(service: TriageService) -> APIRouter:
 
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream` come progress, then the answer's chunks, then `[DONE]`."""
+        state = request.state
         ask, overrides = make_chat_ask(
-            service.bundle, body, request_id=request.state.request_id, headers=request.headers
+            service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
         )
         if body.stream:
             return EventStream(chat_events(service, ask, body, overrides))
@@ -114,10 +139,21 @@ def _chat_routes(service: TriageService) -> APIRouter:
 def _triage_routes(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["triage"])
 
-    @router.post("/v1/triage", response_model=TriageResponse, openapi_extra=examples_of("triage"))
-    async def triage(body: TriageRequest, request: Request) -> TriageResponse:
-        """Draw candidates, check and score them, and accept, try again or abstain. The full record of one decision."""
-        ask = triage_ask(service, body, request_id=request.state.request_id, headers=request.headers)
+    @router.post(
+        "/v1/triage",
+        response_model=TriageResponse,
+        responses={200: {"content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("triage"),
+    )
+    async def triage(body: TriageRequest, request: Request) -> TriageResponse | Response:
+        """Draw candidates, check and score them, and accept, try again or abstain. The full record of one decision.
+
+        With `stream` come events: `raydebm.progress` while it works, `raydebm.result` with the record (or
+        `raydebm.error`), then `[DONE]`."""
+        state = request.state
+        ask = triage_ask(service, body, request_id=state.request_id, headers=request.headers, received=state.received)
+        if body.stream:
+            return EventStream(triage_events(service, ask))
         return await while_connected(request, service.triage(ask))
 
     @router.post("/v1/triage/batch", response_model=BatchResponse, openapi_extra=examples_of("batch"))
@@ -168,6 +204,7 @@ def _health_route(service: TriageService) -> APIRouter:
             "tasks": list(bundle.tasks),
             "policies": {name: policy.to_json() for name, policy in bundle.policies.items()},
             "versions": dict(bundle.versions),
+            "warnings": service.notices(),
             **parts,
         }
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 MAX_SAMPLES = 64
 """Most candidates that one request may ask of one generator in one pass."""
 MAX_PASSES = 8
+MAX_DEADLINE_MS = 3_600_000
 MAX_CANDIDATES_TO_SCORE = 512
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -52,6 +53,12 @@ class Overrides(Body):
     """Candidates of each generator in pass 1."""
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each later pass."""
+    budget: int | None = Field(None, ge=1, le=MAX_PASSES * MAX_SAMPLES)
+    """Most candidates over all passes."""
+    deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
+    """Milliseconds from the request's arrival to the decision. Generators that are late are left out and named."""
+    max_usd: float | None = Field(None, ge=0, le=1e6, allow_inf_nan=False)
+    """Most US dollars for candidates. What might cost more than what is left is not asked, and named."""
     generators: list[Text] | None = Field(None, min_length=1)
     """A subset of the service's generators."""
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
@@ -63,6 +70,7 @@ class Overrides(Body):
     def policy_changes(self) -> dict[str, Any]:
         """The fields that belong to the policy and were given, by the policy's own names."""
         names = {"lambda_", "theta_sigma", "theta_abstain", "signal", "max_passes", "num_regenerate"}
+        names |= {"budget", "deadline_ms", "max_usd"}
         return self.model_dump(by_alias=True, include=names, exclude_none=True)
 
 
@@ -109,6 +117,8 @@ class TriageRequest(Overrides):
     problem: Text | ProblemBody | None = None
     messages: list[ChatMessage] | None = None
     """The last user message is the problem; what stands before it is context."""
+    stream: bool = False
+    """Server-sent events: progress while candidates arrive, then the full record."""
 
     @model_validator(mode="after")
     def _one_problem(self) -> "TriageRequest":
@@ -282,6 +292,11 @@ class GeneratorBody(BaseModel):
     name: str
     asked: int
     failed: int
+    """Of those asked: without a text that could be used, the late ones included."""
+    late: int = 0
+    """Of those that failed: not there, or not checked and scored, within ``deadline_ms``."""
+    over_budget: int = 0
+    """Not asked, because each might have cost more than what was left of ``max_usd``."""
     error: str | None
     """The first error, when some failed."""
 
@@ -312,7 +327,7 @@ class DecisionBody(BaseModel):
     """Null when no generator reports cost."""
     latency_ms: float
     stages_ms: dict[str, float]
-    """Time in each kind of call, summed over passes; scoring and checking overlap."""
+    """Time in each kind of call, summed over passes; candidates are checked and scored while others are written."""
     policy: dict[str, Any]
     seed: int
     versions: dict[str, str]

@@ -8,20 +8,24 @@ Does not know: Ray, HTTP.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from raydebm.errors import ServiceError
+from raydebm import tracing
+from raydebm.errors import LimitReachedError, ServiceError
 from raydebm.identity import content_id
-from raydebm.records import Candidate, ScoredCandidate
+from raydebm.records import Candidate, Outcome, ScoredCandidate
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch
+from raydebm.serving.progress import Teller
 from raydebm.serving.records import RecordSink
 from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
+from raydebm.serving.telemetry import decision_attributes
+from raydebm.triage.deadline import Deadline, is_late
 from raydebm.triage.loop import solve
 
 log = logging.getLogger(__name__)
@@ -36,26 +40,27 @@ class TriageService:
     meter: Meter = field(default_factory=NoMeter)
     records: RecordSink | None = None
     """Where decisions are stored; None: nowhere."""
+    notices: Callable[[], list[str]] = list
+    """What an operator should know though the service works, such as a refused change; ``/health`` tells it."""
 
     async def triage(self, ask: Ask, on_progress: Progress | None = None) -> TriageResponse:
         """Run the loop for one request.
 
         Raises:
-            ServiceError: 503 when no generator wrote anything; there is nothing to trust or mistrust then.
+            ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, 504 when nothing
+                was drawn, checked and scored within the deadline, 400 when ``max_usd`` pays for no candidate.
             RaydebmError: a part does not work (see ``triage.loop.solve``).
         """
+        with tracing.span("triage", {"raydebm.task": ask.problem.task}) as span:
+            answer = await self._triage(ask, on_progress)
+            span.set(decision_attributes(answer))
+        return answer
+
+    async def _triage(self, ask: Ask, on_progress: Progress | None) -> TriageResponse:
         started = time.perf_counter()
         watch = Watch(on_progress)
-        outcome = await solve(
-            ask.problem,
-            task=ask.task,
-            policy=ask.policy,
-            source=Source(ask, self.backend, watch),
-            checker=Checker(self.backend, watch),
-            scorer=Scorer(self.backend, watch, ask.scored_prompt),
-        )
-        if watch.drawn and all(candidate.text is None for candidate in watch.drawn):
-            raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed")
+        outcome = await self._solve(ask, watch, waited_s=started - (ask.received or started))
+        _check_answered(outcome)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         versions = self.bundle.versions
         if self.records is not None:
@@ -64,6 +69,25 @@ class TriageService:
         self.meter.decided(answer, watch.drawn)
         log.info("decision", extra={"facts": decision_facts(answer)})
         return answer
+
+    async def _solve(self, ask: Ask, watch: Watch, *, waited_s: float) -> Outcome:
+        total_ms = ask.policy.deadline_ms
+        deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
+        teller = Teller(ask, watch)
+        teller.begun()
+        try:
+            return await solve(
+                ask.problem,
+                task=ask.task,
+                policy=ask.policy,
+                source=Source(ask, self.backend, watch, deadline),
+                checker=Checker(self.backend, watch),
+                scorer=Scorer(self.backend, watch, ask.scored_prompt),
+                observer=teller,
+                deadline=deadline,
+            )
+        except LimitReachedError as error:
+            raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
 
     async def score(self, request: ScoreRequest, *, request_id: str) -> ScoreResponse:
         """Energies of given candidates; checked too when a task is known.
@@ -134,3 +158,13 @@ class TriageService:
         if longest > limit:
             message = f"a text has {longest} characters; at most {limit} are accepted"
             raise ServiceError(message, 413, "text_too_long", param)
+
+
+def _check_answered(outcome: Outcome) -> None:
+    """An abstention says that answers cannot be trusted; without any answer there is nothing to say that about."""
+    candidates = [scored.candidate for scored in outcome.pool]
+    if any(candidate.text is not None for candidate in candidates):
+        return
+    if any(map(is_late, candidates)):
+        raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
+    raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed")

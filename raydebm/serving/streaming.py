@@ -1,13 +1,13 @@
-"""Server-sent events of one chat request: progress while candidates arrive, then the answer, then ``[DONE]``.
+"""Server-sent events of one request: progress while candidates arrive, then the answer, then ``[DONE]``.
 
-Progress goes out as comments by default: every SSE client skips them, while the ``openai`` client takes an event of any
-name for a chunk.
+A chat's progress goes out as comments by default: every SSE client skips them, while the ``openai`` client takes an
+event of any name for a chunk. A triage request has no such clients, so all its events have names.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from raydebm.errors import RaydebmError
@@ -21,28 +21,65 @@ log = logging.getLogger(__name__)
 
 DONE = "data: [DONE]\n\n"
 PROGRESS_EVENT = "raydebm.progress"
+RESULT_EVENT = "raydebm.result"
+ERROR_EVENT = "raydebm.error"
 
 
-async def chat_events(
+def chat_events(
     service: TriageService, ask: Ask, request: ChatRequest, overrides: ChatOverrides
+) -> AsyncGenerator[str, None]:
+    """Progress as the overrides say, then the answer in OpenAI's chunks."""
+
+    def answered(answer: TriageResponse) -> list[str]:
+        include_usage = request.stream_options is not None and request.stream_options.include_usage
+        chunks = completion_chunks(
+            answer, model=request.model, on_abstain=overrides.on_abstain, include_usage=include_usage
+        )
+        return [_event(chunk) for chunk in chunks]
+
+    def told(facts: dict[str, Any]) -> str | None:
+        return None if overrides.progress == "none" else progress_event(facts, named=overrides.progress == "events")
+
+    return _events(service, ask, told=told, answered=answered, failed=_event)
+
+
+def triage_events(service: TriageService, ask: Ask) -> AsyncGenerator[str, None]:
+    """Progress, then the full record as one event."""
+    return _events(
+        service,
+        ask,
+        told=lambda facts: progress_event(facts, named=True),
+        answered=lambda answer: [_event(answer.model_dump(mode="json"), RESULT_EVENT)],
+        failed=lambda body: _event(body, ERROR_EVENT),
+    )
+
+
+async def _events(
+    service: TriageService,
+    ask: Ask,
+    *,
+    told: Callable[[dict[str, Any]], str | None],
+    answered: Callable[[TriageResponse], list[str]],
+    failed: Callable[[dict[str, Any]], str],
 ) -> AsyncGenerator[str, None]:
     """Run one request and yield its events. When the generator is closed, the work upstream is cancelled."""
     progress: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     work = asyncio.create_task(service.triage(ask, progress.put_nowait))
     try:
         async for facts in _until_done(progress, work):
-            if overrides.progress != "none":
-                yield progress_event(facts, named=overrides.progress == "events")
-        for line in _answer_events(await work, request, overrides):
-            yield line
+            text = told(facts)
+            if text is not None:
+                yield text
+        for text in answered(await work):
+            yield text
     except RaydebmError as error:
         found = as_service_error(error)
-        yield _data(error_body(str(found), status=found.status, code=found.code, param=found.param))
+        yield failed(error_body(str(found), status=found.status, code=found.code, param=found.param))
     except Exception:
         # The status line is out, so the guard could only cut the stream off.
         log.exception("request %s failed", ask.request_id)
         message = f"internal error; the log has it under request id {ask.request_id}"
-        yield _data(error_body(message, status=500, code="internal"))
+        yield failed(error_body(message, status=500, code="internal"))
     finally:
         await _ended(work)
     yield DONE
@@ -52,14 +89,6 @@ async def _ended(work: "asyncio.Task[TriageResponse]") -> None:
     if not work.done():
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
-
-
-def _answer_events(answer: TriageResponse, request: ChatRequest, overrides: ChatOverrides) -> list[str]:
-    include_usage = request.stream_options is not None and request.stream_options.include_usage
-    chunks = completion_chunks(
-        answer, model=request.model, on_abstain=overrides.on_abstain, include_usage=include_usage
-    )
-    return [_data(chunk) for chunk in chunks]
 
 
 async def _until_done(
@@ -82,5 +111,6 @@ def progress_event(facts: dict[str, Any], *, named: bool) -> str:
     return f"event: {PROGRESS_EVENT}\ndata: {text}\n\n" if named else f": {PROGRESS_EVENT} {text}\n\n"
 
 
-def _data(value: dict[str, Any]) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+def _event(value: dict[str, Any], name: str | None = None) -> str:
+    data = f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+    return data if name is None else f"event: {name}\n{data}"

@@ -5,7 +5,7 @@ A task is gold-free except in ``load`` (which yields gold beside the problem) an
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from raydebm.constraints import Constraint
@@ -41,6 +41,10 @@ class Judgement:
 
     verdict: Verdict
     violation_score: float | None = None
+    """In [0, 1], lower is better; None where the task only knows right and wrong."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What the violation score is made of, by name, each in [0, 1], lower is better; empty where it has no parts. A
+    task gives the same names for every answer, 0 for a part that is in order."""
     severity: int | None = None
     """How far an incorrect answer is from right, where the task tells kinds of failure apart; smaller is nearer."""
     reason: str = ""

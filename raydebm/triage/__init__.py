@@ -4,6 +4,7 @@ In:   candidates with their constraint reports and energies.
 Out:  an Outcome: the decision, the energy minimiser, and what happened in each pass.
 Does not know: Ray, torch, HTTP, gold answers (calibration gets labels as values).
 
-``policy`` decides, ``constraints`` checks, ``feedback`` words what the next pass is told, ``loop`` is the two-pass loop
-against protocols, ``replay`` feeds it from recorded candidates, ``calibration`` chooses the thresholds.
+``policy`` decides, ``checks`` checks, ``feedback`` words what the next pass is told, ``drawing`` is one pass against
+protocols, ``loop`` all of them, ``deadline`` their time, ``replay`` feeds them from recorded candidates, ``redecide``
+decides again about a record, ``calibration`` chooses the thresholds.
 """

@@ -2,6 +2,8 @@
 
 What is maximised: the pass@1 of the loop, that is the share correct among *answered* problems (abstentions left out).
 That is the same as its lift over single-pass selection with the base policy's lambda, one yardstick for the whole grid.
+Where labels have a violation score, its mean over the answered problems is minimised instead: what counts as correct
+there is mostly too rare to choose by.
 Settings that abstain on more than ``max_abstain_frac`` of the problems are not considered. Ties go to the lower
 abstention share, then to fewer regenerations, then to the lambda and the thresholds nearest those of the base policy.
 When no setting keeps within the limit, the one with the lowest abstention share is taken and ``within_limit`` is False.
@@ -22,7 +24,8 @@ from numpy.typing import NDArray
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
 from raydebm.tasks.base import Task
-from raydebm.triage.loop import PASS_FAILURES, Parts, draw, next_messages
+from raydebm.triage.drawing import Parts, draw
+from raydebm.triage.loop import PASS_FAILURES, next_messages
 from raydebm.triage.policy import Policy, rule
 from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
 
@@ -43,6 +46,8 @@ class Step:
     penalty: float | None
     verdict: Verdict
     """Of the selected candidate. With nothing to select: incorrect, or unlabeled when no candidate has a label."""
+    violation: float | None = None
+    """Violation score of the selected candidate, or None. With nothing to select: 1 where other candidates have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,8 @@ class GridRow:
     """Answered problems whose answer has no label; left out."""
     abstain_frac: float
     regenerate_frac: float
+    mean_violation: float | None = None
+    """Of the answered problems, lower is better; None where labels have no violation score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +120,7 @@ class CalibrationResult:
             "theta_sigma": self.policy.theta_sigma,
             "theta_abstain": self.policy.theta_abstain,
             "pass_at_1": self.chosen.pass_at_1,
+            "mean_violation": self.chosen.mean_violation,
             "lift": self.chosen.lift,
             "abstain_frac": self.chosen.abstain_frac,
             "regenerate_frac": self.chosen.regenerate_frac,
@@ -215,7 +223,7 @@ def choose(rows: Sequence[GridRow], *, base: Policy, max_abstain_frac: float) ->
 
     def rank(row: GridRow) -> tuple[float, ...]:
         return (
-            math.inf if row.pass_at_1 is None else -row.pass_at_1,
+            _loss(row),
             row.abstain_frac,
             row.regenerate_frac,
             abs(row.lambda_ - base.lambda_),
@@ -225,6 +233,12 @@ def choose(rows: Sequence[GridRow], *, base: Policy, max_abstain_frac: float) ->
         )
 
     return min(within, key=rank)
+
+
+def _loss(row: GridRow) -> float:
+    if row.mean_violation is not None:
+        return row.mean_violation
+    return math.inf if row.pass_at_1 is None else -row.pass_at_1
 
 
 async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], policy: Policy) -> Trace:
@@ -241,8 +255,10 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
             break
         ruling = rule(pool, passes_left=0, policy=policy)
         sigma = None if ruling.best is None or ruling.best.energies is None else ruling.best.energies.sigma
-        verdict = _verdict(ruling.best, pool, labels)
-        steps.append(Step(signal=ruling.signal, sigma=sigma, penalty=ruling.penalty, verdict=verdict))
+        verdict, violation = _worth(ruling.best, pool, labels)
+        steps.append(
+            Step(signal=ruling.signal, sigma=sigma, penalty=ruling.penalty, verdict=verdict, violation=violation)
+        )
         messages = next_messages(problem, task=parts.task, ruling=ruling, pool=pool)
     return Trace(problem_id=problem.problem_id, steps=tuple(steps))
 
@@ -264,13 +280,17 @@ async def _trace_all(
     }
 
 
-def _verdict(best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]) -> Verdict:
+def _worth(
+    best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
+) -> tuple[Verdict, float | None]:
+    """(verdict, violation score) of the selection."""
     if best is not None:
         label = labels.get(best.candidate.candidate_id)
-        return Verdict.UNLABELED if label is None else label.verdict
-    found = (labels.get(scored.candidate.candidate_id) for scored in pool)
-    labelled = any(label is not None and label.verdict is not Verdict.UNLABELED for label in found)
-    return Verdict.INCORRECT if labelled else Verdict.UNLABELED
+        return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)
+    found = [label for scored in pool if (label := labels.get(scored.candidate.candidate_id)) is not None]
+    labelled = any(label.verdict is not Verdict.UNLABELED for label in found)
+    continuous = any(label.violation_score is not None for label in found)
+    return (Verdict.INCORRECT if labelled else Verdict.UNLABELED, 1.0 if continuous else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,16 +303,19 @@ class _Table:
     penalty: Floats
     correct: Floats
     """1, 0, or NaN for unlabeled."""
+    violation: Floats
+    """NaN where there is none."""
 
     @classmethod
     def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
-        columns: list[list[list[float]]] = [[], [], [], []]
+        columns: list[list[list[float]]] = [[], [], [], [], []]
         for found in traces:
             steps = [found.steps[min(index, len(found.steps) - 1)] for index in range(num_steps)]
             columns[0].append([_number(step.signal) for step in steps])
             columns[1].append([_number(step.sigma) for step in steps])
             columns[2].append([_number(step.penalty) for step in steps])
             columns[3].append([_CORRECT[step.verdict] for step in steps])
+            columns[4].append([_number(step.violation) for step in steps])
         return cls(*(np.array(column, dtype=np.float64) for column in columns))
 
     def single_pass(self) -> float:
@@ -357,6 +380,8 @@ def _rows(table: _Table, *, lambda_: float, grid: Sequence[tuple[float, float]],
         abstained = ~(table.sigma[index, stop] <= theta_abstain)
         correct = table.correct[index, stop][~abstained]
         labelled = correct[~np.isnan(correct)]
+        violation = table.violation[index, stop][~abstained]
+        violation = violation[~np.isnan(violation)]
         pass_at_1 = float(labelled.mean()) if len(labelled) else None
         rows.append(
             GridRow(
@@ -369,6 +394,7 @@ def _rows(table: _Table, *, lambda_: float, grid: Sequence[tuple[float, float]],
                 num_unlabeled=len(correct) - len(labelled),
                 abstain_frac=float(abstained.mean()),
                 regenerate_frac=float((stop > 0).mean()),
+                mean_violation=float(violation.mean()) if len(violation) else None,
             )
         )
     return rows

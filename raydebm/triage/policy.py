@@ -9,6 +9,8 @@ extreme; its algorithm compares the mean sigma over the pool and always tries ag
 3. else accept.
 
 With ``signal="selected"`` step 2 never stops an answer that passed the gate, because theta_sigma < theta_abstain.
+
+A policy also holds the limits of one request (candidates, time, money). They end the drawing, never the deciding.
 """
 
 import math
@@ -22,6 +24,8 @@ from raydebm.records import Decision, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
 
 Signal = Literal["selected", "pool_mean"]
+_LIMITS = {"budget": 1, "deadline_ms": 1, "max_usd": 0}
+"""Fields of a policy that may be absent, and their least values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,12 @@ class Policy:
     """Rounds of generation, the first included."""
     num_regenerate: int = 8
     """Candidates of each later pass (N2 in the paper)."""
+    budget: int | None = None
+    """Most candidates over all passes, >= 1; None: no limit."""
+    deadline_ms: int | None = None
+    """Milliseconds, >= 1, within which the decision is made (see ``triage.deadline``); None: no limit."""
+    max_usd: float | None = None
+    """Most US dollars for candidates, >= 0; whoever draws them keeps to it. None: no limit."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.lambda_) and self.lambda_ >= 0):
@@ -59,9 +69,15 @@ class Policy:
                 "triage.max_passes and triage.num_regenerate must be >= 1, "
                 f"got {self.max_passes} and {self.num_regenerate}"
             )
+        for name, least in _LIMITS.items():
+            limit = getattr(self, name)
+            if limit is not None and not (math.isfinite(limit) and limit >= least):
+                raise ConfigError(f"{name} must be a number >= {least}, got {limit}")
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there."""
+        """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are
+        set."""
+        limits = {name: getattr(self, name) for name in _LIMITS}
         return {
             "lambda": self.lambda_,
             "theta_sigma": self.theta_sigma,
@@ -69,6 +85,7 @@ class Policy:
             "signal": self.signal,
             "max_passes": self.max_passes,
             "num_regenerate": self.num_regenerate,
+            **{name: limit for name, limit in limits.items() if limit is not None},
         }
 
     @classmethod
@@ -78,16 +95,16 @@ class Policy:
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
         """
-        known = cls().to_json()
+        known = cls(budget=64, deadline_ms=30_000, max_usd=0.05).to_json()
         unknown = sorted(set(value) - set(known))
         if unknown:
             raise ConfigError(f"policy has unknown key(s) {', '.join(unknown)}; known: {', '.join(known)}")
-        merged = {**known, **value}
-        for key, item in merged.items():
+        given = {key: item for key, item in value.items() if item is not None or key not in _LIMITS}
+        for key, item in given.items():
             wanted = str if key == "signal" else int if isinstance(known[key], int) else (int, float)
             if isinstance(item, bool) or not isinstance(item, wanted):
                 raise ConfigError(f"policy key {key!r} must be like {known[key]!r}, got {item!r}")
-        return cls(lambda_=merged.pop("lambda"), **merged)
+        return cls(**{"lambda_" if key == "lambda" else key: item for key, item in given.items()})
 
 
 def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:

@@ -83,8 +83,9 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     Args:
         recorded: the decision.
         policy: None: the recorded one.
-        budget: most candidates of the whole request. The first pass is cut as a smaller ``num_samples`` would cut it:
-            every generator's first sample, then every generator's second, and so on; no pass is drawn when it is spent.
+        budget: most candidates of the whole request; None: the policy's. The first pass is cut as a smaller
+            ``num_samples`` would cut it: every generator's first sample, then every generator's second, and so on; no
+            pass is drawn when it is spent.
 
     Raises:
         ConfigError: the budget is below 1.
@@ -92,6 +93,7 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     if budget is not None and budget < 1:
         raise ConfigError(f"the budget must be at least 1 candidate, got {budget}")
     policy = recorded.policy if policy is None else policy
+    budget = policy.budget if budget is None else budget
     pool: list[ScoredCandidate] = []
     exact, cut = True, False
     num_recorded = max(1, len(recorded.selections))

@@ -19,7 +19,8 @@ from raydebm.records import (
 )
 from raydebm.store import pools_of
 from raydebm.tasks.base import Task
-from raydebm.triage.loop import CandidateSource, Checker, EnergyScorer, solve
+from raydebm.triage.drawing import Arrived, CandidateSource, Checker, EnergyScorer
+from raydebm.triage.loop import solve
 from raydebm.triage.policy import Policy
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
@@ -50,9 +51,9 @@ class ReplaySource:
         return list(self._missing.values())
 
     async def generate(
-        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None
+        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None, arrived: Arrived
     ) -> list[Candidate]:
-        """Look one pass up.
+        """Look one pass up; all of it is there at once, so ``arrived`` is not called.
 
         Raises:
             GenerationError: any of its candidates is not in the record; the request is then in ``missing``.

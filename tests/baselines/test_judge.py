@@ -49,7 +49,7 @@ def server():
 
 def config(server, **more):
     generator = OpenAIGenerator(
-        name="judge-model", model="m", base_url=server.url, api_key_env=None, max_retries=2, timeout_s=5,
+        name="judge-model", model="m", base_url=server.url, api_key_env=None, max_retries=2, timeout_s=60,
         **more,
     )  # fmt: skip
     return JudgeBaseline(name="judge", generator=generator)

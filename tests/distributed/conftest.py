@@ -65,8 +65,9 @@ def install_plug_in() -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody-task\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[raydebm.tasks]\nmoody = moody_task:Moody\n")
-    sys.path[:0] = [str(folder), str(Path(__file__).parent)]  # the latter for scorer_parts
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+    added = [str(folder), str(Path(__file__).parent)]  # the latter for scorer_parts
+    sys.path[:0] = added
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*added, os.environ.get("PYTHONPATH", "")]))
 
 
 # What ray_session sets for a cluster of its own; `local_ray` is started without it.

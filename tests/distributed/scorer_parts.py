@@ -1,10 +1,12 @@
 """A tiny backbone, problems that it can learn, and a recipe for both."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 from raydebm.config import Recipe, parse_recipe
 from raydebm.pairs import TrainingGroup
+from raydebm.store import RunDir
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 WORDS = [*SPECIAL, *(f"w{index}" for index in range(90)), "right", "wrong"]
@@ -69,3 +71,13 @@ def recipe_for(backbone: Path, *, num_adapters: int = 5, training: dict[str, Any
             "ray": ray,
         }
     )
+
+
+class HeldRun(RunDir):
+    """A run directory in which the adapter ``a1`` cannot finish its second epoch before its worker was killed once."""
+
+    def write_json(self, value: object, *parts: str) -> None:
+        if parts[-2].startswith("a1-") and parts[-1] == "0002.json":
+            while not self.exists("killed"):
+                time.sleep(0.02)
+        super().write_json(value, *parts)

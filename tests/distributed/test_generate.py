@@ -1,11 +1,13 @@
 """Generation through Ray Data: order, errors as rows, resuming, and what survives a death."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -49,7 +51,7 @@ def ask(content, *, generator="g", seed=0, temperature=0.7):
 def http(url, name="g", **settings):
     return {
         "kind": "openai", "name": name, "model": "m", "base_url": url, "api_key_env": None, "max_retries": 1,
-        "timeout_s": 5,
+        "timeout_s": 60,
     } | settings  # fmt: skip
 
 
@@ -105,20 +107,21 @@ def test_same_request_twice_is_one_row(local_ray, server, run):
 
 
 def test_in_flight_is_bounded_over_all_endpoints(local_ray, server, run):
+    """Nothing is answered before ten are there; the next ones have a while to come too early."""
+    server.may_answer = lambda number: server.max_in_flight >= 10
     recipe = recipe_of(http(server.url, "g"), http(server.url, "h"), num_in_flight=10)
     generate([ask(f"p{i}: ok", generator="gh"[i % 2]) for i in range(200)], recipe=recipe, run=run)
     assert server.max_in_flight == 10
 
 
-@pytest.mark.slow
 def test_endpoint_is_kept_full(local_ray, server, run):
-    """64 in flight, over all block ends. Rates on a busy machine say little, so the places taken are counted: from
-    the first full house on. ``benchmarks/bench_generation.py`` prints rates at 256 in flight."""
-    server.latency_s = 2.0
-    generate([ask(f"p{i}: ok") for i in range(384)], recipe=recipe_of(http(server.url, max_in_flight=64)), run=run)
-    taken = server.in_flight_at_arrival[64:]
-    assert server.max_in_flight == 64
-    assert sum(taken) / len(taken) >= 0.5 * 64
+    """64 in flight from the first full house to the last request, over all block ends: each request is answered when
+    the 63 after it are there, so a place that stays empty ends it all. ``benchmarks/bench_generation.py`` prints rates
+    at 256 in flight."""
+    server.latency_s, server.may_answer = 0.0, lambda number: server.num_requests >= min(number + 63, 256)
+    recipe = recipe_of(http(server.url, max_in_flight=64))
+    assert generate([ask(f"p{i}: ok") for i in range(256)], recipe=recipe, run=run).num_ok == 256
+    assert server.in_flight_at_arrival[63:] == [64] * 193
 
 
 def test_budget_leaves_the_rest_for_a_later_run(local_ray, server, run):
@@ -212,27 +215,40 @@ def journal_pids(run):
     return {int(file.name.split("-")[1]) for file in folder.glob("*.jsonl")}
 
 
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run):
+    """From the 400th request on none is answered before the actor is dead."""
     in_flight = 16
     requests = [ask(f"p{i}: ok") for i in range(640)]
     killed = []
+    server.may_answer = lambda number: number < 400 or bool(killed)
 
     def kill_once(done, total):
         if done >= 128 and not killed:
-            killed.extend(journal_pids(run))
-            os.kill(killed[0], signal.SIGKILL)
+            (pid,) = journal_pids(run)
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not is_running(pid))
+            killed.append(pid)
 
     recipe = recipe_of(http(server.url, max_in_flight=in_flight))
     summary = generate(requests, recipe=recipe, run=run, on_progress=kill_once)
-    assert killed
-    assert len(journal_pids(run)) == 2
+    assert len(journal_pids(run) - set(killed)) == len(killed) == 1
     assert (summary.num_ok, summary.num_failed) == (640, 0)
     assert server.num_requests <= 640 + in_flight
 
 
 def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
+    """And nothing more is asked: from the 200th request on none is answered before the actor is gone."""
     requests = [ask(f"p{i}: ok") for i in range(400)]
     recipe = recipe_of(http(server.url, max_in_flight=8))
+    is_gone = threading.Event()
+    server.may_answer = lambda number: number < 200 or is_gone.is_set()
 
     def fail_halfway(done, total):
         if done >= 128:
@@ -240,6 +256,8 @@ def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
 
     with pytest.raises(RuntimeError, match="had enough"):
         generate(requests, recipe=recipe, run=run, on_progress=fail_halfway)
+    wait_until(lambda: not any(map(is_running, journal_pids(run))))
+    is_gone.set()
     summary = generate(requests, recipe=recipe, run=run)
     assert summary.num_ok == 400
     assert summary.num_reused >= 128
@@ -247,54 +265,57 @@ def test_callers_failure_halfway_loses_nothing(local_ray, server, run):
 
 
 DRIVER = """
-import sys, ray
+import sys
 sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
+from raydebm.config import RayConfig
 from raydebm.distributed.generate import generate
-ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
-generate(requests, recipe=recipe, run=run)
+from raydebm.distributed.session import ray_session
+with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
+    generate(requests, recipe=recipe, run=run)
 """
+
+
+@contextlib.contextmanager
+def process(*command, **options):
+    """Killed at the end, whatever happened in between."""
+    with subprocess.Popen([sys.executable, *command], **options) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 @pytest.mark.slow
 def test_killed_driver_resumes_without_a_repeated_call(local_ray, run, tmp_path):
     """After SIGKILL of the driver halfway, a new run asks only for what did not arrive."""
-    with subprocess.Popen([sys.executable, str(SERVER), "--latency-s", "0.1"], stdout=subprocess.PIPE) as endpoint:
+    with process(str(SERVER), "--hold-from", "150", stdout=subprocess.PIPE) as endpoint:
         port = int(endpoint.stdout.readline())
-        count = lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/count"))["requests"]  # noqa: E731
-        requests = [ask(f"p{i}: ok") for i in range(600)]
+        get = lambda path: urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60).read()  # noqa: E731
+        count = lambda: json.loads(get("count"))["requests"]  # noqa: E731
+        requests = [ask(f"p{i}: ok") for i in range(300)]
         recipe = recipe_of(http(f"http://127.0.0.1:{port}/v1", max_in_flight=16))
         (tmp_path / "test_generate_driver.py").write_text(
             "from raydebm.config import Recipe\nfrom raydebm.store import RunDir\n"
             "from raydebm.records import GenerationRequest, Sampling\n"
             f"requests = {requests!r}\nrecipe = Recipe.model_validate({recipe.model_dump()!r})\nrun = {run!r}\n"
         )
-        driver = subprocess.Popen([sys.executable, "-c", DRIVER.format(folder=str(tmp_path))])
-        wait_until(lambda: count() >= 150, limit_s=60)
-        driver.kill()
-        driver.wait()
-        wait_until(lambda: unchanged_for(count, 2.0), limit_s=60)  # its actors outlive it for a moment
-        sent_before = count()
+        with process("-c", DRIVER.format(folder=str(tmp_path))):
+            wait_until(lambda: count() == 149 + 16)
+        wait_until(lambda: not any(map(is_running, journal_pids(run))))  # the driver's actors outlive it for a moment
         journaled = sum(
             file.read_bytes().count(b"\n") for file in Path(run.uri("candidates", "journal")).glob("*.jsonl")
         )
+        get("release")
         summary = generate(requests, recipe=recipe, run=run)
-        sent_after = count() - sent_before
-        endpoint.kill()
-    assert 150 - 16 <= journaled < 600
-    assert (summary.num_ok, summary.num_reused) == (600, journaled)
-    assert sent_after == 600 - journaled
-    assert sent_before - journaled <= 16
+        asked_again = count() - (149 + 16)
+    assert 149 - 16 <= journaled <= 149
+    assert (summary.num_ok, summary.num_reused) == (300, journaled)
+    assert asked_again == 300 - journaled
 
 
-def wait_until(condition, *, limit_s):
+def wait_until(condition, *, limit_s=240):
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.1)
-
-
-def unchanged_for(value, seconds):
-    before = value()
-    time.sleep(seconds)
-    return value() == before
+        time.sleep(0.05)

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,11 +13,10 @@ from raydebm.distributed.session import check_reachable, is_own_cluster, ray_ses
 from raydebm.errors import ResourceError
 
 
-def test_nobody_at_the_address_is_told_at_once_with_a_way_out(free_port):
-    started = time.monotonic()
-    with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{free_port}.*ray start --head.*RAY_AUTH_MODE"):
-        check_reachable(f"127.0.0.1:{free_port}")
-    assert time.monotonic() - started < 5
+def test_nobody_at_the_address_is_told_at_once_with_a_way_out(refusing_port, monkeypatch):
+    monkeypatch.setattr(session, "_ask", lambda address: pytest.fail("Ray was asked, which takes seconds"))
+    with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{refusing_port}.*ray start --head.*RAY_AUTH_MODE"):
+        check_reachable(f"127.0.0.1:{refusing_port}")
 
 
 def test_an_address_without_a_port_is_refused():
@@ -32,10 +30,8 @@ def test_a_listener_that_is_not_ray_is_given_up_in_time(monkeypatch):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        started = time.monotonic()
-        with pytest.raises(ResourceError, match="no answer within"):
+        with pytest.raises(ResourceError, match="no answer within 3 s"):
             check_reachable(f"127.0.0.1:{listener.getsockname()[1]}")
-    assert time.monotonic() - started < 8
 
 
 @pytest.mark.ray
@@ -68,7 +64,7 @@ print("after", ray.is_initialized(), is_own_cluster())
 def _run_alone(script: str, **environment: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=kept | environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], env=kept | environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -95,10 +91,10 @@ def test_an_own_cluster_asks_for_a_token_unless_told_otherwise(own_cluster_says)
     assert "auth token" in own_cluster_says
 
 
-def test_an_unreachable_address_from_the_environment_is_an_error_not_a_second_cluster(free_port):
+def test_an_unreachable_address_from_the_environment_is_an_error_not_a_second_cluster(refusing_port):
     script = (
         "from raydebm.config import RayConfig\nfrom raydebm.distributed.session import ray_session\n"
         "from raydebm.errors import ResourceError\n"
         "try:\n    with ray_session(RayConfig()): pass\nexcept ResourceError as error: print('refused', error)\n"
     )
-    assert "refused" in _run_alone(script, RAY_ADDRESS=f"127.0.0.1:{free_port}")
+    assert "refused" in _run_alone(script, RAY_ADDRESS=f"127.0.0.1:{refusing_port}")

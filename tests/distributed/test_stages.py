@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 from tiny_run import recipe_of
@@ -77,11 +78,11 @@ def test_a_second_run_reuses_every_stage(finished):
     assert {report.reused for report in reports} == {True}
 
 
-def test_other_evaluation_settings_redo_the_evaluation_alone(finished):
+def test_other_evaluation_settings_redo_the_evaluation_alone(finished, tmp_path):
     from raydebm.distributed.stages import Pipeline
 
     reports = []
-    recipe = recipe_of(finished[0].recipe.run_dir, evaluation={"num_bootstrap": 150})
+    recipe = recipe_of(shutil.copytree(finished[0].run.root, tmp_path / "run"), evaluation={"num_bootstrap": 150})
     Pipeline(recipe=recipe, on_stage=reports.append).evaluate()
 
     assert [report.stage for report in reports if not report.reused] == ["evaluation"]

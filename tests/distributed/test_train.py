@@ -1,15 +1,18 @@
 """Ray Train: placement, death and return of workers, what is kept and what is trained again."""
 
+import contextlib
 import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from scorer_parts import groups_of, recipe_for, tiny_backbone
+from scorer_parts import HeldRun, groups_of, recipe_for, tiny_backbone
 
 from raydebm.distributed.train import train_ensemble
 from raydebm.distributed.train_worker import private_mib
@@ -21,6 +24,14 @@ ADAPTERS = ("a0", "a1", "a2", "a3", "a4")
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_cluster():
+    """The session's Ray is one of our own, which saves a helper process for every adapter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("raydebm.distributed.train.is_own_cluster", lambda: True)
+        yield
+
+
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory):
     return tiny_backbone(tmp_path_factory.mktemp("backbone"))
@@ -29,7 +40,7 @@ def backbone(tmp_path_factory):
 def train(recipe, folder, *, size=12, **options):
     return train_ensemble(
         recipe=recipe,
-        run=RunDir(str(folder)),
+        run=folder if isinstance(folder, RunDir) else RunDir(str(folder)),
         train=groups_of(0, size),
         validation=groups_of(500, 4),
         **options,
@@ -126,59 +137,61 @@ def test_only_the_adapter_whose_settings_changed_is_trained_again(trained, backb
 
 
 class Killer(threading.Thread):
-    """Ends the worker of one adapter with SIGKILL once Ray Train holds the checkpoint of its first epoch."""
+    """Ends the worker of ``a1`` with SIGKILL once Ray Train holds the checkpoint of its first epoch.
 
-    def __init__(self, folder: Path, adapter: str) -> None:
+    In a ``HeldRun`` that worker waits for it in its second epoch, however slow this thread is.
+    """
+
+    def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
-        self._progress, self._adapter = folder / "scorer" / "progress", adapter
+        self._folder, self._progress = folder, folder / "scorer" / "progress"
         self.killed: int | None = None
 
     def run(self) -> None:
         while not self._holds_a_checkpoint():
             time.sleep(0.02)
-        (started,) = self._progress.glob(f"{self._adapter}-*.epochs/0000.json")
+        (started,) = self._progress.glob("a1-*.epochs/0000.json")
         self.killed = json.loads(started.read_text())["pids"][-1]
         os.kill(self.killed, signal.SIGKILL)
+        (self._folder / "killed").touch()
 
     def _holds_a_checkpoint(self) -> bool:
-        snapshots = self._progress.glob(f"{self._adapter}-*/checkpoint_manager_snapshot.json")
-        return any('"checkpoint_dir_name":' in snapshot.read_text() for snapshot in snapshots)
-
-
-# Many short epochs: whenever the kill arrives, it finds the worker in the middle of its training.
-MANY_EPOCHS = {"batch_size": 2, "max_epochs": 8, "patience": 8}
+        for snapshot in self._progress.glob("a1-*/checkpoint_manager_snapshot.json"):
+            with contextlib.suppress(FileNotFoundError):  # while it is being replaced
+                return '"checkpoint_dir_name":' in snapshot.read_text()
+        return False
 
 
 def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(backbone, tmp_path):
-    recipe = recipe_for(backbone, num_adapters=2, training=MANY_EPOCHS)
-    killer = Killer(tmp_path, "a1")
+    recipe = recipe_for(backbone, num_adapters=2, training={"max_epochs": 3, "patience": 3})
+    killer = Killer(tmp_path)
     killer.start()
     epochs = {}
     summary = train(
         recipe,
-        tmp_path,
-        size=150,
+        HeldRun(str(tmp_path)),
         on_epoch=lambda name, facts: epochs.setdefault(name, []).append((facts["metrics"]["seconds"], facts["pid"])),
     )
 
     assert [adapter.restarts for adapter in summary.adapters] == [0, 1]
-    assert [adapter.num_epochs for adapter in summary.adapters] == [8, 8]
+    assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3]
     assert len({pid for _, pid in epochs["a0"]}) == 1
-    first, last = epochs["a1"][0], epochs["a1"][-1]
-    assert first[1] == killer.killed != last[1]
+    first, *others = epochs["a1"]
+    assert first[1] == killer.killed
+    assert killer.killed not in {pid for _, pid in others}
     record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
     assert record["epochs"][0]["seconds"] == first[0]  # to the last digit: kept, not trained again
 
 
 def test_adapters_that_finished_are_kept_when_one_fails_and_a_rerun_trains_only_that_one(backbone, tmp_path):
-    recipe = recipe_for(backbone, num_adapters=2, training=MANY_EPOCHS, max_failures=0)
-    Killer(tmp_path, "a1").start()
+    recipe = recipe_for(backbone, num_adapters=2, max_failures=0)
+    Killer(tmp_path).start()
     with pytest.raises(TrainingError, match="Finished adapters kept: a0") as raised:
-        train(recipe, tmp_path, size=150)
+        train(recipe, HeldRun(str(tmp_path)))
     assert set(raised.value.failed) == {"a1"}
     assert not (tmp_path / "scorer" / "ensemble.json").exists()
 
-    summary = train(recipe, tmp_path, size=150)
+    summary = train(recipe, tmp_path)
 
     assert [(adapter.reused, adapter.restarts) for adapter in summary.adapters] == [(True, 0), (False, 1)]
     assert (tmp_path / "scorer" / "ensemble.json").exists()
@@ -210,18 +223,34 @@ def test_nothing_to_train_on_is_an_error(backbone, tmp_path):
         train(recipe_for(backbone), tmp_path, size=0)
 
 
-def test_private_memory_does_not_count_shared_pages(tmp_path):
-    import numpy as np
+MAP = """
+import mmap, sys
+from raydebm.distributed.train_worker import private_mib
 
-    file = tmp_path / "array.npy"
-    np.save(file, np.ones(50 * 2**17))
-    before = private_mib()
-    if before is None:
+before = private_mib()
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    num_ones = sum(mapped[start] for start in range(0, len(mapped), 4096))
+print(num_ones, before is not None and private_mib() - before, flush=True)
+copied = mapped[:]
+print(len(copied), before is not None and private_mib() - before, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_private_memory_does_not_count_shared_pages(tmp_path):
+    """Two processes map one file of 50 MiB; what the second one then copies is its own."""
+    (tmp_path / "ones").write_bytes(b"\x01" * (50 * 2**20))
+    if private_mib() is None:
         pytest.skip("this system does not tell private memory")
-    mapped = np.load(file, mmap_mode="r")
-    assert float(mapped.sum()) == 50 * 2**17
-    shared = private_mib() - before
-    copied = mapped.copy()
-    assert private_mib() - before - shared > 45
-    assert shared < 60
-    assert copied.nbytes == 50 * 2**20
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", MAP, str(tmp_path / "ones")]
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            process = stack.enter_context(subprocess.Popen(command, **pipes))
+            stack.callback(process.kill)
+            mapped, copied = (process.stdout.readline().split() for _ in range(2))
+
+    assert (mapped[0], copied[0]) == (str(50 * 256), str(50 * 2**20))
+    assert float(mapped[1]) < 10
+    assert float(copied[1]) > 45

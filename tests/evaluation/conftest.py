@@ -75,6 +75,7 @@ def pool(*rows, problem_id="p", difficulty="", violations=None, scores=None, dim
             problem_id=problem_id,
             verdict=VERDICTS[correct],
             violation_score=None if violations is None else violations[index],
+            parts={} if dimensions is None else dimensions[index],
         )
     problem = Problem(task="toy", problem_id=problem_id, prompt="?", difficulty=difficulty)
     return pool_of(
@@ -83,7 +84,6 @@ def pool(*rows, problem_id="p", difficulty="", violations=None, scores=None, dim
         greedy=[found for found in items if found.candidate.is_greedy],
         labels=labels,
         scores={name: dict(zip(labels, values, strict=True)) for name, values in (scores or {}).items()},
-        dimensions=None if dimensions is None else dict(zip(labels, dimensions, strict=True)),
     )
 
 

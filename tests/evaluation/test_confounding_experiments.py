@@ -8,7 +8,7 @@ import pytest
 
 from raydebm.confounding import ConfoundingReport, Sources, confounding_report
 from raydebm.confounding.ablation import rescored, style_ablation, variants
-from raydebm.confounding.pages import pick_plate, render_html, render_markdown
+from raydebm.confounding.pages import pick_plate, plates, render_html, render_markdown
 from raydebm.confounding.probe import ProbeData, probes
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.confounding.swap import Rewriter, SwapSettings, rescored_swap, style_swap
@@ -276,7 +276,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     ):
         assert f"## {heading}" in text
     page = render_html(report, provenance={"command": "<b>"})
-    assert page.count("<svg") == 1
+    assert page.count("<svg") == len(plates(report)) == 2
     assert "&lt;b&gt;" in page
     stored = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert stored["screen"]["spread"]["value"] == 1.0

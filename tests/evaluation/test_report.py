@@ -21,7 +21,17 @@ from raydebm.evaluation.figures import (
     training_figure,
     triage_figure,
 )
-from raydebm.evaluation.report import Evaluation, evaluate, render_html, render_markdown, selector_table, write_report
+from raydebm.evaluation.report import (
+    Evaluation,
+    evaluate,
+    plates,
+    render_html,
+    render_markdown,
+    selector_table,
+    summary,
+    write_report,
+)
+from raydebm.evaluation.tables import tables
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
 from raydebm.store import RunDir
 from raydebm.triage.policy import Policy
@@ -213,7 +223,36 @@ def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
     assert found.row("ours").mean_violation.value == 0.1
     assert found.row("random").mean_violation.value == pytest.approx(0.3)
     assert found.row("ours").violation_gap_closed.value == 1.0
-    assert selector_table(found).headers[-2:] == ("mean violation", "violation gap closed %")
+    assert found.row("random").violation_avoided.value == pytest.approx(0.2)
+    assert found.facts()["mean_violation"]["ours"] == 0.1
+
+
+def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(make_pool):
+    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
+
+    found = evaluated([pool])
+
+    table = selector_table(found)
+    assert table.headers[1] == "mean violation"
+    assert next(row[1:3] for row in table.rows if row[0] == "ours") == ("0.100", "[0.100, 0.100]")
+    assert "Mean violation of the choice by energy is 0.100 [0.100, 0.100], of random choice 0.300" in summary(found)
+
+
+def test_parts_of_the_violation_have_a_table_and_a_figure(make_pool):
+    pool = make_pool(
+        (0, {"members": (0.0,)}),
+        (0, {"members": (1.0,)}),
+        violations=[0.1, 0.5],
+        dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
+    )
+
+    found = evaluated([pool])
+
+    table = next(table for table in tables(found) if table.title == "Parts of the violation")
+    assert {"random", "majority vote", "constraint only", "mu only", "ours", "oracle"} <= set(table.headers)
+    assert [row[0] for row in table.rows] == ["budget", "diversity"]
+    assert table.rows[0][table.headers.index("ours")] == "0.200 [0.200, 0.200]"
+    assert "Parts of the violation" in [plate.title for plate in plates(found)]
 
 
 def test_evaluation_survives_json(evaluation):

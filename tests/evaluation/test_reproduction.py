@@ -213,6 +213,24 @@ def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
     assert dict(table.rows)["Oracle"][-1].status == "measured"
 
 
+def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
+    pools = [
+        make_pool(
+            (0, {"generator": "qwen-2.5-7b", "members": (0.0,)}),
+            (1, {"generator": "qwen-2.5-7b", "members": (1.0,)}),
+            (1, {"generator": "claude-opus-4.6", "greedy": True}),
+            problem_id=f"p{index}",
+        )
+        for index in range(4)
+    ]
+    policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
+    results = study(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
+
+    found = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
+
+    assert (found.estimate.value, found.reason) == (1.0, "here: single-shot claude-opus-4.6")
+
+
 def test_every_cell_is_counted(found):
     total = sum(len(cells) for table in found.tables for _, cells in table.rows)
 

@@ -33,6 +33,8 @@ def test_a_choice_without_label_has_no_value(make_pool):
 def test_greedy_is_the_mean_over_generators_and_not_part_of_random(make_pool):
     pool = make_pool(
         (0, {"generator": "g"}),
+        (0, {"generator": "h"}),
+        (0, {"generator": "i"}),
         (1, {"generator": "g", "greedy": True}),
         (1, {"generator": "h", "greedy": True}),
         (0, {"generator": "i", "greedy": True}),
@@ -41,6 +43,23 @@ def test_greedy_is_the_mean_over_generators_and_not_part_of_random(make_pool):
     assert worth("greedy", pool) == pytest.approx(2 / 3)
     assert worth("random", pool) == 0.0
     assert worth("greedy h", pool) == 1.0
+
+
+def test_a_model_that_answers_once_is_a_selector_of_its_own_and_no_part_of_greedy(make_pool):
+    pool = make_pool(
+        (0, {"generator": "g"}),
+        (0, {"generator": "g", "greedy": True}),
+        (1, {"generator": "opus", "greedy": True}),
+    )
+
+    assert (worth("single-shot opus", pool), worth("greedy", pool), worth("random", pool)) == (1.0, 0.0, 0.0)
+    assert not {"generator opus", "greedy opus"}.intersection(selectors(pool))
+
+
+def test_without_greedy_samples_of_the_pools_generators_there_is_no_greedy_row(make_pool):
+    pool = make_pool((0, {"generator": "g"}), (1, {"generator": "opus", "greedy": True}))
+
+    assert "greedy" not in selectors(pool)
 
 
 def test_first_is_the_first_that_was_written(make_pool):
@@ -91,6 +110,27 @@ def test_the_best_generator_is_chosen_on_other_problems_when_there_are_any(make_
 
     assert worth("best generator", test, best_generator=best_generator_of([validation])) == 0.0
     assert worth("best generator (chosen in hindsight)", test) == 1.0
+
+
+def test_with_violation_scores_the_best_generator_is_the_one_that_violates_least(make_pool):
+    pool = make_pool(
+        (1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), violations=[0.0, 0.9, 0.2]
+    )
+
+    assert best_generator_of([pool]) == "h"
+
+
+def test_the_oracle_takes_the_lowest_violation_score(make_pool):
+    pool = make_pool((0, {}), (0, {}), (0, {}), violations=[0.4, 0.1, 0.3])
+
+    assert value_of(selectors(pool)["oracle"], pool).violation == 0.1
+
+
+def test_a_rule_that_cannot_choose_violates_all_of_what_others_violate_in_part(make_pool):
+    unparsed = {"penalty": math.inf, "members": (0.0,)}
+    pool = make_pool((0, unparsed), (0, unparsed), violations=[1.0, 0.5])
+
+    assert value_of(selectors(pool)["ours"], pool).violation == 1.0
 
 
 def test_one_generator_needs_no_rows_of_its_own(make_pool):
@@ -193,7 +233,7 @@ def test_probabilities_sum_to_one_or_nothing_and_no_selector_beats_the_oracle(da
         assert (weights >= 0).all()
         assert weights.sum() == pytest.approx(1.0) or weights.sum() == 0.0
         value = value_of(selector, pool).correct
-        if "greedy" not in name and not np.isnan(value) and not np.isnan(bound):
+        if not name.startswith(("greedy", "single-shot")) and not np.isnan(value) and not np.isnan(bound):
             assert value <= bound
 
 

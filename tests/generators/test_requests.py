@@ -1,10 +1,11 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator
 from raydebm.errors import UnknownNameError
-from raydebm.generators.requests import estimate_cost, request_of, request_row, requests_for
+from raydebm.generators.requests import estimate_cost, request_of, request_row, requests_for, worst_cost
 from raydebm.records import Problem, Sampling
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
@@ -36,6 +37,7 @@ def test_ids_are_distinct():
 
 def test_row_reads_back():
     (request,) = make(num_samples=1, sampling=Sampling(stop=("END",)))
+    request = replace(request, response_format='{"type": "json_object"}')
     copy = request_of(request_row(request))
     assert (copy, copy.candidate_id) == (request, request.candidate_id)
 
@@ -60,6 +62,18 @@ def test_local_models_cost_nothing():
         make(), [TransformersGenerator(name="g", model="m"), OpenAIGenerator(name="h", model="m")]
     )
     assert (estimate.generator, estimate.usd_low, estimate.usd_high) == ("g", 0.0, 0.0)
+
+
+def test_the_worst_cost_is_every_byte_a_token_and_the_completion_at_its_limit():
+    (request,) = make(num_samples=1)
+    dollar = OpenAIGenerator(
+        name="g", model="m", usd_per_million_prompt_tokens=1e6, usd_per_million_completion_tokens=2e6
+    )
+    # "user" and ten characters are 14 bytes, the template adds at most 16, and 100 tokens of completion cost 2 each.
+    assert worst_cost(dollar, request) == 14 + 16 + 200
+    assert worst_cost(dollar, replace(request, response_format="{}")) == 14 + 16 + 200 + 2
+    assert worst_cost(OpenAIGenerator(name="g", model="m"), request) is None
+    assert worst_cost(TransformersGenerator(name="g", model="m"), request) == 0.0
 
 
 def test_unknown_generator():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raydebm.errors import ResourceError
 from raydebm.sandbox import Session, Status
 from raydebm.sandbox.isolation import UNSANDBOXED, isolated_starts
 
@@ -172,17 +173,26 @@ def shared_session(sandbox):
         session.close()
 
 
-def check_contained(session: Session, source, expected):
-    result = session.run(source)
+def started(start, limits):
+    """A sandbox that is started this way; skips where this machine does not allow it."""
+    try:
+        return Session(start, limits)
+    except ResourceError as error:
+        pytest.skip(str(error))
+
+
+def check_contained(session: Session, source, expected, hasty):
+    """Time is short for what never ends, and no matter for what ends otherwise."""
     allowed = expected if isinstance(expected, set) else {expected}
+    result = session.run(source, limits=hasty if TIMEOUT in allowed else None)
     assert result.status in allowed, (result.status, result.detail, result.stderr)
     if not session.is_used:
         assert session.run("print(6 * 7)").stdout == b"42\n"
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_the_attack_is_contained_and_the_worker_goes_on(shared_session, name):
-    check_contained(shared_session(), *ATTACKS[name])
+def test_the_attack_is_contained_and_the_worker_goes_on(shared_session, name, hasty):
+    check_contained(shared_session(), *ATTACKS[name], hasty)
 
 
 SOME = [
@@ -193,9 +203,9 @@ SOME = [
 
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("start", isolated_starts()[1:], ids=lambda start: start.name)
-def test_every_way_of_starting_contains_attacks(sandbox, start, name):
-    with Session(start, sandbox.limits) as session:
-        check_contained(session, *ATTACKS[name])
+def test_every_way_of_starting_contains_attacks(sandbox, start, name, hasty):
+    with started(start, sandbox.limits) as session:
+        check_contained(session, *ATTACKS[name], hasty)
 
 
 def test_the_environment_is_not_the_workers(sandbox, monkeypatch):
@@ -220,9 +230,9 @@ def test_the_users_home_is_not_there(session):
 
 def test_an_abstract_socket_of_the_host_is_out_of_reach(session):
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind("\0raydebm-test")
+        server.bind("")  # the kernel chooses a name that nobody has
         server.listen()
-        source = "import socket\nsocket.socket(socket.AF_UNIX).connect('\\0raydebm-test')"
+        source = f"import socket\nsocket.socket(socket.AF_UNIX).connect({server.getsockname()!r})"
         assert session.run(source).status is Status.RUNTIME_ERROR
 
 
@@ -253,7 +263,7 @@ def processes_below(pid):
 
 
 def check_gone(pids):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -261,7 +271,7 @@ def check_gone(pids):
 
 @pytest.mark.parametrize("start", [*isolated_starts(), UNSANDBOXED], ids=lambda start: start.name)
 def test_nothing_outlives_its_session(sandbox, start):
-    session = Session(start, sandbox.limits)
+    session = started(start, sandbox.limits)
     session.open_program("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()")
     pids = processes_below(session.pid)
     assert len(pids) >= 2

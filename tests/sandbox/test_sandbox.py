@@ -62,13 +62,12 @@ def test_output_exit_code_and_use_are_measured(session):
         b"cba\n",
         "hm",
     )
-    assert 0 < result.cpu_s < 1
-    assert result.cpu_s <= result.wall_s + 0.05
+    assert 0 < result.cpu_s <= result.wall_s + 0.05
     assert 5e6 < result.peak_memory_bytes < 1e8
 
 
 def test_output_is_cut_at_its_limit(session):
-    result = session.run("print('x' * 10**6)", limits=Limits(output_bytes=1000))
+    result = session.run("print('x' * 10**6)", limits=Limits(output_bytes=1000, wall_s=60.0))
     assert (result.status, len(result.stdout)) == (Status.OUTPUT_LIMIT, 1000)
 
 
@@ -97,9 +96,9 @@ def test_a_program_is_loaded_once_and_keeps_its_state_between_calls(session):
     assert session.call("other", [1]).detail.startswith("AttributeError")
 
 
-def test_after_a_call_that_never_ends_the_program_is_gone_and_another_can_be_opened(session):
+def test_after_a_call_that_never_ends_the_program_is_gone_and_another_can_be_opened(session, hasty):
     session.open_program("def f():\n    while True: pass")
-    assert session.call("f", []).status is Status.TIMEOUT
+    assert session.call("f", [], limits=hasty).status is Status.TIMEOUT
     assert session.call("f", []).status is Status.RUNTIME_ERROR
     assert session.open_program("def f(): return 1").status is Status.OK
     assert session.call("f", []).value == 1
@@ -139,9 +138,9 @@ def test_without_isolation_nothing_runs_and_the_way_out_is_named():
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_without_isolation_programs_run_where_the_user_allows_it(monkeypatch):
     monkeypatch.setenv("RAYDEBM_ALLOW_UNSANDBOXED", "1")
-    sandbox = Sandbox(Limits(cpu_s=0.4, memory_bytes=256 << 20))
+    sandbox = Sandbox(Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 << 20))
     assert sandbox.run("print(input())", b"x").stdout == b"x\n"
-    assert sandbox.run("while True: pass").status is Status.TIMEOUT
+    assert sandbox.run("while True: pass", limits=Limits(cpu_s=0.4)).status is Status.TIMEOUT
     assert sandbox.run("a = [0] * 10**9").status is Status.MEMORY
     protections = sandbox.protections()
     assert not protections.isolated
@@ -159,12 +158,12 @@ def test_without_isolation_programs_run_where_the_user_allows_it(monkeypatch):
     ],
 )
 def test_even_then_system_calls_are_filtered(source):
-    with Session(UNSANDBOXED, Limits()) as session:
+    with Session(UNSANDBOXED, Limits(wall_s=60.0)) as session:
         assert "PermissionError" in session.run(source).detail
 
 
 def test_the_work_folder_of_an_unsandboxed_program_is_removed():
-    with Session(UNSANDBOXED, Limits()) as session:
+    with Session(UNSANDBOXED, Limits(wall_s=60.0)) as session:
         folder = session.run("import os\nopen('x', 'w').close()\nprint(os.getcwd())").stdout.decode().strip()
     assert not Path(folder).exists()
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import threading
 import time
 from dataclasses import dataclass, field
@@ -61,14 +62,18 @@ class HandWritten:
     scored: list = field(default_factory=list)
     ready: bool = True
     pause_s: float = 0.0
+    held: bool = False
+    """As long as it is set, nothing is answered."""
     cancelled: bool = False
 
-    async def generate(self, requests, on_candidate):
+    async def generate(self, requests, on_candidate, *, hedge):
         found = []
         for request in requests:
             self.requests.append(request)
             try:
                 await asyncio.sleep(self.pause_s)
+                while self.held:
+                    await asyncio.sleep(0.001)
             except asyncio.CancelledError:
                 self.cancelled = True
                 raise
@@ -78,8 +83,7 @@ class HandWritten:
             usage = {"prompt_tokens": 10, "completion_tokens": 5, "cost_usd": 0.5}
             candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, **usage)
             found.append(candidate)
-            if on_candidate is not None:
-                on_candidate(candidate)
+            on_candidate(candidate)
         return found
 
     async def check(self, problem, candidates):
@@ -120,7 +124,7 @@ class Client:
         return self.request("POST", path, json=body, **kwargs)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def puzzle():
     return PUZZLE
 
@@ -176,17 +180,19 @@ def serving(app, port):
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
-    while not server.started and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not server.started:
+        assert thread.is_alive(), f"the server could not listen at port {port}"
+        assert time.monotonic() < deadline, "the server did not start in time"
         time.sleep(0.01)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=60)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def listening():
     return serving
 
@@ -366,3 +372,70 @@ def live_run(tmp_path_factory):
     # Random adapters disagree by any amount; these thresholds let constraints alone decide.
     run.write_json(Policy(theta_sigma=1e3, theta_abstain=1e4, num_regenerate=2).to_json(), "calibration", "policy.json")
     return run.root
+
+
+# ---- a browser ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless Chromium; tests that need it skip where it or Playwright is absent.
+
+    Of one module, because Playwright keeps an event loop running in this thread while it is open: ``asyncio.run``, and
+    with it the ``client`` fixture, does not work in a module that uses it.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip(f"no browser found (looked for {', '.join(names)}): apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def faults_of(repository):
+    """What is wrong with an open page for people who use a keyboard, a screen reader or a phone: sentences."""
+    script = (repository / "tests" / "serving" / "page_faults.js").read_text(encoding="utf-8")
+    return lambda page: page.evaluate(script.partition("\n")[2])
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Opens an address in a page of its own; at the end no page may have logged an error or left its host.
+
+    Options: ``width`` and ``height`` in CSS pixels, ``dark``, ``key`` (already in the tab's storage), ``expected``:
+    parts of console messages that the test provokes (such as "401").
+    """
+    opened = []
+
+    def open_(url, *, width=1280, height=900, dark=False, key=None, expected=(), **options):
+        scheme = "dark" if dark else "light"
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
+        context.set_default_timeout(60_000)
+        page, troubles = context.new_page(), []
+        host = "/".join(url.split("/")[:3])
+
+        def on_console(message):
+            if message.type == "error" and not any(part in message.text for part in expected):
+                troubles.append(f"console: {message.text}")
+
+        def on_request(request):
+            if not request.url.startswith((host + "/", "data:", "blob:")):
+                troubles.append(f"request to {request.url}")
+
+        page.on("console", on_console)
+        page.on("pageerror", lambda error: troubles.append(f"uncaught: {error}"))
+        page.on("request", on_request)
+        if key is not None:
+            context.add_init_script(f"sessionStorage.setItem('raydebm-api-key', {json.dumps(key)})")
+        opened.append((context, troubles))
+        page.goto(url)
+        return page
+
+    yield open_
+    for context, _ in opened:
+        context.close()
+    assert [trouble for _, troubles in opened for trouble in troubles] == []

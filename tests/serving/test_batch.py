@@ -42,10 +42,10 @@ def test_no_more_than_max_parallel_are_worked_on_at_once(client, puzzle, backend
 
     backend.write, original = write, backend.generate
 
-    async def generate(requests, on_candidate):
+    async def generate(requests, on_candidate, *, hedge):
         running.add(id(requests))
         try:
-            return await original(requests, on_candidate)
+            return await original(requests, on_candidate, hedge=hedge)
         finally:
             running.discard(id(requests))
 

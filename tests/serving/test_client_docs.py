@@ -8,13 +8,9 @@ import contextlib
 import io
 import re
 import shutil
-import socket
-import threading
-import time
 from pathlib import Path
 
 import pytest
-import uvicorn
 import yaml
 from ray import serve
 
@@ -36,9 +32,7 @@ BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTA
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
-@contextlib.contextmanager
-def listening(run_dir, name, records=None):
-    """The application of a run on a free port; yields its address."""
+def application_of(run_dir, name, records=None):
     bundle = load_bundle(AppArgs(run_dir=run_dir))
 
     def local(kind, *args):
@@ -51,20 +45,7 @@ def listening(run_dir, name, records=None):
         local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1, False),
         local(ConstraintDeployment, bundle.recipe.task),
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    app = create_app(TriageService(bundle, backend, records=records))
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert server.started
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(timeout=20)
+    return create_app(TriageService(bundle, backend, records=records))
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +54,13 @@ def records(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def url(live_run, records):
-    with listening(live_run, "puzzles", records) as address:
+def url(live_run, records, listening, new_port):
+    with listening(application_of(live_run, "puzzles", records), new_port()) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def packing_url(live_run, repository, tmp_path_factory):
+def packing_url(live_run, repository, tmp_path_factory, listening, new_port):
     """A run of the task that docs/write_a_task.md builds, with the ensemble of the other run."""
     page = (repository / "docs" / "write_a_task.md").read_text(encoding="utf-8")
     definition = yaml.safe_load(re.search(r"file: packing/task\.yaml -->\n```yaml\n(.*?)```", page, re.DOTALL).group(1))
@@ -88,7 +69,7 @@ def packing_url(live_run, repository, tmp_path_factory):
     shutil.copytree(Path(live_run) / "calibration", Path(run.root) / "calibration")
     tree = RunDir(live_run).read_json("recipe.json")
     run.write_json({**tree, "task": {"name": definition["name"], "definition": definition}}, "recipe.json")
-    with listening(run.root, "packing") as address:
+    with listening(application_of(run.root, "packing"), new_port()) as address:
         yield address
 
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 from pathlib import Path
 
 import httpx
@@ -67,7 +66,7 @@ def recorded(task, text, *, pass_index):
 
 
 @pytest.fixture(scope="module")
-def url(labelled, live_run, recipe, repository):
+def url(labelled, live_run, recipe, repository, new_port):
     """The service of a run whose generator asks too much in pass 1 and is fair in pass 2."""
     run = labelled
     shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")
@@ -79,11 +78,8 @@ def url(labelled, live_run, recipe, repository):
     run.write_json({**tree, "generators": [scripted], "generation": {"num_samples": 1}}, "recipe.json")
     # Random adapters disagree by any amount; these thresholds let constraints alone decide.
     run.write_json(Policy(theta_sigma=1e3, theta_abstain=1e4, num_regenerate=1).to_json(), "calibration", "policy.json")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     args = {"run_dir": run.root, "threads": 1, "device": "cpu", "dtype": "float32"}
-    with deployed(repository / "serve_config.yaml", port=port, args=args, timeout_s=240) as address:
+    with deployed(repository / "serve_config.yaml", port=new_port(), args=args, timeout_s=600) as address:
         yield address
 
 
@@ -102,7 +98,7 @@ def test_the_run_directory_holds_the_task(labelled):
 
 
 def test_the_service_checks_gives_feedback_and_accepts(url):
-    answer = httpx.post(f"{url}/v1/triage", json={"task": NAME, "problem": json.dumps(TYPED)}, timeout=60).json()
+    answer = httpx.post(f"{url}/v1/triage", json={"task": NAME, "problem": json.dumps(TYPED)}, timeout=240).json()
 
     assert (answer["decision"], json.loads(answer["answer"])["refund"]) == ("accept", 20)
     assert [found["decision"] for found in answer["passes"]] == ["regenerate", "accept"]
@@ -112,14 +108,14 @@ def test_the_service_checks_gives_feedback_and_accepts(url):
 
 def test_a_problem_with_prompt_and_data_is_the_same_problem(url):
     body = {"problem": {"prompt": "Message: The zip broke.\nPaid: 20", "data": TYPED}}
-    answer = httpx.post(f"{url}/v1/triage", json=body, timeout=60).json()
+    answer = httpx.post(f"{url}/v1/triage", json=body, timeout=240).json()
 
     assert answer["decision"] == "accept"
 
 
 def test_the_chat_route_names_what_is_missing(url):
     body = {"model": f"raydebm/{NAME}", "messages": [{"role": "user", "content": "The zip broke."}]}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=240)
 
     assert answer.status_code == 422
     assert "needs the fields message, paid" in answer.json()["error"]["message"]

@@ -20,12 +20,22 @@ def open_request(port, path, body):
     head = (
         f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
-    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     connection.sendall(head.encode() + content)
     return connection
 
 
-def until(condition, timeout_s=20.0):
+def read_until(client, is_enough):
+    """What comes over the connection, until it is enough; an end before that is a failure."""
+    received = b""
+    while not is_enough(received):
+        part = client.recv(65536)
+        assert part, f"the connection ended after {received!r}"
+        received += part
+    return received
+
+
+def until(condition, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -61,9 +71,7 @@ def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle,
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
         client = open_request(free_port, "/v1/chat/completions", body)
-        received = b""
-        while received.count(b": keep-alive\n\n") < 3:
-            received += client.recv(4096)
+        received = read_until(client, lambda found: found.count(b": keep-alive\n\n") >= 3)
         client.close()
     assert b"text/event-stream" in received
 
@@ -76,10 +84,10 @@ def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port,
         client = open_request(free_port, "/v1/triage", {"problem": puzzle})
         assert until(lambda: backend.requests)
         url = f"http://127.0.0.1:{free_port}/v1/triage"
-        assert httpx.post(url, json={"problem": puzzle}).status_code == 503
+        assert httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 503
         client.close()
         backend.pause_s = 0.0
-        assert until(lambda: httpx.post(url, json={"problem": puzzle}).status_code == 200)
+        assert until(lambda: httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 200)
 
 
 def statuses(caplog):
@@ -102,17 +110,15 @@ def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puz
 
 def test_a_client_that_sends_no_body_loses_its_place(app, free_port, monkeypatch, listening):
     monkeypatch.setattr(guard, "BODY_WAIT_S", 0.05)
-    with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=20) as client:
+    with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=60) as client:
         client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        assert b"408" in client.recv(4096).partition(b"\r\n")[0]
+        assert b" 408 " in read_until(client, lambda found: b"\r\n" in found).partition(b"\r\n")[0]
 
 
 def test_a_stream_over_a_real_connection_ends_with_done(app, free_port, puzzle, texts, listening):
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
         client = open_request(free_port, "/v1/chat/completions", body)
-        received = b""
-        while b"data: [DONE]" not in received:
-            received += client.recv(65536)
+        received = read_until(client, lambda found: b"data: [DONE]" in found)
         client.close()
     assert received.index(b": raydebm.progress") < received.index(b"data: {")

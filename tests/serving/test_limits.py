@@ -43,6 +43,29 @@ def together(app, count, path="/v1/triage", body=None):
     return asyncio.run(send())
 
 
+@pytest.fixture
+def while_busy(puzzle, backend):
+    """Runs what is asked while one request, which came first, is in the backend's hands; (its result, the first's
+    status)."""
+
+    def run(app, ask):
+        async def send():
+            headers = {"Authorization": f"Bearer {KEY}"}
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+                backend.held = True
+                busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
+                while not backend.requests:
+                    await asyncio.sleep(0)
+                found = await ask(client)
+                backend.held = False
+                return found, (await busy).status_code
+
+        return asyncio.run(send())
+
+    return run
+
+
 def test_a_bucket_gives_a_minutes_worth_at_once_and_then_one_by_one():
     bucket = TokenBucket(6, now=0.0)
     assert [bucket.take(0.0) for _ in range(6)] == [0.0] * 6
@@ -89,73 +112,70 @@ def test_a_keys_own_limit_goes_before_the_default(limited_app, puzzle):
     assert {reply.status_code for reply in together(app, 5, body={"problem": puzzle})} == {200}
 
 
-def test_a_key_has_only_so_many_open_requests(limited_app, backend, puzzle):
-    backend.pause_s = 0.02
-    statuses = [reply.status_code for reply in together(limited_app(max_concurrent=2), 5, body={"problem": puzzle})]
-    assert sorted(statuses) == [200, 200, 429, 429, 429]
-
-
-def test_beyond_the_queue_requests_are_refused_at_once(limited_app, backend, puzzle):
-    backend.pause_s = 0.02
-    replies = together(limited_app(max_running=1, max_waiting=2), 6, body={"problem": puzzle})
-    assert sorted(reply.status_code for reply in replies) == [200, 200, 200, 503, 503, 503]
-    refused = next(reply for reply in replies if reply.status_code == 503)
-    assert (refused.json()["error"]["code"], refused.headers["retry-after"]) == ("overloaded", "1")
-
-
-def test_who_waits_too_long_is_refused(limited_app, backend, puzzle):
-    backend.pause_s = 0.1
-    replies = together(limited_app(max_running=1, max_wait_s=0.02), 2, body={"problem": puzzle})
-    assert sorted(reply.status_code for reply in replies) == [200, 503]
-
-
-def test_an_overloaded_service_refuses_before_it_reads_the_body(limited_app, backend, puzzle):
-    app = limited_app(max_running=1, max_waiting=0)
-    backend.pause_s = 0.05
-
-    async def body():
-        raise AssertionError("the body was read")
-        yield b""
+def held_back(backend, app, posts, num_refused):
+    """(refused replies, statuses of the others): nothing is answered before ``num_refused`` requests were refused."""
 
     async def send():
         headers = {"Authorization": f"Bearer {KEY}"}
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
-            busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
-            await asyncio.sleep(0.02)
-            status = (await client.post("/v1/triage", content=body())).status_code
-            await busy
-            return status
+            backend.held = True
+            waiting = {asyncio.create_task(client.post(path, json=body)) for path, body in posts}
+            done = set()
+            while len(done) < num_refused:
+                ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                done |= ended
+            backend.held = False
+            return [task.result() for task in done], [reply.status_code for reply in await asyncio.gather(*waiting)]
 
-    assert asyncio.run(send()) == 503
+    return asyncio.run(send())
 
 
-def test_health_passes_a_full_queue(limited_app, backend, puzzle):
-    app = limited_app(max_running=1, max_waiting=0)
-    backend.pause_s = 0.05
+def test_a_key_has_only_so_many_open_requests(limited_app, backend, puzzle):
+    posts = [("/v1/triage", {"problem": puzzle})] * 5
+    refused, others = held_back(backend, limited_app(max_concurrent=2), posts, 3)
+    assert [reply.status_code for reply in refused] == [429] * 3
+    assert others == [200, 200]
 
-    async def send():
-        headers = {"Authorization": f"Bearer {KEY}"}
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://test", headers=headers
-        ) as client:
-            busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
-            await asyncio.sleep(0.02)
-            statuses = [(await client.get(path)).status_code for path in ("/health", "/v1/models")]
-            return [
-                *statuses,
-                (await client.post("/v1/triage", json={"problem": puzzle})).status_code,
-                (await busy).status_code,
-            ]
 
-    assert asyncio.run(send()) == [200, 200, 503, 200]
+def test_beyond_the_queue_requests_are_refused_at_once(limited_app, backend, puzzle):
+    posts = [("/v1/triage", {"problem": puzzle})] * 6
+    refused, others = held_back(backend, limited_app(max_running=1, max_waiting=2), posts, 3)
+    assert [reply.status_code for reply in refused] == [503] * 3
+    assert others == [200] * 3
+    assert (refused[0].json()["error"]["code"], refused[0].headers["retry-after"]) == ("overloaded", "1")
+
+
+def test_who_waits_too_long_is_refused(limited_app, backend, puzzle):
+    posts = [("/v1/triage", {"problem": puzzle})] * 2
+    refused, others = held_back(backend, limited_app(max_running=1, max_wait_s=0.02), posts, 1)
+    assert ([reply.status_code for reply in refused], others) == ([503], [200])
+
+
+def test_an_overloaded_service_refuses_before_it_reads_the_body(limited_app, while_busy):
+    async def body():
+        raise AssertionError("the body was read")
+        yield b""
+
+    async def ask(client):
+        return (await client.post("/v1/triage", content=body())).status_code
+
+    assert while_busy(limited_app(max_running=1, max_waiting=0), ask) == (503, 200)
+
+
+def test_health_passes_a_full_queue(limited_app, while_busy, puzzle):
+    async def ask(client):
+        statuses = [(await client.get(path)).status_code for path in ("/health", "/v1/models")]
+        return [*statuses, (await client.post("/v1/triage", json={"problem": puzzle})).status_code]
+
+    assert while_busy(limited_app(max_running=1, max_waiting=0), ask) == ([200, 200, 503], 200)
 
 
 def test_a_stream_holds_its_place_until_it_ends(limited_app, backend, puzzle):
-    backend.pause_s = 0.02
     body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    replies = together(limited_app(max_running=1, max_waiting=0), 2, "/v1/chat/completions", body)
-    assert sorted(reply.status_code for reply in replies) == [200, 503]
+    posts = [("/v1/chat/completions", body)] * 2
+    refused, others = held_back(backend, limited_app(max_running=1, max_waiting=0), posts, 1)
+    assert ([reply.status_code for reply in refused], others) == ([503], [200])
 
 
 def test_places_come_back_after_failures(limited_app, backend, puzzle):

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import threading
 import time
 import urllib.request
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
+import yaml
 
 from raydebm.config import parse_recipe
 from raydebm.errors import ResourceError
@@ -25,23 +25,23 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 MODEL = "raydebm/knights_knaves"
 
 
-def unused_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
-def url(local_ray, live_run, repository):
-    """serve_config.yaml as it is, with this run and a free port. The recorded generator alone: it needs no torch."""
+def url(local_ray, live_run, repository, new_port, tmp_path_factory):
+    """serve_config.yaml with this run, a free port and one scorer replica, whose counters are then those of all. The
+    recorded generator alone: it needs no torch."""
+    config = yaml.safe_load((repository / "serve_config.yaml").read_text(encoding="utf-8"))
+    (scorer,) = (part for part in config["applications"][0]["deployments"] if part["name"] == "ScorerDeployment")
+    scorer["autoscaling_config"]["max_replicas"] = 1
+    file = tmp_path_factory.mktemp("config") / "serve_config.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
     args = {"run_dir": live_run, "generators": ["recorded"], "threads": 1, "device": "cpu", "dtype": "float32"}
-    with deployed(repository / "serve_config.yaml", port=unused_port(), args=args, timeout_s=240) as address:
+    with deployed(file, port=new_port(), args=args, timeout_s=600) as address:
         yield address
 
 
 @pytest.fixture
 def chat(url, puzzle):
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="not-needed", max_retries=0, timeout=60)
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="not-needed", max_retries=0, timeout=240)
 
     def create(**changes):
         messages = [{"role": "user", "content": puzzle}]
@@ -56,12 +56,21 @@ def triage(url, puzzle, **changes):
         data=json.dumps({"problem": puzzle, **changes}).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with urllib.request.urlopen(request, timeout=240) as reply:
         return json.load(reply)
 
 
+def healthy(url):
+    """What GET /health says once it says anything: a busy replica may be late, which is a 503."""
+    deadline = time.monotonic() + 240
+    while (reply := httpx.get(f"{url}/health", timeout=240)).status_code != 200:
+        assert time.monotonic() < deadline, reply.text
+        time.sleep(0.1)
+    return reply.json()
+
+
 def test_health(url):
-    body = httpx.get(f"{url}/health", timeout=30).json()
+    body = healthy(url)
     assert (body["status"], body["generators"]) == ("ok", ["recorded"])
 
 
@@ -120,33 +129,35 @@ def test_the_service_draws_the_candidates_that_a_job_draws(url, puzzle, live_run
 
 
 def test_one_request_id_comes_back(url, puzzle):
-    reply = httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, headers={"X-Request-ID": "mine"}, timeout=60)
+    reply = httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, headers={"X-Request-ID": "mine"}, timeout=240)
     assert reply.headers.get_list("x-request-id") == ["mine"]
     assert reply.json()["request_id"] == "mine"
 
 
 def test_concurrent_requests_are_scored_in_fewer_batches(url, puzzle):
-    def scorer():
-        return httpx.get(f"{url}/health", timeout=30).json()["scorer"]
+    """Which of them meet in the scorer is chance, and rare where they come slowly: so they are asked until some do."""
 
     async def ask_together(count):
-        async with httpx.AsyncClient(timeout=60) as client:
+        async with httpx.AsyncClient(timeout=240) as client:
             body = {"text_1": puzzle, "text_2": ["a", "b"]}
             return await asyncio.gather(*(client.post(f"{url}/v1/score", json=body) for _ in range(count)))
 
-    before = scorer()
-    replies = asyncio.run(ask_together(24))
-    after = scorer()
-    assert {reply.status_code for reply in replies} == {200}
-    assert after["calls"] - before["calls"] == 24
-    assert after["batches"] - before["batches"] < 24
-    members = [reply.json()["data"][1]["members"] for reply in replies]
-    assert all(found == pytest.approx(members[0], abs=1e-4) for found in members)
+    for _ in range(20):
+        before = healthy(url)["scorer"]
+        replies = asyncio.run(ask_together(24))
+        after = healthy(url)["scorer"]
+        assert {reply.status_code for reply in replies} == {200}
+        assert after["calls"] - before["calls"] == 24
+        members = [reply.json()["data"][1]["members"] for reply in replies]
+        assert all(found == pytest.approx(members[0], abs=1e-4) for found in members)
+        if after["batches"] - before["batches"] < 24:
+            return
+    pytest.fail("no two requests were ever scored together")
 
 
 def test_progress_reaches_the_client_before_the_answer(url, puzzle):
     body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as reply:
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=240) as reply:
         lines = [line for line in reply.iter_lines() if line]
     first_data = next(index for index, line in enumerate(lines) if line.startswith("data:"))
     assert sum(line.startswith(": raydebm.progress") for line in lines[:first_data]) >= 5
@@ -159,35 +170,41 @@ def test_a_used_port_is_refused_with_its_address(url):
         check_port("127.0.0.1", port)
 
 
-def test_a_second_service_on_the_same_ray_is_refused(url, live_run):
+def test_a_second_service_on_the_same_ray_is_refused(url, live_run, new_port):
     with pytest.raises(ResourceError, match="Serve is already running on this Ray"):
-        start_local(AppArgs(run_dir=live_run), port=unused_port())
+        start_local(AppArgs(run_dir=live_run), port=new_port())
 
 
 def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, url, puzzle):
-    """Runs late: the replacement takes a while to load."""
-    killed, stop = threading.Event(), threading.Event()
+    """Six clients, each with answers before the replica is killed and with answers after it."""
+    num_clients = 6
+    statuses, stop = [[] for _ in range(num_clients)], threading.Event()
 
-    def load():
-        found = []
+    def ask(found):
         while not stop.is_set():
-            found.append(httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, timeout=120).status_code)
-        return found
+            found.append(httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, timeout=240).status_code)
+
+    def wait_for_more():
+        """Two more from each client: the first of them may have been on its way."""
+        least = [len(found) + 2 for found in statuses]
+        deadline = time.monotonic() + 240
+        while any(len(found) < wanted for found, wanted in zip(statuses, least, strict=True)):
+            assert not any(task.done() for task in running), [task.exception() for task in running if task.done()]
+            assert time.monotonic() < deadline, statuses
+            time.sleep(0.05)
 
     def kill_one():
         names = [found["name"] for found in local_ray.util.list_named_actors(all_namespaces=True)]
         name = next(name for name in names if "ScorerDeployment#" in name)
         local_ray.kill(local_ray.get_actor(name, namespace="serve"), no_restart=True)
-        killed.set()
 
-    with ThreadPoolExecutor(6) as pool:
-        running = [pool.submit(load) for _ in range(6)]
-        time.sleep(1.0)
-        kill_one()
-        time.sleep(1.0)
-        stop.set()
-        statuses = [status for future in running for status in future.result()]
-    assert killed.is_set()
-    assert len(statuses) >= 6
-    assert set(statuses) == {200}
-    assert httpx.get(f"{url}/health", timeout=30).json()["scorer"]["calls"] > 0
+    with ThreadPoolExecutor(num_clients) as pool:
+        running = [pool.submit(ask, found) for found in statuses]
+        try:
+            wait_for_more()
+            kill_one()
+            wait_for_more()
+        finally:
+            stop.set()
+    assert {status for found in statuses for status in found} == {200}
+    assert healthy(url)["scorer"]["calls"] > 0

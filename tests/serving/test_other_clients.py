@@ -65,8 +65,8 @@ def test_litellms_own_chat(url, puzzle, texts, monkeypatch):
 def test_curl_sees_a_stream_as_it_comes(url, puzzle, texts, read_events):
     body = '{"model": "raydebm/auto", "stream": true, "messages": [{"role": "user", "content": "PUZZLE"}]}'
     sent = body.replace("PUZZLE", puzzle.replace('"', '\\"'))
-    command = ["curl", "-sN", "--max-time", "30", f"{url}/v1/chat/completions", "-H", "Content-Type: application/json"]
-    done = subprocess.run([*command, "-d", sent], capture_output=True, text=True, timeout=60, check=True)
+    command = ["curl", "-sN", "--max-time", "120", f"{url}/v1/chat/completions", "-H", "Content-Type: application/json"]
+    done = subprocess.run([*command, "-d", sent], capture_output=True, text=True, timeout=180, check=True)
     events = read_events(done.stdout)
     assert events[0][0] == "comment"
     assert events[-1] == (None, "[DONE]")

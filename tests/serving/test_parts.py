@@ -164,6 +164,12 @@ def deployment_of(**generators):
     return made
 
 
+async def drawn(deployment, requests):
+    """The candidates in the order of the requests."""
+    found = {one.candidate_id: one async for some in deployment.stream(requests) for one in some}
+    return [found[request.candidate_id] for request in requests]
+
+
 def requests_of(name):
     problem = Problem(task="gsm8k", problem_id="p", prompt="1+1?")
     chat = ({"role": "user", "content": "1+1?"},)
@@ -179,7 +185,7 @@ def requests_of(name):
     ],
 )
 def test_a_generator_that_breaks_halfway_gives_rows_with_errors_for_the_rest(error, words):
-    found = asyncio.run(deployment_of(bad=Breaking(error)).generate(requests_of("bad")))
+    found = asyncio.run(drawn(deployment_of(bad=Breaking(error)), requests_of("bad")))
     assert [candidate.text for candidate in found] == ["first", None]
     assert found[1].error == words
 
@@ -191,6 +197,6 @@ def test_one_broken_generator_leaves_the_others_alone():
                 yield answered(request, "fine")
 
     requests = requests_of("bad") + requests_of("good")
-    found = asyncio.run(deployment_of(bad=Breaking(OSError("x")), good=Good()).generate(requests))
+    found = asyncio.run(drawn(deployment_of(bad=Breaking(OSError("x")), good=Good()), requests))
     assert [candidate.candidate_id for candidate in found] == [request.candidate_id for request in requests]
     assert [candidate.text for candidate in found] == ["first", None, "fine", "fine"]

@@ -273,8 +273,9 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
 
     def read():
         reader = DecisionReader(folder)
-        while not done.is_set():
-            least = writer.num_written
+        is_last = False
+        while not is_last:
+            is_last, least = done.is_set(), writer.num_written
             counts.append((least, reader.count(), sum(1 for _ in reader.batches(["record_id"], batch_size=1))))
 
     thread = threading.Thread(target=read)
@@ -285,7 +286,7 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
     done.set()
     thread.join()
 
-    assert counts
+    assert counts[-1] == (40, 40, 40)
     assert all(least <= count and least <= rows for least, count, rows in counts)
     assert DecisionReader(folder).count() == 40
 
@@ -293,7 +294,7 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
 def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
     writer = DecisionWriter(folder, RecordsArgs(flush_s=0.05), clock=START.timestamp)
     writer.put(make_record(0))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while writer.num_written == 0 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert DecisionReader(folder).count() == 1

@@ -17,9 +17,13 @@ from ray.serve.schema import (
 from raydebm.serving.app import AppArgs
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
+from raydebm.serving.reload import CHANGEABLE, REVISION
 
-USER_CONFIG = {"max_batch_size", "batch_wait_timeout_s"}
-"""What ScorerDeployment.reconfigure reads."""
+USER_CONFIG = {
+    "TriageIngress": {*CHANGEABLE, REVISION},
+    "ScorerDeployment": {"max_batch_size", "batch_wait_timeout_s"},
+}
+"""What each deployment's ``reconfigure`` reads."""
 PARTS = {kind.__name__ for kind in (TriageIngress, GeneratorDeployment, ScorerDeployment, ConstraintDeployment)}
 
 
@@ -50,7 +54,7 @@ def unknown_keys(config):
             of_model(deployment.get("ray_actor_options", {}), RayActorOptionsSchema, f"{where}ray_actor_options.")
             of_model(deployment.get("autoscaling_config", {}), AutoscalingConfig, f"{where}autoscaling_config.")
             of_model(deployment.get("backpressure_config", {}), BackpressureConfig, f"{where}backpressure_config.")
-            compare(deployment.get("user_config", {}), USER_CONFIG, f"{where}user_config.")
+            compare(deployment.get("user_config", {}), USER_CONFIG.get(deployment["name"], ()), f"{where}user_config.")
     return found
 
 
@@ -104,6 +108,7 @@ def test_every_queue_has_a_limit_and_every_replica_a_health_check(config):
         (["applications", 0, "deployments", 0, "ray_actor_options"], "num_cpu"),
         (["applications", 0, "deployments", 2, "autoscaling_config"], "min_replica"),
         (["applications", 0, "deployments", 2, "user_config"], "batch_size"),
+        (["applications", 0, "deployments", 0, "user_config"], "polcy"),
     ],
 )
 def test_a_misspelt_key_is_found(config, path, key):

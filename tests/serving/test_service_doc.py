@@ -57,5 +57,6 @@ def test_every_metric_is_listed(text, monkeypatch):
     monkeypatch.setattr(metrics, "Histogram", Recorder)
     metrics.RayMeter()
     metrics.BatchMeter()
-    assert len(names) == 15
+    metrics.HedgeMeter()
+    assert len(names) == 17
     assert {name for name in names if f"`{name}`" not in text} == set()

@@ -391,6 +391,20 @@ def test_labels_by_constraints():
     assert [label.violation_score for label in labels] == [0.0, pytest.approx(1 / 3), 1.0]
 
 
+def test_labels_by_constraints_say_how_much_is_due_to_each():
+    task = shop(labels="constraints")
+    problem, gold = task.problem_and_gold(ROWS[0], "row 1")
+    parts = [verdict(task, problem, gold, text).parts for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
+
+    names = [constraint.name for constraint in task.constraints]
+    assert [list(found) for found in parts] == [names] * 3
+    assert [list(found.values()) for found in parts] == [
+        [0.0, 0.0],
+        [pytest.approx(1 / 3), 0.0],
+        [pytest.approx(2 / 3), pytest.approx(1 / 3)],
+    ]
+
+
 # ---- constraints -----------------------------------------------------------------------------------------------------
 
 

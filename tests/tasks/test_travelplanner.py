@@ -11,6 +11,7 @@ from travelplanner_world import QUERY, good_plan, reference_items, row, write_da
 from raydebm.errors import TaskDataError
 from raydebm.records import Candidate, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
+from raydebm.tasks.travelplanner.dimensions import DIMENSIONS
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
 from raydebm.tasks.travelplanner.reference import read_items
 from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
@@ -298,6 +299,20 @@ def test_no_plan_scores_one(task, tmp_path):
     judgement = judged(task, tmp_path, "I cannot plan that.")
     assert (judgement.verdict, judgement.violation_score) == (Verdict.INCORRECT, 1.0)
     assert judgement.reason == "no JSON list of day objects in the text"
+
+
+def test_the_score_is_the_mean_of_the_parts_of_the_label(task, tmp_path):
+    plan = good_plan()
+    del plan[1]["lunch"]
+    judgement = judged(task, tmp_path, render_plan(plan))
+
+    assert set(judgement.parts) == set(DIMENSIONS)
+    assert judgement.parts["completeness"] > 0
+    assert judgement.violation_score == pytest.approx(sum(judgement.parts.values()) / 8)
+
+
+def test_without_a_plan_every_part_is_violated(task, tmp_path):
+    assert judged(task, tmp_path, "I cannot plan that.").parts == dict.fromkeys(DIMENSIONS, 1.0)
 
 
 def test_without_anything_to_check_against_there_is_no_label(task, tmp_path):

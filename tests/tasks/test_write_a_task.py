@@ -24,7 +24,7 @@ def run(body, folder, expected):
         assert program == "raydebm"
         done = subprocess.run(
             [sys.executable, "-m", "raydebm", *arguments],
-            capture_output=True, text=True, check=False, timeout=120, cwd=folder,
+            capture_output=True, text=True, check=False, timeout=240, cwd=folder,
         )  # fmt: skip
         said += done.stdout + done.stderr
         assert done.returncode == expected, said

@@ -54,7 +54,7 @@ class ScriptedSource:
         self.passes = passes
         self.chats = []
 
-    async def generate(self, problem, *, pass_index, messages):
+    async def generate(self, problem, *, pass_index, messages, arrived):
         self.chats.append(messages)
         drawn = self.passes[pass_index - 1]
         if isinstance(drawn, Exception):
@@ -85,15 +85,14 @@ class TableScorer:
         return found
 
 
-def candidate(candidate_id, text, *, pass_index=1, problem_id="p", **fields):
-    error = "HTTP 500" if text is None else None
+def candidate(candidate_id, text, *, pass_index=1, problem_id="p", error="HTTP 500", **fields):
     return Candidate(
         candidate_id=candidate_id,
         task="toy",
         problem_id=problem_id,
         generator="g",
         text=text,
-        error=error,
+        error=error if text is None else None,
         pass_index=pass_index,
         **fields,
     )

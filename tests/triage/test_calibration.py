@@ -158,6 +158,30 @@ def test_every_row_says_what_the_loop_does_with_its_setting(seed, signal, max_pa
         assert stated == pytest.approx(measured(world, policy)), policy
 
 
+def test_with_violation_scores_the_lambda_is_the_one_that_violates_least():
+    """Each problem: the low energy has violation 0.5, the kept constraint 0.1; nothing is correct."""
+    world = World(0, num_problems=0, num_candidates=0, has_second_pass=False)
+    for index in range(6):
+        problem = Problem(task="toy", problem_id=f"p{index}", prompt="q")
+        world.problems.append(problem)
+        for name, mu, penalty, violation in (("a", 0.0, 1.0, 0.5), ("b", 1.0, 0.0, 0.1)):
+            candidate_id = f"p{index}{name}"
+            world.add(candidate_id, problem.problem_id, 1)
+            world.energies[candidate_id] = Energies(candidate_id=candidate_id, members=(mu - 0.1, mu + 0.1))
+            world.reports[candidate_id] = ConstraintReport(
+                candidate_id=candidate_id, answer=name, vote_key=name, penalty=penalty
+            )
+            world.labels[candidate_id] = Label(
+                candidate_id=candidate_id, problem_id=problem.problem_id, verdict=Verdict.INCORRECT,
+                violation_score=violation,
+            )  # fmt: skip
+
+    found = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(0.0, 4.0))
+
+    assert [row.mean_violation for row in found.best_by_lambda] == [pytest.approx(0.5), pytest.approx(0.1)]
+    assert found.policy.lambda_ == 4.0
+
+
 def test_problems_whose_second_pass_is_not_recorded_are_counted():
     world = World(3, num_problems=20, num_candidates=4)
 
@@ -168,8 +192,9 @@ def test_problems_whose_second_pass_is_not_recorded_are_counted():
     assert after.num_incomplete == 0
 
 
-def row(pass_at_1=0.5, *, abstain=0.0, regenerate=0.0, lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5):
+def row(pass_at_1=0.5, *, violation=None, abstain=0.0, regenerate=0.0, lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5):
     return GridRow(
+        mean_violation=violation,
         lambda_=lambda_,
         theta_sigma=theta_sigma,
         theta_abstain=theta_abstain,
@@ -192,8 +217,20 @@ def row(pass_at_1=0.5, *, abstain=0.0, regenerate=0.0, lambda_=1.0, theta_sigma=
         (row(lambda_=0.5, theta_sigma=0.1), row(lambda_=2.0)),
         (row(theta_sigma=0.7), row(theta_sigma=0.1)),
         (row(0.1), row(None)),
+        (row(0.1, violation=0.2), row(0.9, violation=0.3)),
+        (row(0.1, violation=0.2), row(None)),
     ],
-    ids=["lift", "limit", "abstention", "regenerations", "lambda", "threshold", "nothing-answered"],
+    ids=[
+        "lift",
+        "limit",
+        "abstention",
+        "regenerations",
+        "lambda",
+        "threshold",
+        "nothing-answered",
+        "violation",
+        "nothing-violated",
+    ],
 )
 def test_choice(better, worse):
     for rows in ([better, worse], [worse, better]):

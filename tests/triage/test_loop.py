@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from raydebm.errors import ConfigError, GenerationError, ScoringError
+from raydebm.errors import ConfigError, GenerationError, LimitReachedError, ScoringError
 from raydebm.records import Decision
 from raydebm.triage.loop import solve
 from raydebm.triage.policy import Policy
@@ -193,3 +193,42 @@ def test_a_scorer_that_loses_candidates_is_reported(task, problem, checker, make
                 scorer=Lossy(),
             )
         )
+
+
+def test_every_pass_answers_the_violations_of_the_best_so_far(run, make_source, make_candidate):
+    source = make_source(
+        [make_candidate("a", "41!2")],
+        [make_candidate("b", "43!5", pass_index=2)],  # worse: pass 3 is told about "a" again
+        [make_candidate("c", "44!1", pass_index=3)],
+        [make_candidate("d", "42", pass_index=4)],
+    )
+
+    outcome = run(source, dict.fromkeys("abcd", SURE), Policy(max_passes=4))
+
+    assert outcome.answer == "42"
+    assert [chat[-2]["content"] for chat in source.chats[1:]] == ["41!2", "41!2", "44!1"]
+    assert [chat[-1]["content"].splitlines()[1] for chat in source.chats[1:]] == [
+        "- over the limit by 2",
+        "- over the limit by 2",
+        "- over the limit by 1",
+    ]
+
+
+def test_a_spent_budget_leaves_no_pass(run, make_source, make_candidate):
+    source = make_source([make_candidate("a", "41!2"), make_candidate("b", None)])
+
+    outcome = run(source, {"a": SURE}, Policy(budget=2))
+
+    assert [found.decision for found in outcome.passes] == [Decision.ACCEPT]
+
+
+def test_a_limit_that_forbids_a_pass_leaves_the_decision_to_the_first(run, make_source, make_candidate):
+    source = make_source([make_candidate("a", "41!2")], LimitReachedError("of max_usd 1 none is left"))
+
+    outcome = run(source, {"a": SURE})
+
+    assert outcome.answer == "41!2"
+    assert outcome.reason.endswith(
+        "; pass 2 was not begun (of max_usd 1 none is left), so this rests on earlier passes"
+    )
+    assert (outcome.passes[1].num_requested, outcome.passes[1].num_failed) == (0, 0)

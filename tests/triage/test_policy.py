@@ -190,3 +190,18 @@ def test_lambda_comes_from_the_task_when_the_recipe_leaves_it_open():
 
     assert policy_of(TriageConfig(), defaults).lambda_ == 2.0
     assert policy_of(TriageConfig.model_validate({"lambda": 0.5}), defaults).lambda_ == 0.5
+
+
+def test_limits_stand_in_the_json_only_where_they_are_set():
+    policy = Policy(budget=8, deadline_ms=2000, max_usd=0.5)
+
+    assert not {"budget", "deadline_ms", "max_usd"} & set(Policy().to_json())
+    assert policy.to_json().items() >= {"budget": 8, "deadline_ms": 2000, "max_usd": 0.5}.items()
+    assert Policy.from_json(policy.to_json()) == policy
+    assert Policy.from_json({"budget": None}) == Policy()
+
+
+@pytest.mark.parametrize("limits", [{"budget": 0}, {"deadline_ms": 0}, {"max_usd": -0.1}, {"max_usd": math.nan}])
+def test_a_limit_below_its_least_value_is_refused(limits):
+    with pytest.raises(ConfigError, match=next(iter(limits))):
+        Policy(**limits)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydebm.constraints import Constraint, Finding
-from raydebm.errors import ConfigError, GenerationError
+from raydebm.errors import ConfigError, GenerationError, LimitReachedError
 from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
 from raydebm.triage.checks import check_candidate
 from raydebm.triage.loop import solve
@@ -193,7 +193,7 @@ class Scripted:
     def __init__(self, passes, task):
         self.passes, self.task = passes, task
 
-    async def generate(self, problem, *, pass_index, messages):
+    async def generate(self, problem, *, pass_index, messages, arrived):
         found = self.passes[pass_index - 1]
         if isinstance(found, Exception):
             raise found
@@ -292,3 +292,21 @@ class _Toy:
 
     def vote_key(self, problem, answer):
         return str(answer[0])
+
+
+def test_a_decision_that_its_budget_ended_is_made_again_as_it_was(decided):
+    policy = replace(POLICY, budget=1)
+    recorded = decided([("a", "42", UNSURE)], policy=policy)
+
+    again = redecide(recorded)
+
+    assert (recorded.decision, again.decision, again.exact) == (Decision.ACCEPT, Decision.ACCEPT, True)
+    assert redecide(recorded, policy=POLICY).decision is Decision.REGENERATE
+
+
+def test_a_decision_whose_second_pass_was_forbidden_is_made_again_as_it_was(decided):
+    recorded = decided([("a", "42", UNSURE)], LimitReachedError("no money is left"))
+
+    again = redecide(recorded)
+
+    assert (again.decision, again.num_passes, again.num_candidates) == (recorded.decision, 2, 1)

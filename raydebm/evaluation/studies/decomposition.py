@@ -64,7 +64,7 @@ def lambda_sweep(
             LambdaRow(
                 lambda_=lambda_,
                 pass_at_1=bootstrap.mean(stack.correct_at(picked)),
-                mean_violation=bootstrap.mean(stack.at(stack.violation, picked)),
+                mean_violation=bootstrap.mean(stack.violation_at(picked)),
             )
         )
     return tuple(rows)

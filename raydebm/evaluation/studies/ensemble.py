@@ -78,7 +78,7 @@ def _size(
         sigma_auroc=NOTHING
         if size == 1
         else _auroc([-stack.at(stack.sigma(s), p) for s, p in zip(chosen, picks, strict=True)], correct, bootstrap),
-        mean_violation=bootstrap.mean(_mean([stack.at(stack.violation, picked) for picked in picks])),
+        mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in picks])),
     )
 
 

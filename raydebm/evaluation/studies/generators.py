@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Floats
+from raydebm.evaluation.pools import Bools, Floats
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.ensemble import pair_accuracies
 from raydebm.evaluation.studies.pool_size import best_first, of_lowest, of_oracle, of_votes
@@ -31,6 +31,9 @@ class GeneratorRow:
     accuracy: Estimate
     """Mean over problems of the share correct."""
     mean_violation: Estimate
+    best_quarter: Estimate
+    """Mean over problems of the share that is among the best quarter of the pool by violation score; no value where the
+    task has none. Pairs are made of these (``pairs.positive_frac``)."""
     characters: float | None
     """Mean length of the text."""
     characters_correct: float | None
@@ -67,6 +70,7 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
     writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
     num_correct = float((stack.correct == 1).sum())
     mu = stack.mu()
+    best = np.where(np.isnan(stack.violation), math.nan, _best_quarter(stack).astype(float))
     by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(stack.generators))}
     for row, pool in enumerate(stack.pools):
         for column, place in enumerate(stack.rows[row]):
@@ -88,6 +92,7 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
                 truncated_frac=_truncated(items),
                 accuracy=bootstrap.mean(stack.by_chance(within)),
                 mean_violation=bootstrap.mean(stack.violation_by_chance(within)),
+                best_quarter=bootstrap.mean(stack.mean_of(best, within)),
                 characters=_length(by_writer[index], None),
                 characters_correct=_length(by_writer[index], 1.0),
                 characters_incorrect=_length(by_writer[index], 0.0),
@@ -100,6 +105,15 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
             )
         )
     return tuple(found)
+
+
+def _best_quarter(stack: Stack) -> Bools:
+    """(P, N): the violation score is among the lowest quarter of the pool's; ties at the limit all count."""
+    filled = np.where(np.isnan(stack.violation), math.inf, stack.violation)
+    count = np.isfinite(filled).sum(axis=1)
+    last = np.maximum(np.round(0.25 * count).astype(int), 1) - 1
+    limit = np.sort(filled, axis=1)[np.arange(len(filled)), last]
+    return np.asarray(np.isfinite(filled) & (filled <= limit[:, None]))
 
 
 def _truncated(items: list[ScoredCandidate]) -> float | None:
@@ -125,12 +139,6 @@ def _known_mean(values: list[int] | list[int | None]) -> float | None:
 def _known_sum(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) if known else None
-
-
-def energy_spread(rows: tuple[GeneratorRow, ...]) -> float | None:
-    """Standard deviation over generators of the mean mu of correct candidates (paper, confounding screen)."""
-    means = [row.mu_correct.value for row in rows if row.mu_correct.value is not None]
-    return float(np.std(means)) if len(means) > 1 else None
 
 
 def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolKind, ...]:

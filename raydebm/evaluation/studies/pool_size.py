@@ -22,7 +22,7 @@ CANDIDATES = ("ours", "random", "oracle", "majority vote", "energy-weighted vote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSize:
-    """Expected pass@1 from n candidates, by selector."""
+    """Expected value of a selection from n candidates, by selector."""
 
     n: int
     pass_at_1: dict[str, Estimate]
@@ -41,11 +41,15 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     rows = []
     for size in sizes:
         values = {"random": stack.by_chance(), "oracle": of_oracle(stack, size)}
-        damage = {"random": stack.violation_by_chance()} if damaged else {}
+        damage: dict[str, Floats] = {}
+        if damaged:
+            least = best_first(stack, stack.violation, stack.violation)
+            damage["random"] = stack.violation_by_chance()
+            damage["oracle"] = of_lowest(stack, least, stack.violation, stack.violation, size, nothing=math.nan)
         if stack.num_members:
             values["ours"] = of_lowest(stack, orders, stack.correct, energy, size)
             if damaged:
-                damage["ours"] = of_lowest(stack, orders, stack.violation, energy, size, nothing=math.nan)
+                damage["ours"] = of_lowest(stack, orders, stack.violation, energy, size, nothing=1.0)
         if (stack.answer >= 0).any():
             weights = _vote_weights(energy)
             plain, weighted = of_votes(stack, weights, size, seed=seed)
@@ -56,7 +60,7 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
             PoolSize(
                 n=size,
                 pass_at_1={name: bootstrap.mean(values[name]) for name in CANDIDATES if name in values},
-                violation={name: bootstrap.mean(found) for name, found in damage.items()},
+                violation={name: bootstrap.mean(damage[name]) for name in CANDIDATES if name in damage},
             )
         )
     return tuple(rows)

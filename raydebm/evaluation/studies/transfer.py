@@ -133,7 +133,7 @@ def _cell(run: ScoredRun, stack: Stack, correct: Floats, bootstrap: Bootstrap) -
         in_domain=run.in_domain,
         pass_at_1=bootstrap.mean(correct) if stack.num_members else NOTHING,
         lift=bootstrap.mean(correct - stack.by_chance()) if stack.num_members else NOTHING,
-        mean_violation=bootstrap.mean(stack.at(stack.violation, picked)),
+        mean_violation=bootstrap.mean(stack.violation_at(picked)),
         sigma_auroc=bootstrap.auroc(-stack.at(stack.sigma(), picked), correct) if stack.num_members > 1 else NOTHING,
     )
 

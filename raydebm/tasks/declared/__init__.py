@@ -10,7 +10,7 @@ name gold's column is refused.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -238,21 +238,34 @@ class DeclaredTask:
         answer = self.parse(problem, text)
         if answer is None:
             reason = "no answer in the requested format"
-            return Judgement(verdict=Verdict.INCORRECT, violation_score=1.0, reason=reason)
+            return Judgement(
+                verdict=Verdict.INCORRECT, violation_score=1.0, parts=self._parts(self._most_costs), reason=reason
+            )
         violations = violations_of(self.constraints, problem, answer)
-        cost = math.fsum(violation.weight * violation.penalty for violation in violations)
-        score = min(1.0, cost / (self._most_cost or 1.0))
+        costs = dict.fromkeys(self._most_costs, 0.0)
+        for violation in violations:
+            costs[violation.constraint] += violation.weight * violation.penalty
+        score = min(1.0, math.fsum(costs.values()) / (math.fsum(self._most_costs.values()) or 1.0))
         if violations:
             reason = "; ".join(violation.message for violation in violations[:3])
-            return Judgement(verdict=Verdict.INCORRECT, violation_score=score, reason=reason)
-        return Judgement(verdict=Verdict.CORRECT, violation_score=0.0)
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=score, parts=self._parts(costs), reason=reason)
+        return Judgement(verdict=Verdict.CORRECT, violation_score=0.0, parts=self._parts(costs))
 
-    @property
-    def _most_cost(self) -> float:
+    def _parts(self, costs: Mapping[str, float]) -> dict[str, float]:
+        """Each constraint's share of the highest cost; together they are the violation score."""
+        whole = math.fsum(self._most_costs.values()) or 1.0
+        return {name: min(1.0, cost / whole) for name, cost in costs.items()}
+
+    @cached_property
+    def _most_costs(self) -> dict[str, float]:
+        """The highest cost of each constraint."""
         rules = self.definition.constraints
-        declared = math.fsum(rule.weight * rule.penalty.cap for rule in rules)
-        others = self._constraints[len(rules) :]  # the output's schema and Python functions cost at most 1, or are cut
-        return declared + math.fsum(constraint.weight for constraint in others)
+        most = dict.fromkeys((constraint.name for constraint in self._constraints), 0.0)
+        for rule in rules:
+            most[rule.name] += rule.weight * rule.penalty.cap
+        for constraint in self._constraints[len(rules) :]:  # the output's schema and Python functions cost at most 1
+            most[constraint.name] += constraint.weight
+        return most
 
 
 def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:

@@ -119,7 +119,9 @@ class TravelPlanner:
         reading = read_plan(text)
         if reading.plan is None:
             score = violation_score(UNPARSED)
-            return Judgement(verdict=Verdict.INCORRECT, violation_score=score, reason=reading.reason)
+            return Judgement(
+                verdict=Verdict.INCORRECT, violation_score=score, parts=dict(UNPARSED), reason=reading.reason
+            )
         catalogue = catalogue_for(problem, gold.value.get("database"))
         if catalogue is None:
             return Judgement(
@@ -127,10 +129,11 @@ class TravelPlanner:
                 reason=f"no reference information in the problem and no database; set {VARIABLE} to its folder",
             )
         findings = dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue))
-        score = violation_score(dimension_values(findings))
+        values = dimension_values(findings)
         return Judgement(
             verdict=Verdict.INCORRECT if any(findings.values()) else Verdict.CORRECT,
-            violation_score=score,
+            violation_score=violation_score(values),
+            parts=values,
             reason=_reason(findings, reading.repairs),
         )
 

@@ -19,6 +19,7 @@ The first five are also the terms of E_constraint. Budget, hallucination, and pa
 structure need a catalogue; without one they find nothing (``needs_catalogue`` says so).
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
@@ -364,7 +365,7 @@ def dimension_findings(view: PlanView) -> dict[str, list[Finding]]:
 
 def dimension_values(findings: Mapping[str, Iterable[Finding]]) -> dict[str, float]:
     """Each of the eight in [0, 1], for a plan that was parsed."""
-    sums = {name: sum(finding.penalty for finding in found) for name, found in findings.items()}
+    sums = {name: math.fsum(finding.penalty for finding in found) for name, found in findings.items()}
     # Shares such as 3 * (1/3) may exceed 1 by rounding.
     return {**{name: min(value, 1.0) for name, value in sums.items()}, "parse": 0.0}
 

@@ -1,4 +1,4 @@
-"""Parts of the violation score by selector (paper, TravelPlanner per dimension).
+"""Parts of the violation score by selector (paper, the dimensions of TravelPlanner).
 
 The parts are those that the labels give (``EvaluatedPool.dimensions``). Without them the constraints' own penalties
 C_j of parsed candidates are shown, which cover less; ``Dimensions.source`` says which it is.

@@ -1,0 +1,91 @@
+"""Several trainings of one recipe on the same candidates, and one summary over them.
+
+``<run_dir>/seed-<n>`` is a run directory of its own for each; problems, candidates and labels are made once, in the
+first, and copied. So nothing is generated, paid or labelled twice.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+from raydebm.config import Recipe
+from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, Progress, StageReport, silent
+from raydebm.distributed.studies import pools_of, score_baselines, screen_of
+from raydebm.errors import ConfigError
+from raydebm.evaluation.entries import entry_of
+from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.results import selectors_of
+from raydebm.evaluation.seeds import SeedSummary, Training, summarise_seeds
+from raydebm.evaluation.seeds_report import write_seeds
+from raydebm.store import RunDir
+
+SHARED = ("problems", "candidates", "labels")
+
+
+def train_seeds(
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    run: RunDir,
+    progress: Progress = silent,
+    on_stage: Callable[[StageReport], None] = lambda report: None,
+) -> tuple[SeedSummary, str]:
+    """Train, evaluate and summarise; finished trainings are reused. Returns the summary and the report's address.
+
+    Each seed draws the split into training and validation, the pairs, the bags and the adapters anew
+    (``pairs.seed``). The test problems and all candidates stay those of the recipe's own seed.
+
+    Raises:
+        ConfigError: fewer than two different seeds.
+    """
+    if len(set(seeds)) < 2 or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"a summary over seeds needs two or more different seeds, got {list(seeds)}")
+    pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run), progress=progress, on_stage=on_stage) for seed in seeds]
+    trainings, aurocs, within, screens = [], [], [], []
+    for seed, pipeline in zip(seeds, pipelines, strict=True):
+        _share(pipelines[0], pipeline)
+        result = pipeline.evaluate()
+        score_baselines(pipeline)
+        pools = {split: pools_of(pipeline, split) for split in (VALIDATION, TEST)}
+        trainings.append(_training(pipeline, seed, pools[TEST], pools[VALIDATION]))
+        found = screen_of(pipeline, pools).screen
+        aurocs.append(result.sigma_auroc.value)
+        within.append(found.within_auroc.value)
+        screens.append("; ".join(found.warnings()) or "nothing found")
+    summary = summarise_seeds(
+        trainings,
+        title=recipe.name,
+        task=recipe.task.name,
+        num_bootstrap=recipe.evaluation.num_bootstrap,
+        seed=recipe.seed,
+        sigma_auroc=aurocs,
+        within_generator=within,
+        screens=screens,
+    )
+    return summary, write_seeds(summary, run, command=shlex.join(sys.argv))
+
+
+def _with_seed(recipe: Recipe, seed: int, run: RunDir) -> Recipe:
+    pairs = recipe.pairs.model_copy(update={"seed": seed})
+    return recipe.model_copy(update={"run_dir": run.uri(f"seed-{seed}"), "pairs": pairs})
+
+
+def _share(first: Pipeline, other: Pipeline) -> None:
+    """Give a run the finished stages that its seed does not touch."""
+    first.make_labels()
+    for stage in SHARED:
+        theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
+        if theirs != own:
+            first.run.copy_stage(stage, other.run)
+
+
+def _training(
+    pipeline: Pipeline, seed: int, pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]
+) -> Training:
+    adapters = [adapter.name for adapter in pipeline.recipe.scorer.adapters]
+    selectors = selectors_of(pools, lambda_=pipeline.policy().lambda_, adapters=adapters, validation=validation)
+    return Training(
+        seed=seed,
+        problem_ids=tuple(pool.problem.problem_id for pool in pools),
+        entries=[entry_of(selector, pools) for selector in selectors],
+    )

@@ -1,0 +1,272 @@
+"""Several trainings of one run: what is left of a result when the split, the pairs and the adapters are drawn again.
+
+In:   each training's value of every selector on every problem.
+Out:  one row a selector, with two spreads that must not be mixed up: the interval says what other problems would
+      change, the standard deviation over seeds what another training would change.
+Does not know: how a training was made.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.entries import OURS, VOTE, Entry
+from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
+from raydebm.evaluation.significance import Comparison, compare
+from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Training:
+    """One training's evaluation: the entries' values stand in the order of ``problem_ids``."""
+
+    seed: int
+    problem_ids: tuple[str, ...]
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedRow:
+    """One selector over all trainings."""
+
+    name: str
+    group: str
+    pass_at_1: Estimate
+    """Mean over problems of a problem's mean over the trainings that have a value for it."""
+    by_seed: tuple[float | None, ...]
+    """pass@1 of each training; mean violation where the task has one."""
+    sd: float | None
+    """Of ``by_seed`` (ddof=1); None with fewer than two values."""
+    gap_closed: Estimate
+    """(selector - random) / (oracle - random): in mean violation where the task has one, else in pass@1."""
+    ours_minus: Estimate
+    """Ours minus this selector in pass@1, paired by problem; where the task has one, violation avoided by ours."""
+    mean_violation: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedSummary:
+    title: str
+    task: str
+    seeds: tuple[int, ...]
+    num_problems: int
+    """Distinct test problems."""
+    rows: tuple[SeedRow, ...]
+    comparisons: tuple[Comparison, ...]
+    """Paired tests over problems of the means over trainings: ours against the others, votes with energies against
+    the plain one."""
+    sigma_auroc: tuple[float | None, ...]
+    """Of each training."""
+    within_generator: tuple[float | None, ...]
+    """Mean over generators of the AUROC of -mu for correct among one generator's answers, of each training."""
+    screens: tuple[str, ...]
+    """What the confounding screen says of each training."""
+
+    @property
+    def is_continuous(self) -> bool:
+        return any(row.mean_violation.value is not None for row in self.rows)
+
+    def row(self, name: str) -> SeedRow | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        return value
+
+
+_ADAPTER = TypeAdapter(SeedSummary)
+
+
+def summarise_seeds(
+    trainings: Sequence[Training],
+    *,
+    title: str,
+    task: str,
+    num_bootstrap: int,
+    seed: int = 0,
+    sigma_auroc: Sequence[float | None] = (),
+    within_generator: Sequence[float | None] = (),
+    screens: Sequence[str] = (),
+) -> SeedSummary:
+    """One row for each selector that every training has.
+
+    Raises:
+        PoolError: fewer than two trainings, or two of one seed.
+    """
+    seeds = [training.seed for training in trainings]
+    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
+        raise PoolError(f"a summary over seeds needs two or more trainings of different seeds, got {seeds}")
+    problem_ids = sorted({problem_id for training in trainings for problem_id in training.problem_ids})
+    names = [entry.name for entry in trainings[0].entries if _in_all(entry.name, trainings)]
+    correct = {name: _stacked(name, trainings, problem_ids, "correct") for name in names}
+    violation = {name: _stacked(name, trainings, problem_ids, "violation") for name in names}
+    continuous = any(not np.isnan(values).all() for values in violation.values())
+    judged = {name: 1 - values for name, values in violation.items()} if continuous else correct
+    means = {name: _mean_over_trainings(values) for name, values in judged.items()}
+    bootstrap = Bootstrap.of(len(problem_ids), num_bootstrap=num_bootstrap, seed=seed)
+    groups = {entry.name: entry.group for entry in trainings[0].entries}
+    nothing = np.full(len(problem_ids), math.nan)
+    rows = [
+        SeedRow(
+            name=name,
+            group=groups[name],
+            pass_at_1=bootstrap.mean(_mean_over_trainings(correct[name])),
+            by_seed=(by_seed := tuple(_mean(row) for row in (violation if continuous else correct)[name])),
+            sd=_sd(by_seed),
+            gap_closed=_gap_closed(means, name, bootstrap),
+            ours_minus=bootstrap.mean(means.get(OURS, nothing) - means[name]),
+            mean_violation=bootstrap.mean(_mean_over_trainings(violation[name])),
+        )
+        for name in names
+    ]
+    return SeedSummary(
+        title=title,
+        task=task,
+        seeds=tuple(seeds),
+        num_problems=len(problem_ids),
+        rows=tuple(rows),
+        comparisons=tuple(compare(means, _pairs(names, groups), bootstrap=bootstrap, seed=seed)),
+        sigma_auroc=tuple(sigma_auroc),
+        within_generator=tuple(within_generator),
+        screens=tuple(screens),
+    )
+
+
+def _in_all(name: str, trainings: Sequence[Training]) -> bool:
+    return all(any(entry.name == name for entry in training.entries) for training in trainings)
+
+
+def _pairs(names: Sequence[str], groups: Mapping[str, str]) -> list[tuple[str, str]]:
+    ours = [(OURS, name) for name in names if OURS in names and groups[name] not in ("ours", "bound")]
+    votes = [(name, VOTE) for name in names if VOTE in names and name != VOTE and "vote" in name]
+    return [*ours, *votes]
+
+
+def _stacked(name: str, trainings: Sequence[Training], problem_ids: Sequence[str], field: str) -> Floats:
+    """Values by training and problem, shape (S, P); NaN where a training does not have the problem or its value."""
+    places = {problem_id: index for index, problem_id in enumerate(problem_ids)}
+    stacked = np.full((len(trainings), len(problem_ids)), math.nan)
+    for row, training in enumerate(trainings):
+        entry = next(entry for entry in training.entries if entry.name == name)
+        stacked[row, [places[problem_id] for problem_id in training.problem_ids]] = getattr(entry, field)
+    return stacked
+
+
+def _mean_over_trainings(stacked: Floats) -> Floats:
+    known = ~np.isnan(stacked)
+    counts = known.sum(axis=0)
+    sums = np.where(known, stacked, 0.0).sum(axis=0)
+    means: Floats = np.divide(sums, counts, where=counts > 0, out=np.full(stacked.shape[1], math.nan))
+    return means
+
+
+def _mean(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _sd(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else None
+
+
+def _gap_closed(means: Mapping[str, Floats], name: str, bootstrap: Bootstrap) -> Estimate:
+    chance, bound, own = means["random"], means["oracle"], means[name]
+    unknown = np.isnan(own + chance + bound)
+    return bootstrap.ratio(np.where(unknown, math.nan, own - chance), np.where(unknown, math.nan, bound - chance))
+
+
+# ---- tables --------------------------------------------------------------------------------------------------------
+
+
+def seed_tables(found: SeedSummary) -> list[Table]:
+    tables = [_selector_table(found), _seed_table(found)]
+    if found.comparisons:
+        tables.append(_comparison_table(found))
+    return tables
+
+
+def _selector_table(found: SeedSummary) -> Table:
+    what = "mean violation" if found.is_continuous else "pass@1 %"
+    headers = ["selector", what, "95 % interval", "sd over seeds", "gap closed %", "ours minus it", "n"]
+    if found.is_continuous:
+        headers.insert(3, "pass@1 %")
+    return Table(
+        title="Selectors",
+        caption=(
+            f"Means over {len(found.seeds)} trainings (seeds {', '.join(map(str, found.seeds))}) on "
+            f"{found.num_problems} problems. The interval resamples problems; the standard deviation is over "
+            "trainings, zero for rules that use no training. Gap closed: 0 is random choice, 100 the oracle. "
+            "Ours minus it: "
+            + ("violation avoided by ours" if found.is_continuous else "percentage points")
+            + ", paired by problem."
+        ),
+        headers=tuple(headers),
+        rows=tuple(_selector_cells(row, found) for row in found.rows),
+        emphasised=tuple(index for index, row in enumerate(found.rows) if row.group == "ours"),
+    )
+
+
+def _selector_cells(row: SeedRow, found: SeedSummary) -> tuple[str, ...]:
+    sd = "-" if row.sd is None else f"{row.sd:.3f}" if found.is_continuous else f"{100 * row.sd:.1f}"
+    if found.is_continuous:
+        value, _, interval = number(row.mean_violation).partition(" ")
+        cells = [row.name, value, interval or "-", with_interval(row.pass_at_1), sd]
+    else:
+        _, _, interval = with_interval(row.pass_at_1).partition(" ")
+        cells = [row.name, percent(row.pass_at_1), interval or "-", sd]
+    estimate = row.mean_violation if found.is_continuous else row.pass_at_1
+    ours = number(row.ours_minus, signed=True) if found.is_continuous else points(row.ours_minus)
+    return (*cells, with_interval(row.gap_closed), "" if row.name == OURS else ours, str(estimate.n))
+
+
+def _seed_table(found: SeedSummary) -> Table:
+    what, scale, digits = ("mean violation", 1.0, 3) if found.is_continuous else ("pass@1 %", 100.0, 1)
+
+    def cells(name: str, values: Sequence[float | None], *, scale: float, digits: int) -> tuple[str, ...]:
+        return (name, *("-" if value is None else f"{scale * value:.{digits}f}" for value in values))
+
+    rows = [
+        cells(f"{what}, {row.name}", row.by_seed, scale=scale, digits=digits)
+        for row in found.rows
+        if row.group in ("ours", "bound", "adapter", "ablation") or row.name in ("random", VOTE)
+    ]
+    if found.sigma_auroc:
+        rows.append(cells("AUROC of -sigma", found.sigma_auroc, scale=1, digits=3))
+    if found.within_generator:
+        rows.append(cells("AUROC of -mu within one generator", found.within_generator, scale=1, digits=3))
+    if found.screens:
+        rows.append(("confounding screen", *found.screens))
+    return Table(
+        title="Training by training",
+        caption=(
+            "Each training alone. AUROC of -sigma above 0.5: a low sigma signals a correct selection. AUROC of "
+            "-mu within one generator ranks answers of the same author only, so that knowing the author cannot help."
+        ),
+        headers=("what", *(f"seed {seed}" for seed in found.seeds)),
+        rows=tuple(rows),
+    )
+
+
+def _comparison_table(found: SeedSummary) -> Table:
+    rows = tuple(
+        (
+            f"{row.one} - {row.other}",
+            number(row.difference, signed=True) if found.is_continuous else points(row.difference),
+            "-" if row.p_value is None else f"{row.p_value:.4f}",
+            "-" if row.p_holm is None else f"{row.p_holm:.4f}",
+            str(row.difference.n),
+        )
+        for row in found.comparisons
+    )
+    return Table(
+        title="Paired tests",
+        caption="Of the means over trainings, over the same problems; two-sided, with Holm's correction for all rows.",
+        headers=("comparison", "difference and 95 % interval", "p", "p, Holm", "n"),
+        rows=rows,
+    )

@@ -1,0 +1,66 @@
+"""The summary over seeds as documents: Markdown, JSON, and one self-contained HTML page with the same numbers."""
+
+from raydebm.evaluation.entries import OURS, VOTE
+from raydebm.evaluation.report import markdown_table, template
+from raydebm.evaluation.results import versions
+from raydebm.evaluation.seeds import SeedSummary, seed_tables
+from raydebm.evaluation.table_cells import number, with_interval
+from raydebm.store import RunDir
+
+
+def summary(found: SeedSummary) -> str:
+    """What was found, in sentences that follow from the numbers alone."""
+    ours, chance, bound, vote = (found.row(name) for name in (OURS, "random", "oracle", VOTE))
+    text = [f"{len(found.seeds)} trainings on {found.num_problems} test problems of task {found.task}."]
+    if ours is None or chance is None or bound is None:
+        return text[0]
+    pick = number if found.is_continuous else with_interval
+    rows = {"mu + lambda E": ours, "random choice": chance, "majority vote": vote, "the oracle": bound}
+    values = [
+        f"{name} {pick(row.mean_violation if found.is_continuous else row.pass_at_1)}"
+        for name, row in rows.items()
+        if row is not None
+    ]
+    what = "Mean violation (lower is better)" if found.is_continuous else "Correct, in %"
+    text.append(f"{what}: {', '.join(values)}; 95 % intervals over problems in brackets.")
+    spread = "-" if ours.sd is None else f"{ours.sd if found.is_continuous else 100 * ours.sd:.3g}"
+    text.append(f"Energy closes {with_interval(ours.gap_closed)} % of the gap; its sd over trainings is {spread}.")
+    beaten = [row.name for row in found.rows if row.ours_minus.low is not None and row.ours_minus.low > 0]
+    ahead = [row.name for row in found.rows if row.ours_minus.high is not None and row.ours_minus.high < 0]
+    if beaten:
+        text.append(f"Better than: {', '.join(beaten)}.")
+    if ahead:
+        text.append(f"Worse than: {', '.join(ahead)}.")
+    return " ".join(text)
+
+
+def render_markdown(found: SeedSummary, *, command: str) -> str:
+    parts = [f"# {found.title}: {len(found.seeds)} seeds", summary(found)]
+    for table in seed_tables(found):
+        parts += [f"## {table.title}", table.caption, markdown_table(table)]
+    parts += ["## How these numbers were made"]
+    parts.append("\n".join(f"- {name}: `{value}`" for name, value in _provenance(command).items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
+    """Write seeds.json, report.md and report.html below ``<run>/seeds/``; returns the page's address."""
+    page = template("confounding.html.j2").render(
+        title=f"{found.title}: {len(found.seeds)} seeds",
+        summary=summary(found),
+        plates=[],
+        tables=seed_tables(found),
+        provenance=_provenance(command).items(),
+    )
+    run.write_json(found.to_json(), "seeds", "seeds.json")
+    run.write_bytes(render_markdown(found, command=command).encode(), "seeds", "report.md")
+    run.write_bytes(page.encode(), "seeds", "report.html")
+    return run.uri("seeds", "report.html")
+
+
+def _provenance(command: str) -> dict[str, str]:
+    return {
+        "command": command,
+        "intervals": "95 %, percentile bootstrap over problems of each problem's mean over trainings",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }

@@ -1,0 +1,116 @@
+"""The scorer of a run as a folder for the Hugging Face hub.
+
+::
+
+    README.md      the model card
+    ensemble.json  what belongs together; written last
+    policy.json    lambda and thresholds, where the run is calibrated
+    a0/ ... a4/    adapter_config.json and adapter_model.safetensors as PEFT reads them, head.safetensors, training.json
+
+``EnsembleScorer.load`` reads the folder; ``PeftModel.from_pretrained(backbone, folder, subfolder="a0")`` an adapter.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from raydebm.distributed.folders import local_copy
+from raydebm.errors import CheckpointError
+from raydebm.export.card import CardFacts, scorer_card
+from raydebm.export.examples import hub_backbone
+from raydebm.export.finished_run import FinishedRun
+from raydebm.export.target import fresh_folder
+from raydebm.scorer.checkpoint import CARD_FILE, ENSEMBLE_FILE, read_ensemble, write_adapter
+
+POLICY_FILE = "policy.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerExport:
+    """What was written."""
+
+    folder: Path
+    adapters: tuple[str, ...]
+    left_out: tuple[str, ...]
+    """In words: what an export can hold and this one does not, and the way to have it."""
+
+
+def export_scorer(
+    finished: FinishedRun,
+    out: Path,
+    *,
+    title: str | None = None,
+    license: str | None = None,
+    datasets: tuple[str, ...] = (),
+    base_model: str | None = None,
+    repository: str | None = None,
+    stage: str = "scorer",
+) -> ScorerExport:
+    """Write the folder.
+
+    Args:
+        finished: the run.
+        out: a folder that does not exist or is empty.
+        title: of the card; None: the run's name.
+        license: an identifier of the hub, such as ``apache-2.0``; None: the card says that none was stated.
+        datasets: names on the hub of the data that the problems came from.
+        base_model: the backbone's name on the hub, where the run has it under another name or as a local folder. The
+            weights are checked whenever the scorer is loaded, so that a wrong name is found out.
+        repository: name on the hub under which readers of the card will find the folder; None: none.
+        stage: where the run keeps the checkpoint; ``repair/scorer`` for repaired heads.
+
+    Raises:
+        CheckpointError: the run has no complete checkpoint there, or it is torn.
+        ConfigError: ``out`` is not empty.
+    """
+    if not finished.run.exists(*stage.split("/"), ENSEMBLE_FILE):
+        way_out = "`raydebm repair` makes it" if stage != "scorer" else "`raydebm train` makes it"
+        raise CheckpointError(f"{finished.run.uri(stage)} holds no complete scorer; {way_out}")
+    with local_copy(finished.run.uri(stage)) as source:
+        record, stored = read_ensemble(source)
+    folder = fresh_folder(out)
+    if base_model is not None:
+        record = record.model_copy(update={"backbone": base_model})
+    records = [adapter.record.model_copy(update={"backbone": record.backbone}) for adapter in stored]
+    for adapter, found in zip(stored, records, strict=True):
+        write_adapter(
+            folder / found.adapter.name,
+            record=found,
+            config={**adapter.peft_config, "base_model_name_or_path": record.backbone},
+            lora=adapter.lora,
+            head=adapter.head,
+        )
+    is_trained = stage == "scorer"
+    evaluation, policy = (finished.evaluation(), finished.policy()) if is_trained else (None, None)
+    if policy is not None:
+        (folder / POLICY_FILE).write_text(json.dumps(policy.to_json(), indent=2) + "\n", encoding="utf-8")
+    facts = CardFacts(
+        title=title or finished.recipe.name,
+        license=license,
+        datasets=datasets or _hub_sources(finished),
+        repository=repository,
+        recipe=finished.recipe,
+        pairs=finished.facts("pairs"),
+        evaluation=evaluation,
+        policy=policy,
+    )
+    (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
+    (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    left_out = []
+    if is_trained and policy is None:
+        left_out.append("thresholds: the run has none for this scorer; `raydebm calibrate` finds them")
+    if is_trained and evaluation is None:
+        left_out.append("an evaluation: the run has none of this scorer; `raydebm evaluate` makes it")
+    if ":" not in record.backbone and hub_backbone(record.backbone) is None:
+        left_out.append(
+            f"a backbone that others can load: this one is the folder {record.backbone}; give its name on the hub "
+            "as --base-model"
+        )
+    return ScorerExport(folder=folder, adapters=record.adapters, left_out=tuple(left_out))
+
+
+def _hub_sources(finished: FinishedRun) -> tuple[str, ...]:
+    """The hub's data sets that the recipe names itself."""
+    sources = (finished.recipe.task.train.source, finished.recipe.task.test.source)
+    named = [source.removeprefix("hub:") for source in sources if source is not None and source.startswith("hub:")]
+    return tuple(dict.fromkeys(name for name in named if name))

@@ -1,0 +1,435 @@
+// The ask page: a request from the form, its events, its answer.
+
+import { ApiError, NONE, announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, plural, showError,
+  streamEvents, svg } from "./base.js";
+import { CandidateRow, axes, legend } from "./candidate_rows.js";
+import { passCards } from "./pass_cards.js";
+import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.js";
+
+const NUMBERS = ["lambda", "theta_sigma", "theta_abstain", "max_passes", "num_samples", "num_regenerate", "seed", "budget",
+  "deadline_ms", "max_usd"];
+const SIGNALS = { selected: "sigma of the selected candidate", pool_mean: "mean sigma of all candidates" };
+
+let options = null;
+let sample = null;
+let run = null;
+let abort = null;
+let rows = new Map();
+let isDue = false;
+let passesShown = "";
+let recordLink = null;
+
+// ---- the form -------------------------------------------------------------------------------------------------------
+
+async function start() {
+  byId("ask-form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  byId("ask-form").addEventListener("input", formChanged);
+  byId("stop").addEventListener("click", () => abort?.abort());
+  byId("policy-reset").addEventListener("click", emptyFields);
+  byId("curl-details").addEventListener("toggle", showCurl);
+  byId("problem").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); }
+  });
+  byId("sample-random").addEventListener("click", () => showSample(null));
+  byId("sample-previous").addEventListener("click", () => step(-1));
+  byId("sample-next").addEventListener("click", () => step(1));
+  byId("sample-index").addEventListener("change", () => step(0));
+  byId("sample-index").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); step(0); }
+  });
+  try {
+    options = await fetchJson("v1/options");
+    showOptions();
+  } catch (error) {
+    showError(byId("form-error"), error);
+  }
+}
+
+function showOptions() {
+  const auto = options.tasks.length > 1 ? [el("option", { value: "auto" }, "the first that can read the problem")] : [];
+  fill(byId("task"), auto, options.tasks.map((name) => el("option", { value: name }, name)));
+  const names = Object.keys(options.named_policies);
+  fill(byId("policy"), el("option", { value: "" }, "calibrated"), names.map((name) => el("option", { value: name }, name)));
+  byId("profile-field").hidden = names.length === 0;
+  fill(byId("signal"), el("option", { value: "" }), Object.entries(SIGNALS).map(([value, words]) => el("option", { value }, words)));
+  fill(byId("generators"), options.generators.map((name) => el("label", { class: "choice" },
+    el("input", { type: "checkbox", name: "generators", value: name, checked: true }),
+    el("span", { class: "break" }, name, el("span", { class: "muted small" }, ` \u00B7 ${plural(options.num_samples[name] ?? 0, "candidate")}`)))));
+  const { limits } = options;
+  byId("problem").maxLength = limits.max_problem_chars;
+  byId("max_passes").max = limits.max_passes;
+  byId("num_samples").max = limits.max_samples;
+  byId("num_regenerate").max = limits.max_samples;
+  byId("sample-fields").hidden = options.num_problems === 0;
+  byId("sample-total").textContent = `of ${count(options.num_problems)}`;
+  byId("sample-index").max = options.num_problems;
+  formChanged();
+}
+
+/** What holds where the form leaves it open: the calibrated policy of the task with the named one on it. */
+function served() {
+  const task = byId("task").value === "auto" ? options.tasks[0] : byId("task").value;
+  const changes = options.named_policies[byId("policy").value] ?? {};
+  const counts = new Set(Object.values(options.num_samples));
+  return { ...options.policies[task], seed: options.seed, num_samples: counts.size === 1 ? [...counts][0] : "as the recipe says", ...changes };
+}
+
+function formChanged() {
+  if (!options) return;
+  const values = served();
+  for (const name of NUMBERS) byId(name).placeholder = values[name] ?? "no limit";
+  byId("signal").options[0].textContent = `${SIGNALS[values.signal]} (as served)`;
+  const changed = Object.keys(overrides()).length;
+  byId("policy-changes").hidden = changed === 0;
+  byId("policy-changes").textContent = `${changed} changed`;
+  const known = asked().problem_id;
+  byId("problem-note").textContent = sample && known
+    ? `Problem ${known}${sample.problem.difficulty ? `, ${sample.problem.difficulty}` : ""}. Its gold answer stays on the server.`
+    : sample ? "Changed: sent as a text of its own." : "";
+  for (const field of document.querySelectorAll("[aria-invalid]")) accept(field);
+  showCurl();
+}
+
+function emptyFields() {
+  for (const name of [...NUMBERS, "signal", "policy"]) byId(name).value = "";
+  for (const box of generatorBoxes()) box.checked = true;
+  formChanged();
+}
+
+function generatorBoxes() {
+  return [...document.querySelectorAll("input[name='generators']")];
+}
+
+/** What the form changes of the policy; only fields that are filled in. */
+function overrides() {
+  const found = {};
+  for (const name of NUMBERS) {
+    const { value } = byId(name);
+    if (value.trim() !== "") found[name] = Number(value);
+  }
+  for (const name of ["signal", "policy"]) if (byId(name).value) found[name] = byId(name).value;
+  const boxes = generatorBoxes();
+  const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
+  if (chosen.length < boxes.length) found.generators = chosen;
+  return found;
+}
+
+/** The problem as it is sent: with the sample's own fields while its text is untouched, so that it is the same problem. */
+function asked() {
+  const text = byId("problem").value;
+  const isSample = sample !== null && text === sample.problem.prompt && ["auto", sample.task].includes(byId("task").value);
+  return isSample ? sample.problem : text;
+}
+
+function requestBody() {
+  const task = byId("task").value;
+  const named = task && (task !== "auto" || sample === null || typeof asked() === "string") ? task : sample?.task;
+  return { ...(named ? { task: named } : {}), problem: asked(), ...overrides(), return_candidates: true, stream: true };
+}
+
+function showCurl() {
+  if (!byId("curl-details").open) return;
+  const body = { ...requestBody(), stream: false };
+  const address = new URL("v1/triage", document.baseURI).href;
+  const json = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
+  byId("curl").textContent = `curl ${address} \\\n  -H "Content-Type: application/json" \\\n  -H "Authorization: Bearer $RAYDEBM_KEY" \\\n  -d '${json}'`;
+}
+
+// ---- sample problems ------------------------------------------------------------------------------------------------
+
+async function showSample(index) {
+  try {
+    sample = await fetchJson(index === null ? "v1/problems" : `v1/problems?index=${index}`);
+  } catch (error) {
+    showError(byId("form-error"), error);
+    return;
+  }
+  showError(byId("form-error"), null);
+  byId("task").value = sample.task;
+  byId("problem").value = sample.problem.prompt;
+  byId("sample-index").value = sample.index + 1;
+  formChanged();
+  announce(`Problem ${sample.index + 1} of ${sample.total} is in the form.`);
+}
+
+function step(by) {
+  const total = options?.num_problems ?? 0;
+  const shown = Number(byId("sample-index").value) || (by > 0 ? 0 : 1);
+  const index = by === 0 ? Math.min(Math.max(Math.trunc(shown), 1), total) - 1 : (shown - 1 + by + total) % total;
+  return showSample(index);
+}
+
+// ---- asking ---------------------------------------------------------------------------------------------------------
+
+async function ask() {
+  if (run?.phase === "running") return;
+  if (byId("problem").value.trim() === "") { refuseField("problem", "The problem is empty: type one, or draw one."); return; }
+  if (generatorBoxes().length && !generatorBoxes().some((box) => box.checked)) {
+    byId("policy-details").open = true;
+    showError(byId("form-error"), new ApiError("No generator is chosen: tick at least one."));
+    generatorBoxes()[0].focus();
+    return;
+  }
+  for (const name of NUMBERS) {
+    if (!byId(name).checkValidity()) { refuseField(name, byId(name).validationMessage); return; }
+  }
+  begin();
+  const mine = run;
+  try {
+    await streamEvents("v1/triage", requestBody(), { signal: abort.signal, onEvent: (event) => takeEvent(mine, event) });
+    if (mine.phase === "running") throw new ApiError("The answer broke off before it was complete.", { code: "cut_off" });
+  } catch (error) {
+    fail(mine, error);
+  }
+}
+
+function begin() {
+  abort = new AbortController();
+  run = newRun(performance.now());
+  rows = new Map();
+  showError(byId("form-error"), null);
+  for (const id of ["decision-card", "passes-section", "candidates-section", "record-card", "empty"]) byId(id).hidden = true;
+  fill(byId("candidates"));
+  byId("progress-card").hidden = false;
+  byId("ask").setAttribute("aria-disabled", "true"); // a disabled button would lose the focus that is on it
+  byId("stop").hidden = false;
+  byId("results").setAttribute("aria-busy", "true");
+  announce("Asked. Candidates are being drawn.");
+  tick();
+  redraw();
+  if (!window.matchMedia("(min-width: 64rem)").matches) byId("progress-card").scrollIntoView({ block: "start" });
+}
+
+function takeEvent(mine, { event, data }) {
+  if (mine !== run || mine.phase !== "running" || !data || data === "[DONE]") return;
+  const value = JSON.parse(data);
+  if (event === "raydebm.progress") {
+    takeIn(mine, value);
+    tell(mine, value);
+    redraw();
+  } else if (event === "raydebm.result") {
+    finish(mine, value, performance.now());
+    end();
+    announce(decisionWords(value));
+  } else if (event === "raydebm.error") {
+    const { message, code, param } = value.error;
+    throw new ApiError(message, { code, param, requestId: mine.start?.request_id });
+  }
+}
+
+function fail(mine, error) {
+  if (mine !== run) return;
+  const isStopped = error.name === "AbortError";
+  Object.assign(mine, { phase: isStopped ? "stopped" : "failed", error, endedAt: performance.now() });
+  abort?.abort(); // a stream that failed halfway is left, and the service ends its work
+  end();
+  if (isStopped) { announce("Stopped."); return; }
+  const param = (error.param ?? "").replace(/^.*\./, "").replace(/^lambda_$/, "lambda");
+  const field = document.getElementById(param);
+  if (field?.form === byId("ask-form")) refuseField(param, error.message, error); else showError(byId("form-error"), error);
+}
+
+function end() {
+  byId("ask").removeAttribute("aria-disabled");
+  if (document.activeElement === byId("stop")) byId("ask").focus();
+  byId("stop").hidden = true;
+  byId("results").removeAttribute("aria-busy");
+  redraw();
+}
+
+/** Say what is wrong at the field itself, and lead there. */
+function refuseField(name, message, error = null) {
+  showError(byId("form-error"), error);
+  const field = byId(name);
+  if (field.closest("details")) field.closest("details").open = true;
+  accept(field);
+  const id = `${name}-error`;
+  field.after(el("p", { class: "field-error", id }, message));
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-errormessage", id);
+  field.focus();
+  if (!error) announce(message);
+}
+
+function accept(field) {
+  document.getElementById(field.getAttribute("aria-errormessage"))?.remove();
+  field.removeAttribute("aria-invalid");
+  field.removeAttribute("aria-errormessage");
+}
+
+// ---- telling --------------------------------------------------------------------------------------------------------
+
+let toldAt = 0;
+
+/** To screen readers: each pass and decision, and how many have arrived, at most every three seconds. */
+function tell(mine, event) {
+  if (event.event === "pass") announce(`Pass ${event.pass}: ${plural(event.requested, "candidate")} asked.`);
+  else if (event.event === "decision") announce(`Pass ${event.pass_index} ended: ${event.decision}.`);
+  else if (event.event === "candidate" && performance.now() - toldAt > 3000) {
+    toldAt = performance.now();
+    announce(`${event.done} of ${event.total} candidates of pass ${event.pass} have arrived.`);
+  }
+}
+
+function decisionWords(result) {
+  const what = result.decision === "accept" ? `Accepted: ${result.answer ?? result.text}.` : "Abstained: no answer is given.";
+  return `${what} ${result.reason}`.slice(0, 500);
+}
+
+// ---- drawing --------------------------------------------------------------------------------------------------------
+
+/** Draw at most ten times a second, however many events come. */
+function redraw() {
+  if (isDue) return;
+  isDue = true;
+  setTimeout(() => { isDue = false; draw(); }, 100);
+}
+
+function tick() {
+  if (run?.phase !== "running") return;
+  showTime();
+  setTimeout(tick, 250);
+}
+
+function showTime() {
+  const state = { running: "running", done: "done", failed: "failed", stopped: "stopped" }[run.phase];
+  byId("progress-words").textContent = `${state} \u00B7 ${duration((run.endedAt ?? performance.now()) - run.startedAt)}`;
+}
+
+function draw() {
+  if (!run) return;
+  showTime();
+  fill(byId("progress-passes"), run.passes.length ? run.passes.map(passProgress) : el("p", { class: "muted" }, "waiting for its turn"));
+  drawCandidates();
+  const hasPasses = run.passes.some((pass) => pass.decision) && (run.passes.length > 1 || run.phase !== "running");
+  byId("passes-section").hidden = !hasPasses;
+  const state = JSON.stringify([run.phase, run.passes]);
+  if (hasPasses && state !== passesShown) fill(byId("passes"), passCards(run)); // what a reader has folded out stays so
+  passesShown = state;
+  if (run.result) { drawDecision(run.result); drawRecord(run.result); }
+}
+
+function passProgress(pass) {
+  const candidates = [...run.candidates.values()].filter((found) => found.pass === pass.index);
+  const names = [...new Set([...Object.keys(pass.generators), ...candidates.map((found) => found.generator), ...Object.keys(pass.overBudget)])];
+  return el("div", { class: "pass-progress" }, el("strong", { class: "small" }, `Pass ${pass.index}`),
+    el("div", {}, names.map((name) => generatorProgress(name, pass, candidates.filter((found) => found.generator === name)))));
+}
+
+function generatorProgress(name, pass, candidates) {
+  const total = pass.generators[name] ?? candidates.length;
+  const skipped = pass.overBudget[name] ?? 0;
+  const failed = candidates.filter((found) => found.failed && !found.late).length;
+  const late = candidates.filter((found) => found.late).length;
+  const words = [`${candidates.length} of ${total}`, failed ? `${failed} failed` : null, late ? `${late} late` : null,
+    skipped ? `${skipped} over budget` : null].filter(Boolean).join(", ");
+  const kinds = candidates.map((found) => (found.failed ? "failed" : found.body ? "scored" : "written")).sort();
+  const slots = [...kinds, ...Array(Math.max(0, total - kinds.length)).fill("waiting"), ...Array(skipped).fill("skipped")];
+  return el("div", { class: "generator-progress" }, el("span", { class: "generator-name" }, name),
+    el("span", { class: "slots", "aria-hidden": "true" }, slots.slice(0, 128).map((kind) => el("span", { class: `slot slot-${kind}` }))),
+    el("span", { class: "muted number" }, words));
+}
+
+function drawCandidates() {
+  const found = ranked(run);
+  byId("candidates-section").hidden = found.length === 0;
+  if (!found.length) return;
+  const policy = run.result?.policy ?? run.start?.policy ?? null;
+  const scale = scales(run, policy);
+  const selected = selectedId(run);
+  const scored = found.filter(({ body }) => body && body.mu !== null);
+  byId("candidates-count").textContent = `${plural(found.length, "candidate")}, ${count(scored.length)} scored`;
+  legend(byId("legend"), scored[0]?.body.members.length);
+  axes(byId("axes"), scale, policy);
+  const list = byId("candidates");
+  const focused = document.activeElement;
+  found.forEach((candidate, index) => {
+    let row = rows.get(candidate.id);
+    if (!row) { row = new CandidateRow(candidate.id); rows.set(candidate.id, row); }
+    const rank = candidate.body?.energy === null || !candidate.body ? null : index + 1;
+    row.update(candidate, { rank, isSelected: candidate.id === selected, scale, policy });
+    if (list.children[index] !== row.root) list.insertBefore(row.root, list.children[index] ?? null);
+  });
+  if (focused !== document.activeElement && list.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+function drawDecision(result) {
+  const card = byId("decision-card");
+  card.hidden = false;
+  card.classList.toggle("is-accept", result.decision === "accept");
+  card.classList.toggle("is-abstain", result.decision === "abstain");
+  const accepted = result.decision === "accept";
+  const best = result.candidate;
+  fill(byId("decision"),
+    el("div", { class: "decision-head" }, decisionBadge(result.decision),
+      accepted && result.violations.length ? el("span", { class: "badge badge-violation" }, el("span", { "aria-hidden": "true" }, "!"),
+        `with ${plural(result.violations.length, "violation")}`) : null,
+      el("span", { class: "muted small" }, `${result.task} \u00B7 ${plural(result.num_passes, "pass", "passes")}`)),
+    accepted ? el("div", {}, el("h3", { class: "visually-hidden" }, "Answer"), el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text)) : null,
+    el("div", {}, el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "reason text-block" }, result.reason)),
+    best?.sigma === null || !best ? null : gate(result),
+    !accepted && best ? el("p", { class: "muted" }, "The candidate it would have been: ", el("span", { class: "break" }, best.answer ?? NONE)) : null,
+    el("dl", { class: "tiles" }, [
+      ["E", number(result.energy)], ["mu", number(result.mu)], ["sigma", number(result.sigma)],
+      ["E_constraint", number(result.penalty, 2)], ["tokens", count(result.usage.total_tokens)], ["cost", money(result.cost_usd)],
+      ["time", duration(result.latency_ms)],
+    ].map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value)))),
+    generatorNotes(result));
+}
+
+/** The gating sigma against both thresholds. */
+function gate(result) {
+  const { theta_sigma: accept, theta_abstain: refuse } = result.policy;
+  const record = result.passes[result.passes.length - 1];
+  const { sigma } = result.candidate;
+  const signal = record.signal ?? sigma;
+  const isMean = result.policy.signal === "pool_mean";
+  const widest = Math.max(sigma, signal);
+  // Beyond ten times sigma a threshold is a text at the end of the axis, else sigma would be a point at its beginning.
+  const high = (refuse <= 10 * widest || refuse <= 0.1 ? Math.max(refuse, widest) : accept <= 10 * widest ? Math.max(accept, widest) : widest) * 1.2 || 1;
+  const at = (value) => `${Math.min(100, (100 * value) / high).toFixed(2)}%`;
+  const label = (value, words, y, kind = null) => svg("text", { x: at(value), y, class: kind, "text-anchor": value / high > 0.75 ? "end" : value / high < 0.12 ? "start" : "middle" }, words);
+  const a = Math.min(accept, high), r = Math.min(refuse, high);
+  const theta = (value, name, y) => (value > high
+    ? svg("text", { x: "100%", y, "text-anchor": "end" }, `${name} ${value} \u2192`)
+    : [svg("line", { class: name === "theta_sigma" ? "threshold theta-sigma" : "threshold", x1: at(value), x2: at(value), y1: 18, y2: 46 }), label(value, `${name} ${Number(value.toPrecision(4))}`, y)]);
+  const needle = (value, words, y) => [svg("line", { class: "needle", x1: at(value), x2: at(value), y1: 16, y2: 46 }), label(value, words, y, "strong")];
+  return el("div", { class: "gate" }, svg("svg", { class: "chart", role: "img",
+    "aria-label": `sigma ${number(sigma)} of the selected candidate; theta_sigma ${accept}, theta_abstain ${refuse}` },
+  svg("rect", { class: "zone-accept", x: 0, y: 22, height: 20, width: at(a) }),
+  svg("rect", { class: "zone-between", x: at(a), y: 22, height: 20, width: `${Math.max(0, ((r - a) / high) * 100)}%` }),
+  svg("rect", { class: "zone-abstain", x: at(r), y: 22, height: 20, width: `${Math.max(0, ((high - r) / high) * 100)}%` }),
+  svg("line", { class: "axis", x1: 0, x2: "100%", y1: 42, y2: 42 }),
+  theta(accept, "theta_sigma", 57), theta(refuse, "theta_abstain", 69),
+  needle(isMean ? signal : sigma, isMean ? `mean sigma ${number(signal)}` : `sigma ${number(sigma)}`, 11),
+  isMean ? svg("line", { class: "member", x1: at(sigma), x2: at(sigma), y1: 20, y2: 44 }) : null),
+  isMean ? el("p", { class: "hint" }, `The thin line is the selected candidate's sigma, ${number(sigma)}; theta_abstain is compared with it.`) : null);
+}
+
+function generatorNotes(result) {
+  const troubled = result.generators.filter((found) => found.failed || found.over_budget);
+  if (!troubled.length) return null;
+  return el("div", { class: "notice notice-warning" }, el("h3", {}, "Generators that were left out"), el("ul", {}, troubled.map((found) => el("li", { class: "small" },
+    el("strong", {}, found.name), `: ${found.failed} of ${found.asked} failed${found.late ? `, ${found.late} of them late` : ""}`,
+    found.over_budget ? `, ${found.over_budget} not asked (over budget)` : "", found.error ? `; ${found.error}` : ""))));
+}
+
+function drawRecord(result) {
+  byId("record-card").hidden = false;
+  if (recordLink) URL.revokeObjectURL(recordLink);
+  recordLink = URL.createObjectURL(new Blob([JSON.stringify(result, null, 2)], { type: "application/json" }));
+  const facts = [["request", result.request_id], ["problem", result.problem_id], ["seed", result.seed],
+    ["policy", Object.entries(result.policy).map(([name, value]) => `${name} ${value}`).join(", ")],
+    ["stages", Object.entries(result.stages_ms).map(([name, ms]) => `${name} ${duration(ms)}`).join(", ")],
+    ["versions", Object.entries(result.versions).map(([name, value]) => `${name} ${value}`).join(", ")]];
+  fill(byId("record"), el("dl", { class: "facts" }, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    el("p", {}, el("a", { href: recordLink, download: `${result.request_id}.json` }, "Download the full record (JSON)")),
+    options?.stores_decisions ? el("p", {}, "Stored decisions: ", decisionsLink("this one", { request_id: result.request_id }), " \u00B7 ",
+      decisionsLink("all about this problem", { problem_id: result.problem_id })) : null);
+}
+
+function decisionsLink(words, query) {
+  return el("a", { href: `./decisions?${new URLSearchParams(query)}` }, words);
+}
+
+start();

@@ -1,0 +1,218 @@
+"""Spans of what a request does, through OpenTelemetry: on where an OTLP endpoint is configured, else free of cost.
+
+In:   OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) and OpenTelemetry's other variables.
+Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for whoever is asked next.
+Does not know: Ray, HTTP servers, what a request is.
+
+A span holds names, counts and numbers. Texts of problems and candidates, keys and messages of exceptions never enter
+one: of an exception only the type is kept.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span as OtelSpan
+    from opentelemetry.trace import Tracer
+
+__all__ = [
+    "Attributes",
+    "Span",
+    "flush_tracing",
+    "is_tracing",
+    "outgoing",
+    "past_span",
+    "span",
+    "start_tracing",
+    "trace_id",
+]
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["internal", "server", "client"]
+Value: TypeAlias = str | bool | int | float
+Attributes: TypeAlias = Mapping[str, Value | None]
+"""Those that are None are left out."""
+Carrier: TypeAlias = Mapping[str, str]
+"""The W3C headers of a span in lower case, small enough to go along with every call."""
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+SERVICE_NAME = "raydebm"
+FLUSH_MS = 5_000
+
+_provider: "TracerProvider | None" = None
+_tracer: "Tracer | None" = None
+
+
+class Span:
+    """What a piece of work tells about itself. Without tracing it tells nobody."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: "OtelSpan | None" = None) -> None:
+        self._span = span
+
+    def set(self, attributes: Attributes) -> None:
+        if self._span is not None:
+            self._span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+
+    def rename(self, name: str) -> None:
+        if self._span is not None:
+            self._span.update_name(name)
+
+    def fail(self, kind: str) -> None:
+        """The work failed.
+
+        Args:
+            kind: a short, stable word, such as the type of an exception; never its message.
+        """
+        if self._span is not None:
+            from opentelemetry.trace import Status, StatusCode
+
+            self._span.set_attribute("error.type", kind)
+            self._span.set_status(Status(StatusCode.ERROR))
+
+
+NOTHING = Span()
+
+
+def start_tracing(component: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Send this process' spans to the endpoint of the environment; False where none is set, or it cannot be.
+
+    A provider that something else has installed in the process is used as it is. Our own stays private: libraries that
+    trace by themselves would send what we do not, such as query strings and messages of exceptions.
+
+    OpenTelemetry's own variables say the rest: OTEL_SERVICE_NAME (``raydebm``), OTEL_RESOURCE_ATTRIBUTES,
+    OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_SCHEDULE_DELAY, OTEL_SDK_DISABLED.
+
+    Args:
+        component: which part this process is, as ``service.component`` of the resource.
+        environ: where to look for the endpoint.
+    """
+    global _provider, _tracer
+    if _tracer is not None:
+        return True
+    if not any(environ.get(name) for name in ENDPOINTS) or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        log.warning("no traces are sent: %s; install the extra raydebm[otel], or unset %s", error, ENDPOINTS[1])
+        return False
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        name = environ.get("OTEL_SERVICE_NAME") or SERVICE_NAME
+        resource = Resource.create({"service.name": name, "service.component": component})
+        provider = TracerProvider(resource=resource)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    _provider, _tracer = provider, provider.get_tracer("raydebm")
+    return True
+
+
+def is_tracing() -> bool:
+    return _tracer is not None
+
+
+def flush_tracing() -> None:
+    """Send what waits, before the process ends."""
+    if _provider is not None:
+        _provider.force_flush(FLUSH_MS)
+
+
+@contextmanager
+def span(
+    name: str,
+    attributes: Attributes | None = None,
+    *,
+    parent: Carrier | None = None,
+    kind: Kind = "internal",
+) -> Iterator[Span]:
+    """A span around a piece of work, the parent of those inside it. Not across the ``yield`` of a generator: a context
+    cannot be left from another task.
+
+    Args:
+        name: few different ones; what varies is an attribute.
+        attributes: numbers and names.
+        parent: headers of the caller in another process; None: the span around this one.
+        kind: as OpenTelemetry has it.
+    """
+    if _tracer is None:
+        yield NOTHING
+        return
+    from opentelemetry.trace import SpanKind
+
+    with _tracer.start_as_current_span(
+        name,
+        context=_context(parent),
+        kind=SpanKind[kind.upper()],
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as started:
+        made = Span(started)
+        made.set(attributes or {})
+        try:
+            yield made
+        except asyncio.CancelledError:
+            made.set({"raydebm.cancelled": True})
+            raise
+        except Exception as error:
+            made.fail(type(error).__name__)
+            raise
+
+
+def past_span(name: str, attributes: Attributes, *, seconds: float, failed: str | None = None) -> None:
+    """A span of work that has just ended and could not be watched from outside.
+
+    Args:
+        seconds: how long it took.
+        failed: as in ``Span.fail``; None when it did not.
+    """
+    if _tracer is None:
+        return
+    now = time.time_ns()
+    started = _tracer.start_span(name, start_time=now - int(1e9 * seconds))
+    made = Span(started)
+    made.set(attributes)
+    if failed is not None:
+        made.fail(failed)
+    started.end(now)
+
+
+def _context(parent: Carrier | None) -> "Context | None":
+    if not parent:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract(parent)
+
+
+def outgoing() -> dict[str, str]:
+    """``traceparent`` (and ``tracestate``) of the span at work, for the next process; {} without tracing."""
+    if _tracer is None:
+        return {}
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    headers: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(headers)
+    return headers
+
+
+def trace_id() -> str | None:
+    """Of the span at work, 32 hexadecimal digits; None outside of one."""
+    if _tracer is None:
+        return None
+    from opentelemetry import trace
+
+    found = trace.get_current_span().get_span_context()
+    return trace.format_trace_id(found.trace_id) if found.is_valid else None

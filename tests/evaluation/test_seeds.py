@@ -1,0 +1,130 @@
+"""Two trainings on three problems, every number by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.entries import Entry
+from raydebm.evaluation.seeds import Training, seed_tables, summarise_seeds
+from raydebm.evaluation.seeds_report import summary, write_seeds
+from raydebm.store import RunDir
+
+
+def entry(name, correct, *, group="baseline", violation=None):
+    values = np.array(correct, dtype=float)
+    damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
+    return Entry(name=name, group=group, description="", correct=values, violation=damage, unlabeled=np.isnan(values))
+
+
+def training(seed, ours, *, problem_ids=("p", "q", "r"), **more):
+    entries = [
+        entry("random", [0.5] * len(ours)),
+        entry("majority vote", [1.0, 0.0, 0.0][: len(ours)]),
+        entry("ours", ours, group="ours"),
+        entry("oracle", [1.0] * len(ours), group="bound"),
+        *more.get("extra", ()),
+    ]
+    return Training(seed=seed, problem_ids=tuple(problem_ids), entries=entries)
+
+
+def summarise(*trainings, **options):
+    return summarise_seeds(trainings, title="run", task="gsm8k", num_bootstrap=200, **options)
+
+
+@pytest.fixture
+def two():
+    return summarise(training(0, [1, 1, 0]), training(1, [1, 0, 0]))
+
+
+def test_a_value_is_the_mean_over_problems_of_their_means_over_trainings(two):
+    row = two.row("ours")
+    assert row.pass_at_1.value == pytest.approx((1 + 0.5 + 0) / 3)
+    assert row.pass_at_1.n == 3
+
+
+def test_each_training_has_its_own_value_and_their_spread_is_the_sample_deviation(two):
+    row = two.row("ours")
+    assert row.by_seed == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert row.sd == pytest.approx(math.sqrt(2) / 6)
+    assert two.row("majority vote").sd == 0
+
+
+def test_the_gap_closed_is_that_of_the_means(two):
+    # random 0.5, oracle 1, ours 0.5: nothing of the gap.
+    assert two.row("ours").gap_closed.value == pytest.approx(0)
+    assert two.row("oracle").gap_closed.value == 1
+
+
+def test_ours_is_compared_problem_by_problem(two):
+    assert two.row("majority vote").ours_minus.value == pytest.approx((0 + 0.5 + 0) / 3)
+    found = {(row.one, row.other): row for row in two.comparisons}
+    assert set(found) == {("ours", "random"), ("ours", "majority vote")}
+    assert found["ours", "majority vote"].difference.n == 3
+
+
+def test_trainings_may_have_different_test_problems():
+    found = summarise(training(0, [1, 1, 0]), training(1, [0, 0], problem_ids=("q", "s")))
+    # p: 1; q: mean of 1 and 0; r: 0; s: 0.
+    assert found.num_problems == 4
+    assert found.row("ours").pass_at_1.value == pytest.approx(1.5 / 4)
+
+
+def test_a_problem_without_a_value_in_one_training_counts_by_the_other():
+    found = summarise(training(0, [1, math.nan, 0]), training(1, [1, 1, 0]))
+    assert found.row("ours").pass_at_1.value == pytest.approx(2 / 3)
+
+
+def test_a_selector_that_one_training_lacks_is_left_out():
+    found = summarise(training(0, [1, 1, 0], extra=[entry("judge", [1, 1, 1])]), training(1, [1, 0, 0]))
+    assert found.row("judge") is None
+
+
+def test_where_there_is_a_violation_score_it_decides():
+    def of(seed, ours):
+        entries = [
+            entry("random", [0, 0], violation=[0.5, 0.5]),
+            entry("ours", [0, 0], group="ours", violation=ours),
+            entry("oracle", [0, 0], group="bound", violation=[0.1, 0.1]),
+        ]
+        return Training(seed=seed, problem_ids=("p", "q"), entries=entries)
+
+    found = summarise(of(0, [0.1, 0.3]), of(1, [0.1, 0.1]))
+    row = found.row("ours")
+    assert found.is_continuous
+    assert row.mean_violation.value == pytest.approx(0.15)
+    assert row.by_seed == (pytest.approx(0.2), pytest.approx(0.1))
+    assert row.gap_closed.value == pytest.approx(0.35 / 0.4)
+    assert found.row("random").ours_minus.value == pytest.approx(0.35)
+
+
+@pytest.mark.parametrize("seeds", [(0,), (1, 1)])
+def test_fewer_than_two_different_seeds_are_refused(seeds):
+    with pytest.raises(PoolError, match="two or more"):
+        summarise(*(training(seed, [1, 0, 0]) for seed in seeds))
+
+
+def test_every_row_of_every_table_is_as_long_as_its_headers(two):
+    for table in seed_tables(two):
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.headers)}
+
+
+def test_the_summary_names_what_is_worse_and_what_is_not_distinguished():
+    found = summarise(*(training(seed, [1, 1, 1]) for seed in range(2)))
+    text = summary(found)
+    assert "2 trainings on 3 test problems of task gsm8k" in text
+    assert "mu + lambda E 100.0 [100.0, 100.0]" in text
+    assert "Better than: random" in text
+
+
+def test_the_documents_hold_the_same_numbers(two, tmp_path):
+    address = write_seeds(two, RunDir(str(tmp_path)), command="raydebm seeds")
+    page = (tmp_path / "seeds" / "report.html").read_text()
+    assert address == str(tmp_path / "seeds" / "report.html")
+    assert json.loads((tmp_path / "seeds" / "seeds.json").read_text())["seeds"] == [0, 1]
+    for text in (page, (tmp_path / "seeds" / "report.md").read_text()):
+        assert "66.7" in text
+        assert "raydebm seeds" in text

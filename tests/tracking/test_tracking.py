@@ -1,0 +1,161 @@
+"""What a training tells to trackers, and that no tracker can harm it."""
+
+import logging
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.errors import ConfigError
+from raydebm.store import RunDir
+from raydebm.tracking import TrackedAdapter, TrackedTraining, Tracking, check_trackers
+
+METRICS = {"train_loss": 0.5, "validation_loss": None, "seconds": 2.0}
+
+
+def training_of(folder="unused", adapters=("a0", "a1")):
+    return TrackedTraining(
+        project="p",
+        run_name="r",
+        identity="training",
+        run=RunDir(str(folder)),
+        adapters={name: TrackedAdapter(identity=f"id-{name}", settings={"rank": 2}) for name in adapters},
+    )
+
+
+class Notebook:
+    """A tracker that writes down what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def epoch(self, adapter, epoch, metrics):
+        self.told.append(("epoch", adapter, epoch, metrics))
+
+    def finish(self, adapter, summary):
+        self.told.append(("finish", adapter, summary))
+
+    def fail(self, adapter):
+        self.told.append(("fail", adapter))
+
+    def close(self):
+        self.told.append(("close",))
+
+
+class Broken(Notebook):
+    def epoch(self, adapter, epoch, metrics):
+        raise OSError("disk full")
+
+
+def refuse(name, training):
+    raise OSError(f"{name} is down")
+
+
+def test_what_happens_is_told_in_order_and_what_is_unknown_is_left_out():
+    notebook = Notebook()
+    tracking = Tracking(["wandb"], training_of(), open_tracker=lambda name, training: notebook)
+
+    tracking.epoch("a0", 1, METRICS)
+    tracking.finish("a0", {"best_epoch": 1, "validation_loss": None})
+    tracking.close()
+
+    assert notebook.told == [
+        ("epoch", "a0", 1, {"train_loss": 0.5, "seconds": 2.0}),
+        ("finish", "a0", {"best_epoch": 1}),
+        ("fail", "a1"),
+        ("close",),
+    ]
+
+
+def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(caplog):
+    notebook = Notebook()
+    trackers = {"wandb": Broken(), "mlflow": notebook}
+    tracking = Tracking(trackers, training_of(), open_tracker=lambda name, training: trackers[name])
+
+    with caplog.at_level(logging.WARNING):
+        tracking.epoch("a0", 1, METRICS)
+        tracking.epoch("a0", 2, METRICS)
+        tracking.close()
+
+    assert [told[:3] for told in notebook.told[:2]] == [("epoch", "a0", 1), ("epoch", "a0", 2)]
+    assert [record.message for record in caplog.records] == [
+        "tracker wandb failed and gets nothing more of this training: OSError: disk full"
+    ]
+
+
+def test_a_tracker_that_cannot_start_is_a_warning(caplog):
+    with caplog.at_level(logging.WARNING):
+        tracking = Tracking(["mlflow"], training_of(), open_tracker=refuse)
+        tracking.epoch("a0", 1, METRICS)
+        tracking.close()
+
+    assert "tracker mlflow failed" in caplog.text
+    assert "mlflow is down" in caplog.text
+
+
+def test_a_tracker_that_hangs_is_left_behind(caplog):
+    gate = threading.Event()
+    with caplog.at_level(logging.WARNING):
+        tracking = Tracking(["wandb"], training_of(), open_tracker=lambda name, training: gate.wait())
+        tracking.epoch("a0", 1, METRICS)
+        tracking.close(limit_s=0)
+    gate.set()
+
+    assert "tracker wandb is still sending" in caplog.text
+
+
+def test_a_package_that_is_missing_is_named_with_what_to_install(monkeypatch):
+    installed = SimpleNamespace(origin="tensorboard/__init__.py")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "mlflow" else installed)
+
+    check_trackers(["tensorboard"])
+    with pytest.raises(ConfigError, match=r"report_to names mlflow, .*`pip install mlflow`"):
+        check_trackers(["tensorboard", "mlflow"])
+
+
+def test_a_folder_of_the_packages_name_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+
+    with pytest.raises(ConfigError, match="pip install wandb"):
+        check_trackers(["wandb"])
+
+
+RECIPE = {
+    "name": "r",
+    "task": {"name": "gsm8k"},
+    "generators": [{"kind": "recorded", "name": "g", "pool": "p", "model": "m"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("wandb", ("wandb",)), (["tensorboard", "mlflow"], ("tensorboard", "mlflow")), ([], ())],
+    ids=["one", "several", "none"],
+)
+def test_report_to_is_a_name_or_a_list_of_names(value, expected):
+    recipe = parse_recipe(RECIPE | {"training": {"report_to": value}})
+
+    assert recipe.training.report_to == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("comet", "'tensorboard', 'wandb' or 'mlflow'"), (["wandb", "wandb"], "must differ")]
+)
+def test_a_wrong_report_to_is_refused(value, words):
+    with pytest.raises(ConfigError, match=words):
+        parse_recipe(RECIPE | {"training": {"report_to": value}})
+
+
+def test_where_a_training_is_reported_changes_no_fingerprint():
+    from raydebm.distributed.fingerprints import stage_fingerprint
+
+    silent = parse_recipe(RECIPE)
+    told = parse_recipe(RECIPE | {"training": {"report_to": "wandb", "tracking": {"project": "x"}}})
+    other = parse_recipe(RECIPE | {"training": {"max_epochs": 3}})
+
+    assert stage_fingerprint("scorer", silent) == stage_fingerprint("scorer", told)
+    assert stage_fingerprint("scorer", silent) != stage_fingerprint("scorer", other)
