@@ -134,7 +134,7 @@ def test_a_decision_opens_with_everything_and_hostile_text_is_text(service, open
 
 def test_a_decision_shows_its_passes_and_feedback(service, open_page):
     page = open_page(f"{service.url}?id={service.second}")
-    page.get_by_role("heading", name="Pass 2").wait_for()
+    page.locator(".pass h3", has_text="Pass 2").wait_for()
     assert page.locator(".pass").count() == 2
     assert "What pass 2 was told" in page.locator(".pass").first.inner_text()
 

@@ -148,5 +148,5 @@ def test_on_real_serve(local_ray, live_run, repository, tmp_path, open_page, puz
         page.get_by_role("link", name="Decisions").click()
         page.locator("#list tbody a").wait_for()
         page.locator("#list tbody a").click()
-        page.get_by_role("heading", name="Pass 2").wait_for()
+        page.locator(".pass h3", has_text="Pass 2").wait_for()
         assert page.locator(".candidate.is-selected").count() == 1
