@@ -204,12 +204,14 @@ def _shares(table: pa.Table, column: str, accepted: Any) -> list[Share]:
 
 
 def _histogram(column: pa.ChunkedArray, is_accepted: np.ndarray) -> Histogram | None:
-    """Bars over the middle 99 % of the values, so that one extreme value does not flatten all others."""
+    """Bars over the middle 99 % of the values, so that one extreme value among many does not flatten all others; over
+    all of up to 200."""
     values = column.to_numpy().astype(float)
     there = np.isfinite(values)
     if not there.any():
         return None
-    low, high = np.percentile(values[there], (0.5, 99.5))
+    low = np.percentile(values[there], 0.5, method="lower")
+    high = np.percentile(values[there], 99.5, method="higher")
     edges = even_edges(float(low), float(high), NUM_BARS)
     accept = np.histogram(values[there & is_accepted], edges)[0]
     abstain = np.histogram(values[there & ~is_accepted], edges)[0]

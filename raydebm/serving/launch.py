@@ -82,7 +82,7 @@ def _wait_until_running(name: str, *, deadline: float, timeout_s: float) -> None
     while time.monotonic() < deadline:
         status = serve.status()
         application = status.applications.get(name)
-        listening = all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
+        listening = bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
         if application is not None and application.status == ApplicationStatus.RUNNING and listening:
             return
         if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:

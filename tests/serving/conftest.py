@@ -390,7 +390,9 @@ def chromium():
     if path is None:
         pytest.skip(f"no browser found (looked for {', '.join(names)}): apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"], timeout=120_000
+        )
         yield browser
         browser.close()
 

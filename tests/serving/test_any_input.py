@@ -78,7 +78,7 @@ BODIES = (
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(BODIES)
 def test_no_input_is_a_server_error(client, puzzle, body):
     path, value = body

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import threading
 import time
 from dataclasses import dataclass, field
@@ -181,13 +180,10 @@ def folder(live_run, endpoint, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tree(folder, collector, repository):
+def tree(folder, collector, repository, new_port):
     """serve_config.yaml for this module: everything is sent to the collector, at once."""
     found = read_serve_config(repository / "serve_config.yaml")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    found["http_options"] |= {"host": "127.0.0.1", "port": port}
+    found["http_options"] |= {"host": "127.0.0.1", "port": new_port()}
     application = found["applications"][0]
     application["args"] = {**ARGS, "run_dir": str(folder / "run")}
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -201,7 +197,7 @@ def tree(folder, collector, repository):
 def url(local_ray, tree, tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "serve_config.yaml"
     path.write_text(json.dumps(tree))
-    with deployed(path, port=tree["http_options"]["port"], args={}, timeout_s=240) as address:
+    with deployed(path, port=tree["http_options"]["port"], args={}, timeout_s=600) as address:
         yield address
 
 
@@ -220,7 +216,15 @@ def change(tree, url):
 
 
 def health(url):
-    return httpx.get(f"{url}/health", timeout=60).json()
+    """What /health says once every part has answered it in time (a busy machine answers 503 first)."""
+    replies = []
+
+    def answered():
+        replies.append(httpx.get(f"{url}/health", timeout=60))
+        return replies[-1].status_code == 200
+
+    assert eventually(answered), replies[-1].text
+    return replies[-1].json()
 
 
 def eventually(condition, *, seconds=60):
@@ -247,7 +251,14 @@ def trace(url, collector, endpoint):
     assert reply.status_code == 200, reply.text
     names = {"POST /v1/triage", "triage", "pass", "generate", "check", "score"}
     names |= {"generator", "candidate", "constraints", "ensemble"}
-    assert eventually(lambda: {span.name for span in collector.spans(TRACE_ID)} >= names)
+
+    def complete():
+        spans = collector.spans(TRACE_ID)
+        found = [span.name for span in spans]
+        parents = {span.span_id for span in spans} | {CLIENT_SPAN}
+        return names <= set(found) and found.count("candidate") == 2 and {span.parent_id for span in spans} <= parents
+
+    assert eventually(complete), [span.name for span in collector.spans(TRACE_ID)]
     return collector.spans(TRACE_ID)
 
 
