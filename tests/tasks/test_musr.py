@@ -330,9 +330,9 @@ def test_whatever_is_read_is_a_choice(text):
     "piece", ["#### ", "answer is ", "(", "Ana ", "1 or ", "\\boxed{", '{"answer": "', " \n", "**", "#"]
 )
 def test_long_texts_are_read_quickly(task, problem, piece):
-    start = time.process_time()
+    start = time.thread_time()
     task.parse(problem, piece * 20_000)
-    assert time.process_time() - start < 5
+    assert time.thread_time() - start < 30
 
 
 # Chat and labels
