@@ -76,7 +76,7 @@ def render_markdown(report: Report) -> str:
 
 def render_html(report: Report, *, provenance: Mapping[str, str]) -> str:
     """One self-contained page: no script, nothing loaded from elsewhere."""
-    return template("confounding.html.j2").render(
+    return template("figures_and_tables.html.j2").render(
         title=report.title,
         summary=report.summary(),
         tables=report.tables(),

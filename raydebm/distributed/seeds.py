@@ -41,6 +41,7 @@ def train_seeds(
     if len(set(seeds)) < 2 or len(set(seeds)) < len(seeds):
         raise ConfigError(f"a summary over seeds needs two or more different seeds, got {list(seeds)}")
     pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run), progress=progress, on_stage=on_stage) for seed in seeds]
+    pipelines[0].make_labels()
     trainings, aurocs, within, screens = [], [], [], []
     for seed, pipeline in zip(seeds, pipelines, strict=True):
         _share(pipelines[0], pipeline)
@@ -72,7 +73,6 @@ def _with_seed(recipe: Recipe, seed: int, run: RunDir) -> Recipe:
 
 def _share(first: Pipeline, other: Pipeline) -> None:
     """Give a run the finished stages that its seed does not touch."""
-    first.make_labels()
     for stage in SHARED:
         theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
         if theirs != own:

@@ -19,6 +19,7 @@ from raydebm.evaluation.entries import OURS, VOTE, Entry
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
 from raydebm.evaluation.significance import Comparison, compare
 from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
+from raydebm.evaluation.trust_tables import comparison_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -187,7 +188,9 @@ def _gap_closed(means: Mapping[str, Floats], name: str, bootstrap: Bootstrap) ->
 def seed_tables(found: SeedSummary) -> list[Table]:
     tables = [_selector_table(found), _seed_table(found)]
     if found.comparisons:
-        tables.append(_comparison_table(found))
+        tables.append(
+            comparison_table(found.comparisons, what="violation avoided" if found.is_continuous else "pass@1")
+        )
     return tables
 
 
@@ -250,23 +253,4 @@ def _seed_table(found: SeedSummary) -> Table:
         ),
         headers=("what", *(f"seed {seed}" for seed in found.seeds)),
         rows=tuple(rows),
-    )
-
-
-def _comparison_table(found: SeedSummary) -> Table:
-    rows = tuple(
-        (
-            f"{row.one} - {row.other}",
-            number(row.difference, signed=True) if found.is_continuous else points(row.difference),
-            "-" if row.p_value is None else f"{row.p_value:.4f}",
-            "-" if row.p_holm is None else f"{row.p_holm:.4f}",
-            str(row.difference.n),
-        )
-        for row in found.comparisons
-    )
-    return Table(
-        title="Paired tests",
-        caption="Of the means over trainings, over the same problems; two-sided, with Holm's correction for all rows.",
-        headers=("comparison", "difference and 95 % interval", "p", "p, Holm", "n"),
-        rows=rows,
     )

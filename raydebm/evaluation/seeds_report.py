@@ -45,7 +45,7 @@ def render_markdown(found: SeedSummary, *, command: str) -> str:
 
 def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
     """Write seeds.json, report.md and report.html below ``<run>/seeds/``; returns the page's address."""
-    page = template("confounding.html.j2").render(
+    page = template("figures_and_tables.html.j2").render(
         title=f"{found.title}: {len(found.seeds)} seeds",
         summary=summary(found),
         plates=[],
