@@ -106,6 +106,10 @@ PAPER_ADAPTERS = (
 """Paper, table of the heterogeneous LoRA ensemble."""
 
 
+Pooling = Literal["cls", "mean"]
+Loss = Literal["bradley_terry", "listwise"]
+
+
 class ScorerConfig(Section):
     backbone: str = "answerdotai/ModernBERT-base"
     """Hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
@@ -113,6 +117,8 @@ class ScorerConfig(Section):
     """Tokens; None: the task's default, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
     head_dropout: float = Field(0.2, ge=0, lt=1)
+    pooling: Pooling = "cls"
+    """What a head reads: the state of [CLS] (the paper), or the mean over the tokens' states."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
     micro_batch_tokens: int = Field(8192, ge=1)
@@ -139,6 +145,9 @@ class TrackingConfig(Section):
 
 
 class TrainingConfig(Section):
+    loss: Loss = "bradley_terry"
+    """``bradley_terry``: over pairs (the paper). ``listwise``: the probability that softmax(-E) over a problem's
+    candidates gives to the correct ones."""
     learning_rate: float | None = Field(None, gt=0)
     """None: the task's default (5e-5; K&K 2e-5)."""
     batch_size: int | None = Field(None, ge=1)

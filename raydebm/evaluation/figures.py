@@ -278,7 +278,8 @@ def training_figure(training: Mapping[str, Mapping[str, Any]]) -> Figure:
         _curve(losses, epochs, "train_loss", color=colour, linestyle=":")
         _curve(accuracies, epochs, "validation_accuracy", scale=100, color=colour, marker=mark, linestyle="-")
     longest = max(len(record["epochs"]) for record in training.values())
-    losses.axhline(math.log(2), color=GREY, linewidth=0.9, linestyle="--", label="chance, ln 2")
+    if all(record.get("settings", {}).get("loss", "bradley_terry") == "bradley_terry" for record in training.values()):
+        losses.axhline(math.log(2), color=GREY, linewidth=0.9, linestyle="--", label="chance, ln 2")
     losses.plot([], [], color=INK, linestyle="-", label="validation")
     losses.plot([], [], color=INK, linestyle=":", label="training")
     losses.set_ylabel("loss, nats")

@@ -114,8 +114,8 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
     curves = {name: record for name, record in (training or {}).items() if record.get("epochs")}
     if curves:
         caption = (
-            "Bradley-Terry loss and validation accuracy per epoch and adapter; 0.693 nats is chance. Validation rising "
-            "while training falls is overfitting, which early stopping ends."
+            "Loss and validation accuracy per epoch and adapter; chance, where drawn, is 0.693 nats. Validation "
+            "rising while training falls is overfitting, which early stopping ends."
         )
         found.append(plate_of(figures.training_figure(curves), "Training", caption))
     return found

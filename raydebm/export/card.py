@@ -49,7 +49,7 @@ def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts
         "Energies of candidates, with [raydebm](https://github.com/raydebm/raydebm):",
         scorer_example(facts.repository),
         "One adapter with PEFT and its head, without raydebm (the text must fit the backbone's context here):",
-        peft_example(record.backbone, adapter=record.adapters[0], repository=facts.repository),
+        peft_example(record.backbone, adapter=record.adapters[0], pooling=record.pooling, repository=facts.repository),
         *([] if facts.policy is None else ["## Thresholds", _thresholds(facts.policy)]),
         "## Training",
         _training(facts),

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from raydebm.config import Pooling
+
 MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -32,7 +34,7 @@ for candidate, energies in zip(candidates, scored):
 ```"""
 
 
-def peft_example(backbone: str, *, adapter: str, repository: str | None) -> str:
+def peft_example(backbone: str, *, adapter: str, pooling: Pooling, repository: str | None) -> str:
     """One member's energy by PEFT and torch alone."""
     name = hub_backbone(backbone)
     if name is not None or ":" not in backbone:
@@ -42,6 +44,8 @@ def peft_example(backbone: str, *, adapter: str, repository: str | None) -> str:
         source = f'str(resolve_backbone("{backbone}"))'
     folder = '"."  # this folder' if repository is None else f'snapshot_download("{repository}")'
     hub = "" if repository is None else "from huggingface_hub import snapshot_download\n"
+    # One text has no padding, so the plain mean is the mean over its tokens.
+    pooled = "[:, 0]" if pooling == "cls" else ".mean(dim=1)"
     return f"""```python
 import torch
 {hub}from peft import PeftModel
@@ -65,7 +69,7 @@ def ids(text):
 def energy(problem, candidate):
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     tokens = torch.tensor([[cls, *ids(problem), sep, *ids(candidate), sep]])
-    hidden = encoder(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state[:, 0]
+    hidden = encoder(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state{pooled}
     hidden = layer_norm(hidden, hidden.shape[-1:], head["norm.weight"], head["norm.bias"])
     hidden = gelu(linear(hidden, head["hidden.weight"], head["hidden.bias"]))
     return float(linear(hidden, head["out.weight"], head["out.bias"]))

@@ -32,6 +32,11 @@ def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) ->
     )
 
 
+_CHANCE = {
+    "bradley_terry": "Bradley-Terry: chance is 0.693",
+    "listwise": "listwise: chance is -log of the share of correct candidates",
+}
+_POOLED = {"cls": "the state of [CLS]", "mean": "the mean of the tokens' states"}
 LIMITS = (
     "Energies rank candidates of one problem, of the kind that the scorer was trained on; they are not probabilities, "
     "and energies of different checkpoints cannot be compared."
@@ -41,8 +46,9 @@ LIMITS = (
 def description(record: "EnsembleRecord") -> str:
     return (
         f"{len(record.adapters)} low-rank adapters with an energy head each, on the frozen backbone "
-        f"`{record.backbone}` (weights {record.backbone_fingerprint}). Lower energy is better; mu is the members' mean "
-        "and sigma their population standard deviation."
+        f"`{record.backbone}` (weights {record.backbone_fingerprint}), reading "
+        f"{_POOLED[record.pooling]}. Lower energy is better; mu is the members' mean and sigma their "
+        "population standard deviation."
     )
 
 
@@ -65,8 +71,9 @@ def adapter_table(adapters: Sequence["AdapterRecord"]) -> list[str]:
 def notes(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> list[str]:
     """What the table of adapters rests on."""
     first = adapters[0]
+    chance = _CHANCE[first.settings.get("loss", "bradley_terry")]
     return [
-        f"Losses in nats (chance 0.693). Validation: {first.num_validation_problems} problems, "
+        f"Losses in nats ({chance}). Validation: {first.num_validation_problems} problems, "
         f"{first.num_validation_pairs} pairs, never seen in training. Inputs of up to {record.max_length} tokens; "
         f"{first.num_truncated_texts} of {first.num_texts} texts of the first adapter were cut to fit.",
         "",

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from raydebm.config import AdapterConfig
+from raydebm.config import AdapterConfig, Pooling
 from raydebm.errors import CheckpointError, in_one_line
 from raydebm.scorer.card import model_card
 
@@ -43,7 +43,7 @@ SCORER_FILES = (
 )  # fmt: skip
 """What scoring needs of a repository on the hub."""
 
-SHARED_FIELDS = ("backbone_fingerprint", "data_fingerprint", "family", "hidden_size", "max_length")
+SHARED_FIELDS = ("backbone_fingerprint", "data_fingerprint", "family", "hidden_size", "max_length", "pooling")
 """What all adapters of an ensemble must have in common."""
 
 
@@ -52,7 +52,7 @@ class Record(BaseModel):
 
 
 class EpochMetrics(Record):
-    """One epoch of one adapter. Losses in nats; ln 2 = 0.693 is chance."""
+    """One epoch of one adapter. Losses in nats, of ``training.loss``; chance is ln 2 = 0.693 for bradley_terry."""
 
     epoch: int
     """From 1."""
@@ -77,6 +77,7 @@ class AdapterRecord(Record):
     family: str
     hidden_size: int
     max_length: int
+    pooling: Pooling = "cls"
     settings: dict[str, Any]
     epochs: tuple[EpochMetrics, ...]
     best_epoch: int
@@ -106,6 +107,8 @@ class EnsembleRecord(Record):
     family: str
     hidden_size: int
     max_length: int
+    pooling: Pooling = "cls"
+    """What the heads read of the encoder."""
     metrics: dict[str, EpochMetrics]
     """Of each adapter's kept epoch."""
     meta: dict[str, Any]

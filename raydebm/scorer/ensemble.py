@@ -16,12 +16,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from raydebm.config import Pooling
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.backbone import Backbone, Weights, load_backbone
 from raydebm.scorer.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.checkpoint import EnsembleRecord, StoredAdapter, read_ensemble, write_ensemble
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.lora import low_rank_updates, merged_copy
+from raydebm.scorer.pooling import pooled
 
 __all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "write_ensemble"]
 
@@ -53,7 +55,15 @@ class MergedEngine:
     of similar length.
     """
 
-    def __init__(self, backbone: Backbone, adapters: Sequence[StoredAdapter], *, micro_batch_tokens: int) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        adapters: Sequence[StoredAdapter],
+        *,
+        micro_batch_tokens: int,
+        pooling: Pooling = "cls",
+    ) -> None:
+        self._pooling: Pooling = pooling
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
@@ -67,10 +77,10 @@ class MergedEngine:
         return energies_KN
 
     def _batch_energies(self, batch: MicroBatch) -> Tensor:
-        members = [
-            head(encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state[:, 0])
-            for encoder, head in self._members
-        ]
+        members = []
+        for encoder, head in self._members:
+            states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
+            members.append(head(pooled(states_BTD, batch.mask, pooling=self._pooling)))
         return torch.stack(members).float().cpu()
 
 
@@ -147,7 +157,7 @@ class EnsembleScorer:
         return cls(
             record=record,
             encoder=TextEncoder(backbone.tokenizer, max_length=record.max_length),
-            engine=MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens),
+            engine=MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens, pooling=record.pooling),
         )
 
     @property

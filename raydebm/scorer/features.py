@@ -1,4 +1,4 @@
-"""What the energy heads see: the state of [CLS] after each adapted encoder.
+"""What the energy heads see: the state of [CLS] (or the mean of the states) after each adapted encoder.
 
 In:   a checkpoint folder, or its parts; (problem, candidate) texts.
 Out:  per adapter one feature vector a text, and the energies that a head makes of them.
@@ -23,6 +23,7 @@ from raydebm.scorer.checkpoint import EnsembleRecord, StoredAdapter, read_ensemb
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.lora import low_rank_updates, merged_copy
+from raydebm.scorer.pooling import pooled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,12 +31,15 @@ class AdapterFeatures:
     """One adapter's view of N texts."""
 
     adapter: str
-    cls: Tensor
+    states: Tensor
     """Shape (N, D), float32, on the CPU."""
 
 
 class FeatureExtractor:
-    """[CLS] features of texts under each adapter of a checkpoint. One adapter's encoder is merged at a time."""
+    """Features of texts, as a head gets them, under each adapter of a checkpoint.
+
+    One adapter's encoder is merged at a time.
+    """
 
     def __init__(
         self,
@@ -83,11 +87,11 @@ class FeatureExtractor:
         """Adapter by adapter, in the checkpoint's order: the features of all texts."""
         ids = [text.ids for text in self._encoder(texts)]
         for adapter in self.adapters:
-            yield AdapterFeatures(adapter=adapter.record.adapter.name, cls=self._features(adapter, ids))
+            yield AdapterFeatures(adapter=adapter.record.adapter.name, states=self._features(adapter, ids))
 
     def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
-        parts = [features.cls.numpy() for features in self.stream(texts)]
+        parts = [features.states.numpy() for features in self.stream(texts)]
         return np.concatenate(parts, axis=1)
 
     @torch.no_grad()
@@ -99,8 +103,9 @@ class FeatureExtractor:
         pad_id = int(self._backbone.tokenizer.pad_token_id)
         for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id):
             moved = batch.to(self._backbone.device)
-            states = encoder(input_ids=moved.ids, attention_mask=moved.mask).last_hidden_state[:, 0]
-            found[list(batch.positions)] = states.float().cpu()
+            states_BTD = encoder(input_ids=moved.ids, attention_mask=moved.mask).last_hidden_state
+            features_BD = pooled(states_BTD, moved.mask, pooling=self.record.pooling)
+            found[list(batch.positions)] = features_BD.float().cpu()
         return found
 
 

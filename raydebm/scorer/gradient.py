@@ -7,14 +7,14 @@ the derivative of the loss with respect to its energies. Both give the gradient 
 Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from raydebm.scorer.batching import MicroBatch
-from raydebm.scorer.loss import StepPairs, bradley_terry_loss
+from raydebm.scorer.loss import StepPairs
 from raydebm.scorer.member import Member, gather
 
 
@@ -23,6 +23,7 @@ def backward(
     batches: Sequence[MicroBatch],
     pairs: StepPairs,
     *,
+    loss_of: Callable[[Tensor, StepPairs], Tensor],
     scaler: torch.amp.GradScaler,
     max_graph_bytes: float,
 ) -> float:
@@ -30,6 +31,7 @@ def backward(
 
     Args:
         batches: together each of the N texts once.
+        loss_of: the loss of the energies, shape (N,), in nats (see ``loss``).
         scaler: of mixed precision in float16; disabled otherwise.
         max_graph_bytes: above this estimate the step is run in two phases.
 
@@ -40,15 +42,20 @@ def backward(
         ScoringError: the loss is NaN or infinite.
     """
     if member.graph_bytes(batches) > max_graph_bytes:
-        return _backward_in_two_phases(member, batches, pairs, scaler=scaler)
+        return _backward_in_two_phases(member, batches, pairs, loss_of=loss_of, scaler=scaler)
     energies_N = gather([member(batch.to(member.device)) for batch in batches], batches)
-    loss = bradley_terry_loss(energies_N, pairs)
+    loss = loss_of(energies_N, pairs)
     _backward(scaler.scale(loss))
     return float(loss.detach())
 
 
 def _backward_in_two_phases(
-    member: Member, batches: Sequence[MicroBatch], pairs: StepPairs, *, scaler: torch.amp.GradScaler
+    member: Member,
+    batches: Sequence[MicroBatch],
+    pairs: StepPairs,
+    *,
+    loss_of: Callable[[Tensor, StepPairs], Tensor],
+    scaler: torch.amp.GradScaler,
 ) -> float:
     states: list[list[Tensor]] = []
     energies: list[Tensor] = []
@@ -57,7 +64,7 @@ def _backward_in_two_phases(
             states.append(_rng_state(member.device))
             energies.append(member(batch.to(member.device)))
     energies_N = gather(energies, batches).requires_grad_()
-    loss = bradley_terry_loss(energies_N, pairs)
+    loss = loss_of(energies_N, pairs)
     (gradient_N,) = torch.autograd.grad(scaler.scale(loss), energies_N)
     after = _rng_state(member.device)
     for batch, state in zip(batches, states, strict=True):

@@ -1,4 +1,4 @@
-"""The energy head: h_CLS to one number (paper, implementation details).
+"""The energy head: one vector of a text (h_CLS) to one number (paper, implementation details).
 
 Shapes: B texts, D hidden size.
 """
@@ -24,9 +24,9 @@ class EnergyHead(nn.Module):
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, cls_BD: Tensor) -> Tensor:
+    def forward(self, features_BD: Tensor) -> Tensor:
         """Energies, shape (B,), float32 whatever the encoder's dtype: in bfloat16 two good candidates often tie."""
-        with torch.autocast(cls_BD.device.type, enabled=False):
-            hidden_BD = nn.functional.gelu(self.hidden(self.norm(cls_BD.float())))
+        with torch.autocast(features_BD.device.type, enabled=False):
+            hidden_BD = nn.functional.gelu(self.hidden(self.norm(features_BD.float())))
             energies_B: Tensor = self.out(self.dropout(hidden_BD)).squeeze(-1)
         return energies_B

@@ -1,15 +1,16 @@
-"""The Bradley-Terry loss over pairs of candidates (paper, training objective).
+"""Losses over the candidates of a step's problems: Bradley-Terry (paper, training objective) and listwise.
 
 Shapes: N distinct texts of a step, P pairs of a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from raydebm.config import Loss
 from raydebm.errors import PoolError, ScoringError
 
 
@@ -24,6 +25,19 @@ class StepPairs:
     """1 / (pairs of the pair's problem * problems): the mean over a problem's pairs, then over problems. Sums to 1."""
     problem_ids: tuple[str, ...]
     """The pair's problem, for messages."""
+    lists: tuple["CandidateList", ...]
+    """The same by problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateList:
+    """One problem's candidates that stand in a pair, as positions among the texts of the step."""
+
+    problem_id: str
+    correct: Tensor
+    """Shape (number of them,), as all."""
+    all: Tensor
+    """Correct and incorrect ones."""
 
 
 def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, device: torch.device) -> StepPairs:
@@ -39,6 +53,7 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
     rejected: list[int] = []
     weights: list[float] = []
     problem_ids: list[str] = []
+    lists: list[CandidateList] = []
     offset = 0
     for problem_id, num_texts, pairs in groups:
         if not pairs:
@@ -47,12 +62,21 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
         rejected += [offset + pair[1] for pair in pairs]
         weights += [1.0 / (len(pairs) * len(groups))] * len(pairs)
         problem_ids += [problem_id] * len(pairs)
+        correct, incorrect = (sorted({offset + pair[side] for pair in pairs}) for side in (0, 1))
+        lists.append(
+            CandidateList(
+                problem_id=problem_id,
+                correct=torch.tensor(correct, device=device),
+                all=torch.tensor(correct + incorrect, device=device),
+            )
+        )
         offset += num_texts
     return StepPairs(
         chosen=torch.tensor(chosen, device=device),
         rejected=torch.tensor(rejected, device=device),
         weights=torch.tensor(weights, device=device),
         problem_ids=tuple(problem_ids),
+        lists=tuple(lists),
     )
 
 
@@ -77,6 +101,34 @@ def bradley_terry_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
             f"the loss of problem {pairs.problem_ids[first]!r} is {loss} (energies {chosen} and {rejected})"
         )
     return (losses_P * pairs.weights).sum()
+
+
+def listwise_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
+    """-log of what softmax(-E) over a problem's candidates gives to the correct ones together, mean over problems.
+
+    Unlike the sum over pairs it is content as soon as one correct candidate stands far below all incorrect ones, which
+    is all that choosing one candidate needs.
+
+    Returns:
+        Scalar in nats, float32; -log(share of correct candidates) when the energies cannot tell them apart.
+
+    Raises:
+        ScoringError: an energy is NaN or infinite; the message names the problem.
+    """
+    energies_N = energies_N.float()
+    losses = []
+    for found in pairs.lists:
+        loss = torch.logsumexp(-energies_N[found.all], dim=0) - torch.logsumexp(-energies_N[found.correct], dim=0)
+        if not bool(torch.isfinite(loss)):
+            raise ScoringError(f"the loss of problem {found.problem_id!r} is {float(loss.detach())}")
+        losses.append(loss)
+    return torch.stack(losses).mean()
+
+
+LOSSES: Mapping[Loss, Callable[[Tensor, StepPairs], Tensor]] = {
+    "bradley_terry": bradley_terry_loss,
+    "listwise": listwise_loss,
+}
 
 
 def num_ordered(energies_N: Tensor, pairs: StepPairs) -> int:

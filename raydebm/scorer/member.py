@@ -11,13 +11,14 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from torch import Tensor, nn
 
-from raydebm.config import AdapterConfig
+from raydebm.config import AdapterConfig, Pooling
 from raydebm.errors import CheckpointError
 from raydebm.scorer.backbone import Backbone
 from raydebm.scorer.batching import MicroBatch
 from raydebm.scorer.dropout import use_byte_dropout
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.lora import attach, lora_config
+from raydebm.scorer.pooling import pooled
 
 LORA, HEAD = "lora.", "head."
 """Prefixes of a member's trainable state."""
@@ -29,7 +30,13 @@ class Member(nn.Module):
     """Energies of micro-batches, float32. The frozen encoder stays in eval mode: its own dropout is never on."""
 
     def __init__(
-        self, backbone: Backbone, adapter: AdapterConfig, *, head_dropout: float, autocast: torch.dtype | None
+        self,
+        backbone: Backbone,
+        adapter: AdapterConfig,
+        *,
+        head_dropout: float,
+        autocast: torch.dtype | None,
+        pooling: Pooling = "cls",
     ) -> None:
         super().__init__()
         self.lora_config = lora_config(adapter, family=backbone.family)
@@ -39,6 +46,7 @@ class Member(nn.Module):
                 use_byte_dropout(dropouts)
         self.head = EnergyHead(backbone.hidden_size, dropout=head_dropout).to(backbone.device)
         self._autocast = autocast
+        self._pooling: Pooling = pooling
         self.device = backbone.device
         self._encoder_config = backbone.encoder.config
 
@@ -61,7 +69,7 @@ class Member(nn.Module):
         """Energies, shape (B,)."""
         with self._precision():
             output = self.encoder(input_ids=batch.ids, attention_mask=batch.mask)
-        energies_B: Tensor = self.head(output.last_hidden_state[:, 0])
+        energies_B: Tensor = self.head(pooled(output.last_hidden_state, batch.mask, pooling=self._pooling))
         return energies_B
 
     def graph_bytes(self, batches: Sequence[MicroBatch]) -> float:

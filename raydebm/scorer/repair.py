@@ -205,7 +205,7 @@ def repair_heads(
     heads: list[HeadResult] = []
     shutil.rmtree(out, ignore_errors=True)
     for adapter, seen in zip(extractor.adapters, features, strict=True):
-        trainer = _HeadTrainer(adapter, seen.cls, fit=fit, check=check, settings=settings)
+        trainer = _HeadTrainer(adapter, seen.states, fit=fit, check=check, settings=settings)
         heads.append(trainer.run())
         _write(out / seen.adapter, adapter, trainer.head, heads[-1], settings)
     cells = {name: _cell_size(fit, name) for name in sorted(kept)}
@@ -241,7 +241,7 @@ class _HeadTrainer:
     def __init__(
         self,
         adapter: StoredAdapter,
-        cls_ND: Tensor,
+        states_ND: Tensor,
         *,
         fit: Sequence[RepairText],
         check: Sequence[RepairText],
@@ -249,7 +249,7 @@ class _HeadTrainer:
     ) -> None:
         self._name = adapter.record.adapter.name
         self._settings = settings
-        self._fit_ND, self._check_ND = cls_ND[: len(fit)], cls_ND[len(fit) :]
+        self._fit_ND, self._check_ND = states_ND[: len(fit)], states_ND[len(fit) :]
         self._fit = _Objective.of(fit, settings)
         # A validation part without anything to compare cannot stop the training.
         self._check = _Objective.of(check, settings) if check else None
@@ -257,7 +257,7 @@ class _HeadTrainer:
             raise PoolError("repair: no two generators beat each other in both directions; use balance: cells")
         if self._check is not None and not len(self._check.weights):
             self._check = None
-        size = cls_ND.shape[1]
+        size = states_ND.shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_for(settings.seed, "repair", self._name))
             fresh = EnergyHead(size, dropout=settings.head_dropout)
@@ -356,11 +356,11 @@ class _Objective:
         second = torch.tensor([rejected for _, rejected in pairs], dtype=torch.long)
         return cls(first, second, torch.ones(len(pairs)), torch.tensor(weights))
 
-    def loss(self, head: EnergyHead, cls_ND: Tensor, rows: Tensor, *, equalise: float) -> Tensor:
+    def loss(self, head: EnergyHead, states_ND: Tensor, rows: Tensor, *, equalise: float) -> Tensor:
         """Over the chosen rows; over all of them it is the balanced mean, in nats. All rows where ``equalise`` > 0."""
-        energies = head(cls_ND[self.first[rows]])
+        energies = head(states_ND[self.first[rows]])
         if self.second is not None:
-            energies = energies - head(cls_ND[self.second[rows]])
+            energies = energies - head(states_ND[self.second[rows]])
         # P(correct) = sigmoid(-E): a low energy is a good answer.
         loss = (softplus(energies * self.signs[rows]) * self.weights[rows]).sum()
         if self.cells is None or equalise == 0:

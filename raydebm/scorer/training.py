@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from raydebm.config import AdapterConfig, Recipe
+from raydebm.config import AdapterConfig, Loss, Pooling, Recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, ScoringError, TrainingError
 from raydebm.identity import content_id, seed_for
 from raydebm.pairs import TrainingGroup
@@ -39,7 +39,7 @@ from raydebm.scorer.checkpoint import (
 )
 from raydebm.scorer.gradient import backward
 from raydebm.scorer.lora import plain_config
-from raydebm.scorer.loss import StepPairs, bradley_terry_loss, num_ordered, step_pairs
+from raydebm.scorer.loss import LOSSES, StepPairs, num_ordered, step_pairs
 from raydebm.scorer.member import HEAD, LORA, Member, gather, part
 from raydebm.scorer.schedule import Step, learning_rate_factor, plan_steps
 from raydebm.tasks.base import TaskDefaults
@@ -67,6 +67,9 @@ class TrainingSettings:
     """Share of the planned steps in which the learning rate rises; then it falls as a cosine to 0."""
     max_grad_norm: float = 1.0
     head_dropout: float = 0.2
+    pooling: Pooling = "cls"
+    loss: Loss = "bradley_terry"
+    """Also of the validation that stops training early."""
     dtype: str = "auto"
     """Of the matrix products; ``auto`` is float32 on the CPU and bfloat16 on a GPU. Weights, head and loss: float32."""
     micro_batch_tokens: int = 8192
@@ -98,6 +101,8 @@ class TrainingSettings:
             warmup_frac=training.warmup_frac,
             max_grad_norm=training.max_grad_norm,
             head_dropout=scorer.head_dropout,
+            pooling=scorer.pooling,
+            loss=training.loss,
             dtype=scorer.dtype,
             micro_batch_tokens=scorer.micro_batch_tokens,
             max_validation_problems=training.max_validation_problems,
@@ -205,7 +210,10 @@ class _AdapterRun:
         self._max_length = min(settings.max_length, backbone.context)
         self._encode_texts()
         autocast = autocast_dtype(settings.dtype, backbone.device)
-        self._member = Member(backbone, adapter, head_dropout=settings.head_dropout, autocast=autocast)
+        self._member = Member(
+            backbone, adapter, head_dropout=settings.head_dropout, autocast=autocast, pooling=settings.pooling
+        )
+        self._loss_of = LOSSES[settings.loss]
         self._parameters = [parameter for _, parameter in self._member.trainable()]
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -307,6 +315,7 @@ class _AdapterRun:
             self._member,
             self._batches(step),
             self._pairs(step),
+            loss_of=self._loss_of,
             scaler=self._scaler,
             max_graph_bytes=graph_bytes(self._settings.graph_gib, self._member.device),
         )
@@ -334,7 +343,7 @@ class _AdapterRun:
             pairs = self._pairs(step)
             energies_N = gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
             try:
-                total_loss += float(bradley_terry_loss(energies_N, pairs)) * len(step.groups)
+                total_loss += float(self._loss_of(energies_N, pairs)) * len(step.groups)
             except ScoringError as error:
                 raise self._diverged(f"validation of epoch {epoch}: {error}") from error
             total_ordered += num_ordered(energies_N, pairs)
@@ -402,6 +411,7 @@ class _AdapterRun:
             family=self._backbone.family,
             hidden_size=self._backbone.hidden_size,
             max_length=self._max_length,
+            pooling=self._settings.pooling,
             settings=asdict(self._settings),
             epochs=tuple(self._epochs),
             best_epoch=self._best_epoch,

@@ -5,7 +5,7 @@ from torch.nn.functional import softplus
 from raydebm.config import AdapterConfig
 from raydebm.scorer.batching import micro_batches, pad
 from raydebm.scorer.gradient import backward
-from raydebm.scorer.loss import step_pairs
+from raydebm.scorer.loss import LOSSES, listwise_loss, step_pairs
 from raydebm.scorer.member import Member
 
 GROUPS = [("p", 3, [(0, 1), (0, 2), (1, 2)]), ("q", 2, [(1, 0)])]
@@ -28,7 +28,7 @@ def gradients(member):
     return {name: parameter.grad for name, parameter in member.trainable()}
 
 
-def step(member, *, max_tokens=40, max_graph_bytes=2.0**30):
+def step(member, *, max_tokens=40, max_graph_bytes=2.0**30, loss="bradley_terry"):
     batches = micro_batches(IDS, max_tokens=max_tokens, pad_id=0)
     with torch.random.fork_rng():
         torch.manual_seed(11)
@@ -36,6 +36,7 @@ def step(member, *, max_tokens=40, max_graph_bytes=2.0**30):
             member,
             batches,
             step_pairs(GROUPS, device=member.device),
+            loss_of=LOSSES[loss],
             scaler=NO_SCALE,
             max_graph_bytes=max_graph_bytes,
         )
@@ -78,6 +79,18 @@ def test_two_phases_draw_the_same_dropout(tiny):
     assert torch.equal(state, state_again)
     for name, gradient in kept.items():
         torch.testing.assert_close(again[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("max_graph_bytes", [2.0**30, 0.0], ids=["graphs-kept", "two-phases"])
+def test_the_gradient_of_the_listwise_loss_is_that_of_all_energies_at_once(tiny, max_graph_bytes):
+    plain = make_member(tiny["bert"], dropout=0.0)
+    energies = torch.cat([plain(pad(IDS, positions=[position], pad_id=0)) for position in range(len(IDS))])
+    expected_loss = listwise_loss(energies, step_pairs(GROUPS, device=plain.device))
+    expected_loss.backward()
+    loss, found, _ = step(make_member(tiny["bert"], dropout=0.0), max_graph_bytes=max_graph_bytes, loss="listwise")
+    assert loss == pytest.approx(float(expected_loss.detach()), rel=1e-5)
+    for name, gradient in gradients(plain).items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_dropout_is_on_in_the_adapter_and_head_and_off_in_the_encoder(tiny):

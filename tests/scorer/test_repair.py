@@ -140,7 +140,7 @@ def test_features_through_the_heads_are_the_ensembles_energies(checkpoint):
 
     with torch.no_grad():
         columns = [
-            head_of(adapter, hidden_size=32)(features.cls).tolist()
+            head_of(adapter, hidden_size=32)(features.states).tolist()
             for adapter, features in zip(extractor.adapters, extractor.stream(texts), strict=True)
         ]
 
