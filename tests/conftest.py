@@ -151,8 +151,8 @@ def run_virtually():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What runs together where the tests are spread over processes (``make test``): all that needs Ray, so that there is
-    one Ray at a time; and each other file, so that its fixtures are made once."""
+    """What stays together where the tests are spread over processes (``make test``): all that needs Ray, so that there
+    is one Ray at a time; and each other file, so that its fixtures are made once."""
     for item in items:
         needs_ray = "local_ray" in item.fixturenames or item.get_closest_marker("ray") is not None
         item.add_marker(pytest.mark.xdist_group("ray" if needs_ray else item.path.stem))

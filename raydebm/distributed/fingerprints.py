@@ -63,8 +63,9 @@ def _weights_id(model: str) -> str | None:
 
 
 def _without_placement(section: Any) -> Any:
-    if isinstance(section, dict):
-        return {key: _without_placement(value) for key, value in section.items() if key not in _PLACEMENT}
+    """Of a section, or of each entry of a list, the settings of its own; what users nest below them counts as it is."""
     if isinstance(section, list):
-        return [_without_placement(value) for value in section]
+        return [_without_placement(entry) for entry in section]
+    if isinstance(section, dict):
+        return {key: value for key, value in section.items() if key not in _PLACEMENT}
     return section
