@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ os.environ.update(
     RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S="0",
     # Of a busy machine nothing is wrong when a process takes minutes to come up.
     RAY_worker_register_timeout_seconds="300",
+    # Ray's workers would otherwise wait for whatever else runs on the machine, such as tests without Ray beside them.
+    RAY_worker_niceness="0",
     TOKENIZERS_PARALLELISM="false",
     HF_HUB_OFFLINE="1",
     OMP_NUM_THREADS="1",
@@ -79,6 +82,19 @@ def free_port() -> int:
 def new_port():
     """Call it for a port; for fixtures that live longer than a test."""
     return unused_port
+
+
+@pytest.fixture(scope="session")
+def eventually():
+    """Waits until a condition holds; returns what it gave last, for an ``assert``."""
+
+    def wait(condition, *, seconds=240):
+        deadline = time.monotonic() + seconds
+        while not (found := condition()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found
+
+    return wait
 
 
 @pytest.fixture

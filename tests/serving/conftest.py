@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import json
 import shutil
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 import pytest
@@ -23,6 +25,8 @@ from raydebm.store import RunDir
 from raydebm.tasks import get_task
 from raydebm.triage.checks import check_candidate
 from raydebm.triage.policy import Policy
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 
 PUZZLE = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
@@ -326,13 +330,19 @@ def make_ensemble(folder, encoder):
 
 
 @pytest.fixture(scope="session")
-def live_run(tmp_path_factory):
+def tiny_models(tmp_path_factory):
+    """Folders of a random encoder and a random causal model."""
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def live_run(tmp_path_factory, tiny_models):
     """A finished run: a recorded generator that is wrong in pass 1 and right in pass 2, a random Llama, an ensemble."""
     from raydebm.records import GenerationRequest, Sampling
     from raydebm.store import CANDIDATES, candidate_row
 
     folder = tmp_path_factory.mktemp("live")
-    encoder, babbler = make_models(folder)
+    encoder, babbler = tiny_models
     run = RunDir(str(folder / "run"))
     make_ensemble(folder / "run" / "scorer", encoder)
     problem = get_task("knights_knaves").problem_from_text(PUZZLE)
@@ -372,6 +382,97 @@ def live_run(tmp_path_factory):
     # Random adapters disagree by any amount; these thresholds let constraints alone decide.
     run.write_json(Policy(theta_sigma=1e3, theta_abstain=1e4, num_regenerate=2).to_json(), "calibration", "policy.json")
     return run.root
+
+
+# ---- services on real Ray Serve -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="package")
+def serve_turns(local_ray):
+    """Which service runs on the session's Ray."""
+    from live_service import Turns
+
+    turns = Turns()
+    yield turns
+    turns.end()
+
+
+@pytest.fixture(scope="package")
+def live_files(live_run, repository, new_port, tmp_path_factory):
+    from live_service import live_files
+
+    problem = get_task("knights_knaves").problem_from_text(PUZZLE)
+    folder, config = tmp_path_factory.mktemp("live-service"), repository / "serve_config.yaml"
+    with live_files(folder, live_run=live_run, config=config, problem=problem, port=new_port()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def live_service(serve_turns, live_files):
+    """The service of ``live_service.py``: the same one in every module that asks for it."""
+    from live_service import running
+
+    return serve_turns.take("live", lambda: running(live_files))
+
+
+@pytest.fixture
+def healthy(live_service, eventually):
+    """What GET /health says once every part has answered it in time: a busy machine answers 503 first."""
+
+    def ask():
+        replies = []
+
+        def answered():
+            replies.append(live_service.get("/health", headers={}))
+            return replies[-1].status_code == 200
+
+        assert eventually(answered), replies[-1].text
+        return replies[-1].json()
+
+    return ask
+
+
+@pytest.fixture(scope="package")
+def declared_folder(tmp_path_factory):
+    """The files that `raydebm task new` writes, until ``declared_recipe`` has read them."""
+    from local_service import NAME
+
+    from raydebm.tasks.declared.starter import starter_files
+
+    folder = tmp_path_factory.mktemp("declared")
+    for name, content in starter_files(NAME, str(folder)).items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="package")
+def declared_recipe(declared_folder):
+    """The starter's recipe; its task file is removed once it has been read."""
+    from raydebm.config import load_recipe
+
+    found = load_recipe(declared_folder / "recipe.yaml", overrides=[f"run_dir={declared_folder / 'run'}"])
+    (declared_folder / "task.yaml").unlink()
+    return found
+
+
+@pytest.fixture(scope="package")
+def labelled(local_ray, declared_recipe):
+    """The run directory of the starter task after generation and labelling."""
+    from raydebm.distributed.stages import Pipeline
+
+    pipeline = Pipeline(recipe=declared_recipe)
+    pipeline.make_labels()
+    return pipeline.run
+
+
+@pytest.fixture(scope="package")
+def local_service(serve_turns, labelled, declared_recipe, live_run, tiny_models, new_port, tmp_path_factory):
+    """What the service of ``local_service.py`` said; it has ended."""
+    from local_service import asked, complete
+
+    complete(labelled, declared_recipe, live_run=live_run, babbler=tiny_models[1])
+    serve_turns.end()
+    return asked(labelled.root, port=new_port(), records=tmp_path_factory.mktemp("local") / "records")
 
 
 # ---- a browser ------------------------------------------------------------------------------------------------------
