@@ -3,7 +3,6 @@
 import json
 import logging
 import socket
-import time
 
 import httpx
 import pytest
@@ -35,13 +34,6 @@ def read_until(client, is_enough):
     return received
 
 
-def until(condition, timeout_s=60.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
 REQUESTS = {
     "chat": ("/v1/chat/completions", {}),
     "stream": ("/v1/chat/completions", {"stream": True}),
@@ -52,17 +44,17 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, name, listening):
+def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, name, listening, eventually):
     backend.pause_s = 60.0
     path, changes = REQUESTS[name]
     chat = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
     bodies = {"/v1/triage": {"problem": puzzle}, "/v1/triage/batch": {"requests": [{"problem": puzzle}] * 2}}
     with listening(app, free_port):
         client = open_request(free_port, path, bodies.get(path, chat))
-        assert until(lambda: backend.requests)
+        assert eventually(lambda: backend.requests)
         assert not backend.cancelled
         client.close()
-        assert until(lambda: backend.cancelled)
+        assert eventually(lambda: backend.cancelled)
 
 
 def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle, monkeypatch, listening):
@@ -76,34 +68,34 @@ def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle,
     assert b"text/event-stream" in received
 
 
-def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port, puzzle, listening):
+def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port, puzzle, listening, eventually):
     limits = {"max_running": 1, "max_waiting": 0}
     app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits=limits)), backend))
     backend.pause_s = 60.0
     with listening(app, free_port):
         client = open_request(free_port, "/v1/triage", {"problem": puzzle})
-        assert until(lambda: backend.requests)
+        assert eventually(lambda: backend.requests)
         url = f"http://127.0.0.1:{free_port}/v1/triage"
         assert httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 503
         client.close()
         backend.pause_s = 0.0
-        assert until(lambda: httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 200)
+        assert eventually(lambda: httpx.post(url, json={"problem": puzzle}, timeout=60).status_code == 200)
 
 
 def statuses(caplog):
     return [found.facts["status"] for found in caplog.records if found.getMessage() == "request"]
 
 
-def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening):
+def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening, eventually):
     backend.pause_s = 60.0
     body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
     with caplog.at_level(logging.INFO), listening(app, free_port):
         for stream in (True, False):
             count = len(backend.requests)
             client = open_request(free_port, "/v1/chat/completions", {**body, "stream": stream})
-            assert until(lambda count=count: len(backend.requests) > count)
+            assert eventually(lambda count=count: len(backend.requests) > count)
             client.close()
-        assert until(lambda: len(statuses(caplog)) == 2)
+        assert eventually(lambda: len(statuses(caplog)) == 2)
     assert statuses(caplog) == [499, 499]
     assert max(found.levelno for found in caplog.records) == logging.INFO
 

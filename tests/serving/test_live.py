@@ -3,45 +3,34 @@
 import asyncio
 import json
 import threading
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
 import pytest
-import yaml
+from live_service import HEADERS, KEY
+from upstream import MODELS
 
 from raydebm.config import parse_recipe
 from raydebm.errors import ResourceError
 from raydebm.generators.requests import requests_for
 from raydebm.serving.app import AppArgs, check_port, start_local
-from raydebm.serving.launch import deployed
 from raydebm.store import RunDir
 from raydebm.tasks import get_task
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-MODEL = "raydebm/knights_knaves"
-
-
-@pytest.fixture(scope="module")
-def url(local_ray, live_run, repository, new_port, tmp_path_factory):
-    """serve_config.yaml with this run, a free port and one scorer replica, whose counters are then those of all. The
-    recorded generator alone: it needs no torch."""
-    config = yaml.safe_load((repository / "serve_config.yaml").read_text(encoding="utf-8"))
-    (scorer,) = (part for part in config["applications"][0]["deployments"] if part["name"] == "ScorerDeployment")
-    scorer["autoscaling_config"]["max_replicas"] = 1
-    file = tmp_path_factory.mktemp("config") / "serve_config.yaml"
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    args = {"run_dir": live_run, "generators": ["recorded"], "threads": 1, "device": "cpu", "dtype": "float32"}
-    with deployed(file, port=new_port(), args=args, timeout_s=600) as address:
-        yield address
+MODEL = "raydebm/knights_knaves@recorded-only"
 
 
 @pytest.fixture
-def chat(url, puzzle):
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="not-needed", max_retries=0, timeout=240)
+def client(live_service):
+    return openai.OpenAI(base_url=f"{live_service.url}/v1", api_key=KEY, max_retries=0, timeout=240)
+
+
+@pytest.fixture
+def chat(client, puzzle):
 
     def create(**changes):
         messages = [{"role": "user", "content": puzzle}]
@@ -50,28 +39,9 @@ def chat(url, puzzle):
     return create
 
 
-def triage(url, puzzle, **changes):
-    request = urllib.request.Request(
-        f"{url}/v1/triage",
-        data=json.dumps({"problem": puzzle, **changes}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=240) as reply:
-        return json.load(reply)
-
-
-def healthy(url):
-    """What GET /health says once it says anything: a busy replica may be late, which is a 503."""
-    deadline = time.monotonic() + 240
-    while (reply := httpx.get(f"{url}/health", timeout=240)).status_code != 200:
-        assert time.monotonic() < deadline, reply.text
-        time.sleep(0.1)
-    return reply.json()
-
-
-def test_health(url):
-    body = healthy(url)
-    assert (body["status"], body["generators"]) == ("ok", ["recorded"])
+def test_health(healthy):
+    body = healthy()
+    assert (body["status"], body["generators"]) == ("ok", ["recorded", *MODELS])
 
 
 def test_the_official_client_gets_the_improved_answer(chat):
@@ -97,22 +67,28 @@ def test_the_official_client_streams(chat):
     assert chunks[-1].usage.completion_tokens > 0
 
 
-def test_the_official_client_raises_its_own_error_types(url, chat):
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0)
+def test_the_official_client_raises_its_own_error_types(client, chat):
     with pytest.raises(openai.NotFoundError, match="raydebm/gms8k"):
         client.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
     with pytest.raises(openai.UnprocessableEntityError, match="No answer can be trusted"):
         chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12, "on_abstain": "error"}})
 
 
-def test_plain_http_gets_the_full_record(url, puzzle):
-    answer = triage(url, puzzle)
+def test_plain_http_gets_the_full_record(live_service, puzzle):
+    """Of the standard library, which any client is at least."""
+    request = urllib.request.Request(
+        f"{live_service.url}/v1/triage",
+        data=json.dumps({"problem": puzzle, "policy": "recorded-only"}).encode(),
+        headers={"Content-Type": "application/json", **HEADERS},
+    )
+    with urllib.request.urlopen(request, timeout=240) as reply:
+        answer = json.load(reply)
     assert (answer["decision"], answer["answer"]) == ("accept", '{"Ava": "knave", "Zoey": "knight"}')
     assert "Your answer breaks these rules" in answer["feedback"][0]
 
 
-def test_the_service_draws_the_candidates_that_a_job_draws(url, puzzle, live_run):
-    recipe = parse_recipe(RunDir(live_run).read_json("recipe.json"))
+def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle):
+    recipe = parse_recipe(RunDir(live_service.run_dir).read_json("recipe.json"))
     task = get_task("knights_knaves")
     problem = task.problem_from_text(puzzle)
     expected = requests_for(
@@ -123,29 +99,29 @@ def test_the_service_draws_the_candidates_that_a_job_draws(url, puzzle, live_run
         num_samples=2,
         run_seed=recipe.seed,
     )
-    answer = triage(url, puzzle, return_candidates=True)
+    answer = live_service.ask(puzzle, return_candidates=True).json()
     drawn = [found["candidate_id"] for found in answer["candidates"] if found["pass_index"] == 1]
     assert drawn == [request.candidate_id for request in expected]
 
 
-def test_one_request_id_comes_back(url, puzzle):
-    reply = httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, headers={"X-Request-ID": "mine"}, timeout=240)
+def test_one_request_id_comes_back(live_service, puzzle):
+    reply = live_service.ask(puzzle, headers={"X-Request-ID": "mine"})
     assert reply.headers.get_list("x-request-id") == ["mine"]
     assert reply.json()["request_id"] == "mine"
 
 
-def test_concurrent_requests_are_scored_in_fewer_batches(url, puzzle):
+def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, healthy):
     """Which of them meet in the scorer is chance, and rare where they come slowly: so they are asked until some do."""
 
     async def ask_together(count):
-        async with httpx.AsyncClient(timeout=240) as client:
-            body = {"text_1": puzzle, "text_2": ["a", "b"]}
-            return await asyncio.gather(*(client.post(f"{url}/v1/score", json=body) for _ in range(count)))
+        async with httpx.AsyncClient(timeout=240, headers=HEADERS) as client:
+            url, body = f"{live_service.url}/v1/score", {"text_1": puzzle, "text_2": ["a", "b"]}
+            return await asyncio.gather(*(client.post(url, json=body) for _ in range(count)))
 
     for _ in range(20):
-        before = healthy(url)["scorer"]
+        before = healthy()["scorer"]
         replies = asyncio.run(ask_together(24))
-        after = healthy(url)["scorer"]
+        after = healthy()["scorer"]
         assert {reply.status_code for reply in replies} == {200}
         assert after["calls"] - before["calls"] == 24
         members = [reply.json()["data"][1]["members"] for reply in replies]
@@ -155,43 +131,45 @@ def test_concurrent_requests_are_scored_in_fewer_batches(url, puzzle):
     pytest.fail("no two requests were ever scored together")
 
 
-def test_progress_reaches_the_client_before_the_answer(url, puzzle):
+def test_progress_reaches_the_client_before_the_answer(live_service, puzzle):
     body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=240) as reply:
+    url = f"{live_service.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, headers=HEADERS, timeout=240) as reply:
         lines = [line for line in reply.iter_lines() if line]
     first_data = next(index for index, line in enumerate(lines) if line.startswith("data:"))
     assert sum(line.startswith(": raydebm.progress") for line in lines[:first_data]) >= 5
     assert lines[-1] == "data: [DONE]"
 
 
-def test_a_used_port_is_refused_with_its_address(url):
-    port = int(url.rpartition(":")[2])
+def test_a_used_port_is_refused_with_its_address(live_service):
+    port = int(live_service.url.rpartition(":")[2])
     with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
         check_port("127.0.0.1", port)
 
 
-def test_a_second_service_on_the_same_ray_is_refused(url, live_run, new_port):
+def test_a_second_service_on_the_same_ray_is_refused(live_service, live_run, new_port):
     with pytest.raises(ResourceError, match="Serve is already running on this Ray"):
         start_local(AppArgs(run_dir=live_run), port=new_port())
 
 
-def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, url, puzzle):
+def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, live_service, puzzle, healthy, eventually):
     """Six clients, each with answers before the replica is killed and with answers after it."""
     num_clients = 6
     statuses, stop = [[] for _ in range(num_clients)], threading.Event()
 
     def ask(found):
         while not stop.is_set():
-            found.append(httpx.post(f"{url}/v1/triage", json={"problem": puzzle}, timeout=240).status_code)
+            found.append(live_service.ask(puzzle).status_code)
 
     def wait_for_more():
         """Two more from each client: the first of them may have been on its way."""
         least = [len(found) + 2 for found in statuses]
-        deadline = time.monotonic() + 240
-        while any(len(found) < wanted for found, wanted in zip(statuses, least, strict=True)):
+
+        def came():
             assert not any(task.done() for task in running), [task.exception() for task in running if task.done()]
-            assert time.monotonic() < deadline, statuses
-            time.sleep(0.05)
+            return all(len(found) >= wanted for found, wanted in zip(statuses, least, strict=True))
+
+        assert eventually(came), statuses
 
     def kill_one():
         names = [found["name"] for found in local_ray.util.list_named_actors(all_namespaces=True)]
@@ -207,4 +185,4 @@ def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, url, pu
         finally:
             stop.set()
     assert {status for found in statuses for status in found} == {200}
-    assert healthy(url)["scorer"]["calls"] > 0
+    assert healthy()["scorer"]["calls"] > 0
