@@ -1,8 +1,8 @@
 """The service on real Ray Serve that the live modules share: ``serve_config.yaml`` over one run, started once.
 
 It asks for keys, sends slow requests to endpoints a second time, stores decisions at once and sends its traces to a
-collector. Its generators are a recorded one, which is wrong in pass 1 and right in pass 2, and one for each model of
-``upstream``; named policies choose among them, for some of them never answer.
+collector. It serves a recorded generator, which is wrong in pass 1 and right in pass 2, and one for each model of
+``upstream``, but not the run's local model. Some never answer, so requests choose, by named policies or by themselves.
 
 Modules run in any order: a test that changes the service takes its change back, and what it counts is a difference.
 """
@@ -111,10 +111,11 @@ def live_files(folder, *, live_run, config, problem, port):
             "num_samples": 1,
         }
         asked = [{**endpoint, "name": model, "model": model} for model in MODELS]
-        run.write_json({**recipe, "generators": [recipe["generators"][0], *asked]}, "recipe.json")
+        run.write_json({**recipe, "generators": [*recipe["generators"], *asked]}, "recipe.json")
         (folder / "keys.yaml").write_text(yaml.safe_dump(_keys()), encoding="utf-8")
         args = {
             "run_dir": run.root,
+            "generators": ["recorded", *MODELS],
             "threads": 1,
             "device": "cpu",
             "dtype": "float32",

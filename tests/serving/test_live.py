@@ -21,25 +21,27 @@ from raydebm.tasks import get_task
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-MODEL = "raydebm/knights_knaves@recorded-only"
+MODEL = "raydebm/knights_knaves"
+RECORDED = {"X-RayDEBM-Generators": "recorded"}
 
 
 @pytest.fixture
-def client(live_service):
-    return openai.OpenAI(base_url=f"{live_service.url}/v1", api_key=KEY, max_retries=0, timeout=240)
+def official(live_service):
+    url = f"{live_service.url}/v1"
+    return openai.OpenAI(base_url=url, api_key=KEY, default_headers=RECORDED, max_retries=0, timeout=240)
 
 
 @pytest.fixture
-def chat(client, puzzle):
-
+def chat(official, puzzle):
     def create(**changes):
         messages = [{"role": "user", "content": puzzle}]
-        return client.chat.completions.create(model=MODEL, messages=messages, **changes)
+        return official.chat.completions.create(model=MODEL, messages=messages, **changes)
 
     return create
 
 
-def test_health(healthy):
+def test_health_names_the_generators_that_are_served(healthy):
+    """All of the recipe's but one."""
     body = healthy()
     assert (body["status"], body["generators"]) == ("ok", ["recorded", *MODELS])
 
@@ -67,9 +69,9 @@ def test_the_official_client_streams(chat):
     assert chunks[-1].usage.completion_tokens > 0
 
 
-def test_the_official_client_raises_its_own_error_types(client, chat):
+def test_the_official_client_raises_its_own_error_types(official, chat):
     with pytest.raises(openai.NotFoundError, match="raydebm/gms8k"):
-        client.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
+        official.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
     with pytest.raises(openai.UnprocessableEntityError, match="No answer can be trusted"):
         chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12, "on_abstain": "error"}})
 
@@ -134,7 +136,7 @@ def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, h
 def test_progress_reaches_the_client_before_the_answer(live_service, puzzle):
     body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
     url = f"{live_service.url}/v1/chat/completions"
-    with httpx.stream("POST", url, json=body, headers=HEADERS, timeout=240) as reply:
+    with httpx.stream("POST", url, json=body, headers=HEADERS | RECORDED, timeout=240) as reply:
         lines = [line for line in reply.iter_lines() if line]
     first_data = next(index for index, line in enumerate(lines) if line.startswith("data:"))
     assert sum(line.startswith(": raydebm.progress") for line in lines[:first_data]) >= 5
