@@ -397,22 +397,17 @@ def serve_turns(local_ray):
     turns.end()
 
 
-@pytest.fixture(scope="package")
-def live_files(live_run, repository, new_port, tmp_path_factory):
-    from live_service import live_files
-
-    problem = get_task("knights_knaves").problem_from_text(PUZZLE)
-    folder, config = tmp_path_factory.mktemp("live-service"), repository / "serve_config.yaml"
-    with live_files(folder, live_run=live_run, config=config, problem=problem, port=new_port()) as found:
-        yield found
-
-
 @pytest.fixture(scope="module")
-def live_service(serve_turns, live_files):
+def live_service(serve_turns, live_run, repository, new_port, tmp_path_factory):
     """The service of ``live_service.py``: the same one in every module that asks for it."""
     from live_service import running
 
-    return serve_turns.take("live", lambda: running(live_files))
+    def start():
+        folder, config = tmp_path_factory.mktemp("live-service"), repository / "serve_config.yaml"
+        problem = get_task("knights_knaves").problem_from_text(PUZZLE)
+        return running(folder, live_run=live_run, config=config, problem=problem, port=new_port())
+
+    return serve_turns.take("live", start)
 
 
 @pytest.fixture

@@ -56,20 +56,14 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class LiveFiles:
-    """What the service is made of, and who it talks to."""
-
+class LiveService:
+    url: str
     folder: Path
     run_dir: str
     tree: dict[str, Any]
     """The Serve configuration, complete."""
     upstream: Upstream
     collector: Collector
-
-
-@dataclass(frozen=True)
-class LiveService(LiveFiles):
-    url: str
 
     def post(self, path, body, **options):
         return httpx.post(f"{self.url}{path}", json=body, timeout=600, **{"headers": HEADERS, **options})
@@ -85,11 +79,11 @@ class LiveService(LiveFiles):
 
 
 @contextmanager
-def live_files(folder, *, live_run, config, problem, port):
-    """Prepares the run directory, the keys and the configuration.
+def running(folder, *, live_run, config, problem, port):
+    """The service, its endpoint and its collector.
 
     Args:
-        folder: empty.
+        folder: empty, for the run directory, the keys, the configuration and the decisions.
         live_run: the run to copy.
         config: path of serve_config.yaml.
         problem: the run's only test problem.
@@ -99,19 +93,7 @@ def live_files(folder, *, live_run, config, problem, port):
         upstream, collector = Upstream(), Collector()
         servers.callback(upstream.close)
         servers.callback(collector.close)
-        run = RunDir(str(shutil.copytree(live_run, folder / "run")))
-        run.write_table([problem_row(problem, "test")], PROBLEMS, "problems", "problems.parquet")
-        recipe = run.read_json("recipe.json")
-        endpoint = {
-            "kind": "openai",
-            "base_url": upstream.url,
-            "api_key_env": None,
-            "max_retries": 0,
-            "timeout_s": 600.0,
-            "num_samples": 1,
-        }
-        asked = [{**endpoint, "name": model, "model": model} for model in MODELS]
-        run.write_json({**recipe, "generators": [*recipe["generators"], *asked]}, "recipe.json")
+        run = _run(folder / "run", live_run, upstream, problem)
         (folder / "keys.yaml").write_text(yaml.safe_dump(_keys()), encoding="utf-8")
         args = {
             "run_dir": run.root,
@@ -125,15 +107,21 @@ def live_files(folder, *, live_run, config, problem, port):
             "records": {"folder": str(folder / "kept"), "flush_s": 0.2},
         }
         tree = _tree(config, args, port=port, collector=collector)
-        yield LiveFiles(folder, run.root, tree, upstream, collector)
+        path = folder / "serve_config.yaml"
+        path.write_text(json.dumps(tree), encoding="utf-8")
+        with deployed(path, port=port, args={}, timeout_s=600) as url:
+            yield LiveService(url, folder, run.root, tree, upstream, collector)
 
 
-@contextmanager
-def running(files):
-    path = files.folder / "serve_config.yaml"
-    path.write_text(json.dumps(files.tree), encoding="utf-8")
-    with deployed(path, port=files.tree["http_options"]["port"], args={}, timeout_s=600) as url:
-        yield LiveService(**vars(files), url=url)
+def _run(root, live_run, upstream, problem):
+    """The live run with the endpoint's models among its generators, and with its problem in the table."""
+    run = RunDir(str(shutil.copytree(live_run, root)))
+    run.write_table([problem_row(problem, "test")], PROBLEMS, "problems", "problems.parquet")
+    recipe = run.read_json("recipe.json")
+    endpoint = {"kind": "openai", "base_url": upstream.url, "api_key_env": None, "max_retries": 0, "timeout_s": 600.0}
+    asked = [{**endpoint, "name": model, "model": model, "num_samples": 1} for model in MODELS]
+    run.write_json({**recipe, "generators": [*recipe["generators"], *asked]}, "recipe.json")
+    return run
 
 
 def _keys():
