@@ -155,7 +155,7 @@ def seeds(
 ) -> None:
     """Train several times on the same candidates: intervals over problems, spread over trainings."""
     recipe = read_recipe(config, task, run_dir, overrides)
-    with pipeline_for(recipe) as pipeline:
+    with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has a run directory of its own
         from raydebm.distributed.seeds import train_seeds
         from raydebm.evaluation.seeds_report import summary
 

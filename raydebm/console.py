@@ -19,18 +19,28 @@ if not console.is_terminal:
 
 
 @contextmanager
-def pipeline_for(recipe: Recipe) -> Iterator["Pipeline"]:
-    """A pipeline inside a Ray session, with progress bars and one printed line per stage."""
-    from raydebm.distributed.session import ray_session
-    from raydebm.distributed.stages import Pipeline
+def pipeline_for(recipe: Recipe, *, own_candidates: bool = True) -> Iterator["Pipeline"]:
+    """A pipeline inside a Ray session, with progress bars and one printed line per stage.
+
+    Args:
+        own_candidates: it draws into its own run directory what is missing there, and needs the keys for that.
+    """
     from raydebm.tasks import task_of
     from raydebm.tracking import check_trackers
 
-    # A wrong name or a missing package must not cost the start of a cluster.
+    # A wrong name or a missing package or key must not cost the start of a cluster; the first two not even its import.
     task_of(recipe.task)
     check_trackers(recipe.training.report_to)
-    with ProgressBars() as bars, ray_session(recipe.ray):
-        yield Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
+
+    from raydebm.distributed.session import ray_session
+    from raydebm.distributed.stages import Pipeline
+
+    with ProgressBars() as bars:
+        pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
+        if own_candidates:
+            pipeline.check_keys()
+        with ray_session(recipe.ray):
+            yield pipeline
 
 
 class ProgressBars:

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
@@ -106,6 +102,12 @@ def _probe(
     seed: int,
     folds: int,
 ) -> ProbeRow | None:
+    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GroupKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     problems, of_row = np.unique(problem_ids, return_inverse=True)
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or len(problems) < folds:

@@ -25,8 +25,8 @@ from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
 from raydebm.errors import CheckpointError, TaskDataError
 from raydebm.evaluation.pools import EvaluatedPool, Scores, assemble_pools
-from raydebm.evaluation.report import write_report
 from raydebm.evaluation.results import Evaluation, evaluate
+from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import import_pool
 from raydebm.identity import content_id
@@ -210,6 +210,17 @@ class Pipeline:
     def make_candidates(self) -> None:
         self.make_problems()
         self._stage("candidates", self._make_candidates)
+
+    def check_keys(self) -> None:
+        """Needs no Ray, so that a missing key is told before a cluster is started.
+
+        Raises:
+            MissingKeyError: candidates are still to be drawn, and an endpoint's key is not in the environment.
+        """
+        manifest = self.run.manifest("candidates") or {}
+        if manifest.get("fingerprint") != self._fingerprint("candidates"):
+            greedy = self.recipe.generation.greedy
+            check_keys([config for config in self.passes.asked if greedy or config.num_samples != 0])
 
     def _make_candidates(self) -> dict[str, Any]:
         problems = list(self.problems().values())
@@ -421,6 +432,8 @@ class Pipeline:
         return Evaluation.from_json(self.run.read_json("evaluation", "metrics.json"))
 
     def _evaluate(self) -> dict[str, Any]:
+        from raydebm.evaluation.report import write_report  # draws, and no other stage needs that
+
         policy, outcomes = self.policy(), self.outcomes()
         pools = self.recorded(TEST)
         result = evaluate(

@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.selectors import Selector, lowest, vote
@@ -95,6 +92,11 @@ def learned_scores(
     pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool], lambda_: float
 ) -> dict[str, Floats] | None:
     """Log-odds per candidate in the pools' order, by problem id; None when validation has only one class."""
+    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     train = Stack.of(validation)
     features, usable = _features(train, lambda_)
     labelled = usable & ~np.isnan(train.correct)

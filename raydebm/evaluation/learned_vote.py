@@ -14,14 +14,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.selectors import Selector, vote
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 GENERATOR_VOTE, LEARNED_VOTE = "generator-weighted vote", "learned vote"
 SHIFTS = (0.0, 1.0, 2.0, 4.0)
@@ -87,6 +88,11 @@ def _by_generator(validation: Sequence[EvaluatedPool]) -> LogOdds | None:
 
 
 def _by_model(validation: Sequence[EvaluatedPool]) -> LogOdds | None:
+    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     known = _Known.of(validation)
     features = np.concatenate([_features(pool, known)[: len(pool.candidates)] for pool in validation])
     correct = np.concatenate([pool.correct[: len(pool.candidates)] for pool in validation])
@@ -156,6 +162,6 @@ def _features(pool: EvaluatedPool, known: _Known) -> Floats:
     return np.nan_to_num(np.array(rows, dtype=np.float64))
 
 
-def _of_model(pool: EvaluatedPool, *, model: Pipeline, known: _Known) -> Floats:
+def _of_model(pool: EvaluatedPool, *, model: "Pipeline", known: _Known) -> Floats:
     log_odds: Floats = model.decision_function(_features(pool, known))
     return log_odds

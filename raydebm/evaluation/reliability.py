@@ -13,10 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import Floats
@@ -121,6 +117,11 @@ def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[Si
 
 
 def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
+    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     model = make_pipeline(StandardScaler(), LogisticRegression())
     probabilities: Floats = model.fit(features, correct).predict_proba(asked)[:, 1]
     return probabilities
@@ -128,6 +129,8 @@ def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
 
 def isotonic(features: Floats, correct: Floats, asked: Floats) -> Floats:
     """Of the first feature alone, rising."""
+    from sklearn.isotonic import IsotonicRegression
+
     model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     probabilities: Floats = model.fit(features[:, 0], correct).predict(asked[:, 0])
     return probabilities

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import binomtest
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import Bools, Floats
@@ -82,6 +81,9 @@ def _binary(one: Floats, other: Floats) -> bool:
 
 def mcnemar_p_value(difference: Floats) -> float | None:
     """Exact two-sided McNemar test of differences in {-1, 0, 1}; None when no problem is common to both."""
+    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    from scipy.stats import binomtest
+
     if np.isnan(difference).all():
         return None
     wins, losses = int((difference == 1).sum()), int((difference == -1).sum())

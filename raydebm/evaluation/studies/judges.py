@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import rankdata, spearmanr
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
@@ -57,6 +56,8 @@ def _joined(pools: Sequence[EvaluatedPool], columns: Sequence[Floats | None]) ->
 
 
 def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, bootstrap: Bootstrap) -> Agreement:
+    from scipy.stats import rankdata, spearmanr
+
     ranks = rankdata(x), rankdata(y)
     first, second = (rank - rank.mean() for rank in ranks)
     width = bootstrap.counts.shape[1]
