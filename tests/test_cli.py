@@ -1,11 +1,15 @@
 """The command line as a user meets it: one clear line for a mistake, exit code 2, nothing started."""
 
+import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
+
+from raydebm.cli import main
 
 RECIPE = {
     "name": "t",
@@ -33,9 +37,23 @@ def recipe(tmp_path):
     return write
 
 
-def raydebm(*arguments, **environment):
-    import os
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """What a command of this process says: without the start of another one, and without its imports."""
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=said.out, stderr=said.err)
+
+    return run
+
+
+def raydebm(*arguments, **environment):
+    """The same in a process of its own."""
     cleared = {key: value for key, value in os.environ.items() if key not in {"OPENROUTER_API_KEY", "RAY_ADDRESS"}}
     return subprocess.run(
         [sys.executable, "-m", "raydebm", *arguments],
@@ -49,48 +67,50 @@ def assert_one_clear_error(done, pattern):
     assert re.search(pattern, done.stderr, flags=re.DOTALL), done.stderr
 
 
-def test_unknown_task_is_named_with_the_nearest(recipe):
-    assert_one_clear_error(raydebm("run", "--config", recipe(), "--task", "gms8k"), "'gms8k'.*did you mean 'gsm8k'")
+def test_unknown_task_is_named_with_the_nearest(command, recipe):
+    done = command("run", "--config", recipe(), "--task", "gms8k")
+
+    assert_one_clear_error(done, "'gms8k'.*did you mean 'gsm8k'")
 
 
-def test_unknown_recipe_key_is_named_with_its_path(recipe):
-    done = raydebm("validate", "--config", recipe(), "generation.num_sample=3")
+def test_unknown_recipe_key_is_named_with_its_path(command, recipe):
+    done = command("validate", "--config", recipe(), "generation.num_sample=3")
 
     assert_one_clear_error(done, r"generation\.num_sample: Extra inputs")
 
 
-def test_unknown_generator_kind_is_named(recipe):
-    done = raydebm("validate", "--config", recipe(generators=[{"kind": "oracle", "name": "x", "model": "m"}]))
+def test_unknown_generator_kind_is_named(command, recipe):
+    done = command("validate", "--config", recipe(generators=[{"kind": "oracle", "name": "x", "model": "m"}]))
 
     assert_one_clear_error(done, "'oracle'.*openai.*transformers.*vllm.*recorded")
 
 
-def test_unknown_generator_name_for_later_passes_is_named(recipe):
-    done = raydebm("validate", "--config", recipe(triage={"regenerate_with": "nobody"}))
+def test_unknown_generator_name_for_later_passes_is_named(command, recipe):
+    done = command("validate", "--config", recipe(triage={"regenerate_with": "nobody"}))
 
     assert_one_clear_error(done, "'nobody'; known: priced, unpriced")
 
 
-def test_missing_recipe_is_named():
-    assert_one_clear_error(raydebm("run", "--config", "nowhere.yaml"), "nowhere.yaml.*does not exist")
+def test_missing_recipe_is_named(command):
+    assert_one_clear_error(command("run", "--config", "nowhere.yaml"), "nowhere.yaml.*does not exist")
 
 
-@pytest.mark.ray
-def test_missing_api_key_names_generator_variable_and_way_out(recipe):
-    done = raydebm("generate", "--config", recipe())
+def test_missing_api_key_names_generator_variable_and_way_out_before_ray_is_started(command, recipe, monkeypatch):
+    monkeypatch.setattr("raydebm.distributed.session.ray_session", lambda config: pytest.fail("Ray was started"))
+    done = command("generate", "--config", recipe())
 
     assert_one_clear_error(done, "'priced'.*OPENROUTER_API_KEY.*export OPENROUTER_API_KEY")
 
 
 def test_unreachable_ray_is_named_with_a_way_out(recipe):
-    done = raydebm("generate", "--config", recipe(ray={"address": "127.0.0.1:9"}))
+    done = raydebm("generate", "--config", recipe(ray={"address": "127.0.0.1:9"}), OPENROUTER_API_KEY="k")
 
     assert_one_clear_error(done, r"127\.0\.0\.1:9")
 
 
-def test_dry_run_counts_requests_and_cost_and_writes_nothing(recipe, tmp_path):
+def test_dry_run_counts_requests_and_cost_and_writes_nothing(command, recipe, tmp_path):
     """10 problems x 2 samples; 20 completions of at most 100 tokens at $2 per million are $0.004."""
-    done = raydebm("run", "--config", recipe(), "--dry-run")
+    done = command("run", "--config", recipe(), "--dry-run")
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"priced\s+│\s+20 │[^│]*│\s+2,000 │", done.stdout), done.stdout
@@ -99,14 +119,14 @@ def test_dry_run_counts_requests_and_cost_and_writes_nothing(recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_validate_prints_every_default(recipe):
-    done = raydebm("validate", "--config", recipe())
+def test_validate_prints_every_default(command, recipe):
+    done = command("validate", "--config", recipe())
 
     assert '"theta_sigma": 0.8' in done.stdout
 
 
-def test_tasks_lists_both():
-    done = raydebm("tasks")
+def test_tasks_lists_both(command):
+    done = command("tasks")
 
     assert {line.split()[0] for line in done.stdout.splitlines()} >= {"gsm8k", "knights_knaves"}
 

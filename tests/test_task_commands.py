@@ -3,30 +3,38 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from raydebm.cli import main
 from raydebm.errors import ConfigError
 from raydebm.tasks.declared.starter import starter_files
 
 
-def raydebm(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "raydebm", *arguments],
-        capture_output=True, text=True, check=False, timeout=240, cwd=cwd,
-    )  # fmt: skip
+@pytest.fixture
+def raydebm(capsys, monkeypatch):
+    """What a command says in a folder: in this process, without the start of another one and its imports."""
+
+    def run(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=said.out, stderr=said.err)
+
+    return run
 
 
 @pytest.fixture(scope="module")
 def starter(tmp_path_factory):
     """A folder in which `task new` has written the task «reply»."""
     folder = tmp_path_factory.mktemp("starter")
-    done = raydebm("task", "new", "reply", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-m", "raydebm", "task", "new", "reply"], check=True, timeout=240, cwd=folder)
     return folder
 
 
-def test_a_new_task_is_valid_and_its_answers_are_as_intended(starter):
+def test_a_new_task_is_valid_and_its_answers_are_as_intended(raydebm, starter):
     done = raydebm("task", "validate", "reply/task.yaml", "--answers", "reply/answers.jsonl", cwd=starter)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,14 +45,14 @@ def test_a_new_task_is_valid_and_its_answers_are_as_intended(starter):
     assert "warning" not in done.stdout
 
 
-def test_a_new_recipe_is_valid(starter):
+def test_a_new_recipe_is_valid(raydebm, starter):
     done = raydebm("validate", "--config", "reply/recipe.yaml", cwd=starter)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["task"]["definition"]["folder"] == "reply"
 
 
-def test_a_folder_may_have_any_name(tmp_path):
+def test_a_folder_may_have_any_name(raydebm, tmp_path):
     from raydebm.config import load_recipe
 
     folder = tmp_path / "my, {odd}: folder #1"
@@ -53,14 +61,14 @@ def test_a_folder_may_have_any_name(tmp_path):
     assert load_recipe(folder / "recipe.yaml").generators[0].pool == str(folder / "answers.jsonl")
 
 
-def test_nothing_is_overwritten(starter):
+def test_nothing_is_overwritten(raydebm, starter):
     done = raydebm("task", "new", "reply", cwd=starter)
 
     assert done.returncode == 2
     assert "'reply' exists and is not empty; choose another name or --folder" in done.stderr
 
 
-def test_the_name_of_a_known_task_is_refused(tmp_path):
+def test_the_name_of_a_known_task_is_refused(raydebm, tmp_path):
     done = raydebm("task", "new", "gsm8k", cwd=tmp_path)
 
     assert done.returncode == 2
@@ -72,7 +80,7 @@ def test_a_bad_name_is_refused():
         starter_files("My-Task", "x")
 
 
-def test_bad_rows_are_all_listed(starter, tmp_path):
+def test_bad_rows_are_all_listed(raydebm, starter, tmp_path):
     rows = [
         {"id": "a", "kind": "k", "message": "m", "paid": 1, "expected_refund": 1},
         {"id": "b", "kind": "k", "message": "m", "expected_refund": 1},
@@ -89,7 +97,7 @@ def test_bad_rows_are_all_listed(starter, tmp_path):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_rows_without_what_a_rule_reads_or_without_gold_are_warned_about(starter, tmp_path):
+def test_rows_without_what_a_rule_reads_or_without_gold_are_warned_about(raydebm, starter, tmp_path):
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps({"id": "a", "kind": "k", "message": "m", "paid": None}))
     done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data), cwd=starter)
@@ -98,7 +106,7 @@ def test_rows_without_what_a_rule_reads_or_without_gold_are_warned_about(starter
     assert "warning: constraint 'refund' reads problem.paid, which 1 of 1 rows do not have" in done.stdout
 
 
-def test_a_copy_of_the_reference_answer_is_warned_about(tmp_path):
+def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
     """The gold column is taken out; nobody can know that another column holds the same."""
     task = {"name": "leaky", "instructions": "Answer.", "prompt": "{question}"}
     tree = {**task, "gold": {"field": "gold"}, "data": {"train": "rows.jsonl", "fields": ["notes"]}}
@@ -121,7 +129,7 @@ def test_a_copy_of_the_reference_answer_is_warned_about(tmp_path):
         (["replly"], "unknown task 'replly'"),
     ],
 )
-def test_what_is_missing_is_named(starter, arguments, words):
+def test_what_is_missing_is_named(raydebm, starter, arguments, words):
     done = raydebm("task", "validate", *arguments, cwd=starter)
 
     assert done.returncode == 1
@@ -129,7 +137,7 @@ def test_what_is_missing_is_named(starter, arguments, words):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_the_known_tasks_are_listed(tmp_path):
+def test_the_known_tasks_are_listed(raydebm, tmp_path):
     assert "gsm8k" in raydebm("task", "list", cwd=tmp_path).stdout
 
 

@@ -1,4 +1,5 @@
-"""Energies of all candidates, on Ray Data: actors that load the ensemble once and map the backbone's shared weights.
+"""Energies of all candidates, on Ray Data: actors that load the ensemble once and map the backbone's shared weights;
+one task where the texts are few.
 
 In:   problems, candidates, a checkpoint.
 Out:  ``<run>/<stage>/energies.parquet`` (``store.ENERGIES``), one row for each candidate, in their order. A candidate
@@ -144,9 +145,16 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         pa.Table.from_pylist(rows[first : first + BATCH_SIZE], schema=_INPUT)
         for first in range(0, len(rows), BATCH_SIZE)
     ]
+    setup = {"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]}
+    if len(texts) <= TEXTS_PER_WORKER:
+        # An actor is a new process, which imports torch for seconds. A task gets one that has done so, and on a GPU,
+        # where its memory must be freed, ends with it.
+        work = cast("Any", ray.remote(num_cpus=share.cpus, num_gpus=share.gpus)(_score_tables))
+        yield from get_or_raise(work.remote(setup, tables))
+        return
     scored = ray.data.from_arrow(tables).map_batches(
         ScoreBatch,
-        fn_constructor_kwargs={"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]},
+        fn_constructor_kwargs=setup,
         batch_size=BATCH_SIZE,
         batch_format="pyarrow",
         zero_copy_batch=True,
@@ -203,6 +211,11 @@ class ScoreBatch:
         return pa.Table.from_pylist(
             [{INDEX: row[INDEX]} | found for row, found in zip(rows, scored, strict=True)], schema=_OUTPUT
         )
+
+
+def _score_tables(setup: Mapping[str, Any], tables: Sequence[pa.Table]) -> list[pa.Table]:
+    score_batch = ScoreBatch(**setup)
+    return [score_batch(table) for table in tables]
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Row]:

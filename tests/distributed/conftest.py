@@ -1,6 +1,7 @@
 """A task of another package, installed as other packages do it: by an entry point, before any worker starts."""
 
 import atexit
+import importlib.util
 import os
 import shutil
 import sys
@@ -74,6 +75,31 @@ def install_plug_in() -> None:
 for name, value in (ENVIRONMENT | OWN_CLUSTER_ENVIRONMENT).items():
     os.environ.setdefault(name, value)
 install_plug_in()  # at import, because a cluster that a test starts hands on the environment of that moment
+
+
+@pytest.fixture(scope="session")
+def backbone(tmp_path_factory):
+    from scorer_parts import tiny_backbone
+
+    return tiny_backbone(tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture(scope="session")
+def five(local_ray, backbone, tmp_path_factory):
+    """(run directory, summary, progress, epochs) of five adapters on three pretend GPUs, with the training's curves for
+    TensorBoard, where that is installed."""
+    from scorer_parts import recipe_for, train
+
+    folder = tmp_path_factory.mktemp("five")
+    progress, epochs = [], []
+    trackers = ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
+    summary = train(
+        recipe_for(backbone, training={"report_to": trackers, "tracking": {"run_name": "first"}}),
+        folder,
+        on_progress=lambda done, total: progress.append((done, total)),
+        on_epoch=lambda name, facts: epochs.append((name, facts["metrics"]["epoch"])),
+    )
+    return folder, summary, progress, epochs
 
 
 @pytest.fixture(scope="session")

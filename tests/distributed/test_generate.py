@@ -70,7 +70,7 @@ def run(tmp_path):
 
 
 def test_rows_stand_in_the_order_of_the_requests(local_ray, server, run):
-    recipe = recipe_of(http(server.url, "g"), http(server.url, "h"))
+    recipe = recipe_of(http(server.url, "g"), http(server.url, "h"), num_processes=2)
     requests = [ask(f"p{i}: ok", generator="gh"[i % 2]) for i in range(150)]
     progress = []
     summary = generate(requests, recipe=recipe, run=run, on_progress=lambda done, total: progress.append((done, total)))
@@ -186,7 +186,7 @@ def tiny_model(tmp_path):
 def test_endpoint_and_local_model_run_side_by_side(local_ray, server, run, tiny_model):
     local = {"kind": "transformers", "name": "l", "model": tiny_model, "batch_size": 4, "device": "cpu"}
     requests = [ask(f"w{i}: ok", generator="gl"[i % 2], seed=i) for i in range(20)]
-    summary = generate(requests, recipe=recipe_of(http(server.url), local, num_processes=2), run=run)
+    summary = generate(requests, recipe=recipe_of(http(server.url), local), run=run)
     candidates = table(run)
     assert [candidate.generator for candidate in candidates] == ["g", "l"] * 10
     # A random model may end its text at once, which is an error row; most do not.

@@ -1,88 +1,52 @@
 """Ray Train: placement, death and return of workers, what is kept and what is trained again."""
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from scorer_parts import HeldRun, groups_of, recipe_for, tiny_backbone
+from scorer_parts import HeldRun, recipe_for, train
 
-from raydebm.distributed.train import train_ensemble
 from raydebm.distributed.train_worker import private_mib
 from raydebm.errors import CheckpointError, PoolError, ResourceError, TrainingError
-from raydebm.store import RunDir
 
 ADAPTERS = ("a0", "a1", "a2", "a3", "a4")
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_cluster():
-    """The session's Ray is one of our own, which saves a helper process for every adapter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("raydebm.distributed.train.is_own_cluster", lambda: True)
-        yield
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return tiny_backbone(tmp_path_factory.mktemp("backbone"))
-
-
-def train(recipe, folder, *, size=12, **options):
-    return train_ensemble(
-        recipe=recipe,
-        run=folder if isinstance(folder, RunDir) else RunDir(str(folder)),
-        train=groups_of(0, size),
-        validation=groups_of(500, 4),
-        **options,
-    )
-
-
 def files_of(folder):
     return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.fixture(scope="module")
-def trained(local_ray, backbone, tmp_path_factory):
-    """(run directory, summary, what was reported) of five adapters on three pretend GPUs."""
-    folder = tmp_path_factory.mktemp("run")
-    progress, epochs = [], []
-    summary = train(
-        recipe_for(backbone),
-        folder,
-        on_progress=lambda done, total: progress.append((done, total)),
-        on_epoch=lambda name, facts: epochs.append((name, facts["metrics"]["epoch"])),
-    )
-    return folder, summary, progress, epochs
-
-
-def test_five_adapters_share_three_gpus_two_two_and_one(trained):
-    _, summary, _, _ = trained
+def test_five_adapters_share_three_gpus_two_two_and_one(five):
+    _, summary, _, _ = five
 
     assert [adapter.name for adapter in summary.adapters] == list(ADAPTERS)
     assert sorted(adapter.gpu for adapter in summary.adapters) == ["0", "0", "1", "1", "2"]
 
 
-def test_every_epoch_of_every_adapter_is_reported(trained):
-    _, _, progress, epochs = trained
+def test_every_epoch_of_every_adapter_is_reported(five):
+    _, _, progress, epochs = five
 
     assert sorted(epochs) == [(name, epoch) for name in ADAPTERS for epoch in (1, 2)]
     assert progress[-1] == (10, 10)
 
 
-def test_the_ensemble_on_disk_can_score(trained):
+def test_the_ensemble_on_disk_can_score(five):
     from raydebm.scorer.ensemble import EnsembleScorer
 
-    folder, summary, _, _ = trained
+    folder, summary, _, _ = five
     scorer = EnsembleScorer.load(summary.checkpoint, device="cpu")
 
     assert scorer.adapters == ADAPTERS
@@ -90,8 +54,8 @@ def test_the_ensemble_on_disk_can_score(trained):
     assert not (folder / "scorer" / "progress").exists()
 
 
-def test_adapters_do_not_see_the_same_problems_and_have_the_same_validation(trained):
-    folder, _, _, _ = trained
+def test_adapters_do_not_see_the_same_problems_and_have_the_same_validation(five):
+    folder, _, _, _ = five
     records = [json.loads((folder / "scorer" / name / "training.json").read_text()) for name in ADAPTERS]
 
     assert {record["num_train_problems"] for record in records} == {10}
@@ -99,15 +63,15 @@ def test_adapters_do_not_see_the_same_problems_and_have_the_same_validation(trai
     assert len({record["data_fingerprint"] for record in records}) == 1
 
 
-def test_the_facts_of_a_run_are_json(trained):
-    facts = json.loads(json.dumps(trained[1].facts()))
+def test_the_facts_of_a_run_are_json(five):
+    facts = json.loads(json.dumps(five[1].facts()))
 
     assert facts["adapters"]["a3"]["restarts"] == 0
     assert facts["backbone_mib"] > 0
 
 
-def test_finished_adapters_are_not_trained_again(trained, backbone):
-    folder, _, _, _ = trained
+def test_finished_adapters_are_not_trained_again(five, backbone):
+    folder, _, _, _ = five
     before = files_of(folder / "scorer")
     summary = train(recipe_for(backbone), folder)
 
@@ -117,84 +81,116 @@ def test_finished_adapters_are_not_trained_again(trained, backbone):
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
 
-def test_only_the_adapter_whose_settings_changed_is_trained_again(trained, backbone, tmp_path, caplog):
-    import shutil
-
-    folder = tmp_path / "run"
-    shutil.copytree(trained[0], folder)
-    recipe = recipe_for(backbone)
+@pytest.fixture(scope="module")
+def retrained(five, backbone, tmp_path_factory):
+    """(summary, warnings) of the same training with another rank of a1, where TensorBoard's folder is a file."""
+    folder = tmp_path_factory.mktemp("retrained") / "run"
+    shutil.copytree(five[0], folder, ignore=shutil.ignore_patterns("tensorboard"))
+    (folder / "tensorboard").write_text("a file where the folder should be")
+    trackers = ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
+    recipe = recipe_for(backbone, training={"report_to": trackers})
     changed = recipe.scorer.adapters[1].model_copy(update={"rank": 3})
     adapters = tuple(changed if adapter.name == "a1" else adapter for adapter in recipe.scorer.adapters)
     scorer = recipe.scorer.model_copy(update={"adapters": adapters})
+    warnings = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: warnings.append(record.getMessage())
+    logging.getLogger("raydebm").addHandler(listener)
+    summary = train(recipe.model_copy(update={"scorer": scorer}), folder)
+    logging.getLogger("raydebm").removeHandler(listener)
+    return summary, "\n".join(warnings)
 
-    with caplog.at_level(logging.WARNING):
-        summary = train(recipe.model_copy(update={"scorer": scorer}), folder)
+
+def test_only_the_adapter_whose_settings_changed_is_trained_again(retrained):
+    summary, warnings = retrained
 
     assert {adapter.name: adapter.reused for adapter in summary.adapters} == {
         "a0": True, "a1": False, "a2": True, "a3": True, "a4": True,
     }  # fmt: skip
-    assert "adapter a1 was trained from other data or settings" in caplog.text
+    assert "adapter a1 was trained from other data or settings" in warnings
+
+
+def test_a_tracker_that_cannot_write_does_not_stop_a_training(retrained):
+    pytest.importorskip("tensorboard")
+    summary, warnings = retrained
+
+    assert summary.adapters[1].num_epochs == 2
+    assert "tracker tensorboard failed and gets nothing more of this training" in warnings
 
 
 class Killer(threading.Thread):
-    """Ends the worker of ``a1`` with SIGKILL once Ray Train holds the checkpoint of its first epoch.
+    """Ends the worker of ``a1`` with SIGKILL in its second epoch and in its third, once Ray Train holds the checkpoint
+    of the epoch before.
 
-    In a ``HeldRun`` that worker waits for it in its second epoch, however slow this thread is.
+    In a ``HeldRun`` that worker waits for it in these epochs, however slow this thread is.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self._folder, self._progress = folder, folder / "scorer" / "progress"
-        self.killed: int | None = None
+        self.killed: list[int] = []
 
     def run(self) -> None:
-        while not self._holds_a_checkpoint():
-            time.sleep(0.02)
-        (started,) = self._progress.glob("a1-*.epochs/0000.json")
-        self.killed = json.loads(started.read_text())["pids"][-1]
-        os.kill(self.killed, signal.SIGKILL)
-        (self._folder / "killed").touch()
+        for epoch in (2, 3):
+            while self._last_epoch_held() < epoch - 1:
+                time.sleep(0.02)
+            (started,) = self._progress.glob("a1-*.epochs/0000.json")
+            self.killed.append(json.loads(started.read_text())["pids"][-1])
+            os.kill(self.killed[-1], signal.SIGKILL)
+            (self._folder / f"killed-in-000{epoch}.json").touch()
 
-    def _holds_a_checkpoint(self) -> bool:
+    def _last_epoch_held(self) -> int:
         for snapshot in self._progress.glob("a1-*/checkpoint_manager_snapshot.json"):
-            with contextlib.suppress(FileNotFoundError):  # while it is being replaced
-                return '"checkpoint_dir_name":' in snapshot.read_text()
-        return False
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # while it is being replaced
+                latest = json.loads(snapshot.read_text())["latest_checkpoint_result"]
+                return 0 if latest is None else latest["metrics"]["epoch"]
+        return 0
 
 
-def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(backbone, tmp_path):
-    recipe = recipe_for(backbone, num_adapters=2, training={"max_epochs": 3, "patience": 3})
-    killer = Killer(tmp_path)
+@pytest.fixture(scope="module")
+def killed(local_ray, backbone, tmp_path_factory):
+    """Two adapters, one restart each; a worker of a1 is killed in its second epoch, the next one in its third."""
+    folder = tmp_path_factory.mktemp("killed")
+    recipe = recipe_for(backbone, num_adapters=2, training={"max_epochs": 3, "patience": 3}, max_failures=1)
+    killer = Killer(folder)
     killer.start()
-    epochs = {}
-    summary = train(
-        recipe,
-        HeldRun(str(tmp_path)),
-        on_epoch=lambda name, facts: epochs.setdefault(name, []).append((facts["metrics"]["seconds"], facts["pid"])),
+    epochs = {"a0": [], "a1": []}
+    with pytest.raises(TrainingError) as raised:
+        train(
+            recipe,
+            HeldRun(str(folder)),
+            on_epoch=lambda name, facts: epochs[name].append((facts["metrics"]["seconds"], facts["pid"])),
+        )
+    was_complete = (folder / "scorer" / "ensemble.json").exists()
+    again = train(recipe, folder)
+    return SimpleNamespace(
+        folder=folder, pids=killer.killed, epochs=epochs, error=raised.value, was_complete=was_complete, again=again
     )
 
-    assert [adapter.restarts for adapter in summary.adapters] == [0, 1]
-    assert [adapter.num_epochs for adapter in summary.adapters] == [3, 3]
-    assert len({pid for _, pid in epochs["a0"]}) == 1
-    first, *others = epochs["a1"]
-    assert first[1] == killer.killed
-    assert killer.killed not in {pid for _, pid in others}
-    record = json.loads((tmp_path / "scorer" / "a1" / "training.json").read_text())
-    assert record["epochs"][0]["seconds"] == first[0]  # to the last digit: kept, not trained again
+
+def test_a_killed_worker_costs_its_adapter_the_current_epoch_and_the_others_nothing(killed):
+    assert len(killed.epochs["a0"]) == 3
+    assert len({pid for _, pid in killed.epochs["a0"]}) == 1
+    assert [pid for _, pid in killed.epochs["a1"]] == killed.pids
+    assert len(set(killed.pids)) == 2
+    record = json.loads((killed.folder / "scorer" / "a1" / "training.json").read_text())
+    kept = [seconds for seconds, _ in killed.epochs["a1"]]
+    assert [epoch["seconds"] for epoch in record["epochs"]][:2] == kept  # to the last digit: not trained again
 
 
-def test_adapters_that_finished_are_kept_when_one_fails_and_a_rerun_trains_only_that_one(backbone, tmp_path):
-    recipe = recipe_for(backbone, num_adapters=2, max_failures=0)
-    Killer(tmp_path).start()
-    with pytest.raises(TrainingError, match="Finished adapters kept: a0") as raised:
-        train(recipe, HeldRun(str(tmp_path)))
-    assert set(raised.value.failed) == {"a1"}
-    assert not (tmp_path / "scorer" / "ensemble.json").exists()
+def test_adapters_that_finished_are_kept_when_one_fails(killed):
+    assert "Finished adapters kept: a0" in str(killed.error)
+    assert set(killed.error.failed) == {"a1"}
+    assert not killed.was_complete
 
-    summary = train(recipe, tmp_path)
 
-    assert [(adapter.reused, adapter.restarts) for adapter in summary.adapters] == [(True, 0), (False, 1)]
-    assert (tmp_path / "scorer" / "ensemble.json").exists()
+def test_a_rerun_trains_only_what_failed(killed):
+    adapters = killed.again.adapters
+
+    assert [(adapter.reused, adapter.restarts, adapter.num_epochs) for adapter in adapters] == [
+        (True, 0, 3), (False, 2, 3),
+    ]  # fmt: skip
+    assert (killed.folder / "scorer" / "ensemble.json").exists()
 
 
 def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path):
@@ -208,7 +204,7 @@ def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path)
 
 def test_a_backbone_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="nowhere"):
-        train(recipe_for(tmp_path / "nowhere"), tmp_path)
+        train(recipe_for(tmp_path / "nowhere", num_adapters=1), tmp_path)
     waiting = [thread for thread in threading.enumerate() if thread.name.startswith("adapter_")]
     assert all(thread.daemon for thread in waiting)  # so that the process can end
 

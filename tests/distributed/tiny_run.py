@@ -31,5 +31,6 @@ def recipe_of(run_dir, **changes):
         "triage": {"num_regenerate": 2},
         "calibration": {"lambdas": [0.0, 1.0], "num_thresholds": 3},
         "evaluation": {"num_bootstrap": 100},
+        "ray": {"gpus_per_adapter": 0},  # a process that had a GPU ends with its task and is not used again
     }
     return parse_recipe({**tree, **changes})

@@ -1,5 +1,10 @@
-"""Our verdicts beside recorded ones. docs/tasks/taco.md has the figures of the whole pools."""
+"""Our verdicts beside recorded ones, on a draw of 20 programs a pool (each is run on its tests).
 
+With RAYDEBM_WHOLE_POOLS=1 on all of them, which takes an hour; docs/tasks/taco.md has those figures. Either way at most
+one verdict in 80 may differ.
+"""
+
+import os
 from random import Random
 
 import pytest
@@ -11,7 +16,11 @@ from raydebm.store import read_json_lines
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.grading import Grade, grade
 
-NUM_PER_POOL = 80
+NUM_PER_POOL = 20
+
+
+def drawn(rows):
+    return rows if os.environ.get("RAYDEBM_WHOLE_POOLS") == "1" else Random(7).sample(rows, NUM_PER_POOL)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +50,13 @@ def test_verdicts_are_the_recorded_ones(sandbox, shared_data, name):
         for row in read(folder / f"pool_{name}.jsonl.gz")
         if not (row["run"].startswith("mapcoder") and row["problem_id"] in other_edition)
     ]
-    differing = []
-    for row in Random(7).sample(rows, NUM_PER_POOL):
+    differing, chosen = [], drawn(rows)
+    for row in chosen:
         problem, gold = known[row["problem_id"]]
         judgement = task.judge(problem, gold, task.render(problem, row["code"]))
         if (judgement.verdict is Verdict.CORRECT) != row["correct"]:
             differing.append((row["problem_id"], judgement.reason))
-    assert len(differing) <= 1, differing
+    assert len(differing) <= len(chosen) // 80, differing
 
 
 @pytest.mark.slow
@@ -58,12 +67,12 @@ def test_reference_programs_pass_the_samples_of_their_statements(sandbox, shared
         for problem, gold in Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz"))
     }
     passing = [row for row in rows if row["reference_passes_samples"] and row["problem_id"] in golds]
-    failed = {}
-    for row in Random(7).sample(passing, NUM_PER_POOL):
+    failed, chosen = {}, drawn(passing)
+    for row in chosen:
         report = grade(row["reference_program"], golds[row["problem_id"]], sandbox=sandbox, limits=Taco.limits)
         if report.grade is not Grade.PASSED:
             failed[row["problem_id"]] = report.reason
-    assert len(failed) <= 1, failed
+    assert len(failed) <= len(chosen) // 80, failed
 
 
 def test_every_recorded_problem_is_read(shared_data):
