@@ -1,4 +1,5 @@
-"""Clients that teams have already: LiteLLM, curl. What they send is recorded; they run themselves where installed."""
+"""Clients that teams have already: LiteLLM, Cohere, curl. What they send is recorded; they run themselves where
+installed (`pip install litellm cohere`): the package does not need them, so it does not ask for them."""
 
 import shutil
 import subprocess
@@ -40,10 +41,26 @@ def url(app, free_port, listening):
         yield address
 
 
+@pytest.fixture
+def litellm(monkeypatch):
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks another host for prices on import
+    return pytest.importorskip("litellm", reason="LiteLLM is not installed: pip install litellm")
+
+
+@pytest.fixture
+def cohere():
+    return pytest.importorskip("cohere", reason="Cohere's client is not installed: pip install cohere")
+
+
+@pytest.fixture
+def asked(url, puzzle):
+    """What every call of ``litellm.completion`` has here."""
+    messages = [{"role": "user", "content": puzzle}]
+    return {"model": "openai/raydebm/auto", "api_base": f"{url}/v1", "api_key": "x", "messages": messages}
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_litellms_own_rerank(url, script, monkeypatch, provider):
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm = pytest.importorskip("litellm")
+def test_litellms_own_rerank(url, script, litellm, provider):
     script(energies=lambda text: (-float(len(text)),))
     base = f"{url}/v1/rerank" if provider == "jina_ai" else url
     model = f"{provider}/raydebm/auto"
@@ -51,14 +68,55 @@ def test_litellms_own_rerank(url, script, monkeypatch, provider):
     assert (found.results[0]["index"], found.results[0]["relevance_score"]) == (1, 2.0)
 
 
-def test_litellms_own_chat(url, puzzle, texts, monkeypatch):
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm = pytest.importorskip("litellm")
-    asked = {"model": "openai/raydebm/auto", "api_base": f"{url}/v1", "api_key": "x"}
-    messages = [{"role": "user", "content": puzzle}]
-    assert litellm.completion(**asked, messages=messages).choices[0].message.content == texts["right"]
-    chunks = litellm.completion(**asked, messages=messages, stream=True)
+def test_litellms_own_chat(litellm, asked, texts):
+    found = litellm.completion(**asked)
+    assert (found.choices[0].message.content, found.raydebm["decision"]) == (texts["right"], "accept")
+
+
+def test_litellms_own_stream(litellm, asked, texts):
+    chunks = litellm.completion(**asked, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == texts["right"]
+
+
+def test_litellm_counts_what_a_stream_used(litellm, asked):
+    """Two generators write two candidates each, of 10 + 5 tokens."""
+    chunks = list(litellm.completion(**asked, stream=True, stream_options={"include_usage": True}))
+    assert chunks[-1].usage.total_tokens == 60
+
+
+def test_litellm_hands_on_fields_of_our_own(litellm, asked):
+    """Two generators, one candidate each."""
+    body = {"raydebm": {"num_samples": 1, "return_candidates": True}}
+    assert len(litellm.completion(**asked, extra_body=body).raydebm["candidates"]) == 2
+
+
+def test_litellm_hands_on_headers_of_our_own(litellm, asked):
+    """The header goes before the body: one candidate each, not three."""
+    body = {"raydebm": {"num_samples": 3, "return_candidates": True}}
+    found = litellm.completion(**asked, extra_body=body, extra_headers={"X-RayDEBM-Num-Samples": "1"})
+    assert len(found.raydebm["candidates"]) == 2
+
+
+def test_litellm_shows_an_abstention_as_a_refusal(litellm, asked, script, energies):
+    script(energies=lambda text: energies["unsure"])
+    message = litellm.completion(**asked).choices[0].message
+    assert message.content is None
+    assert "sigma 2 of the selected candidate is above theta_abstain" in message.provider_specific_fields["refusal"]
+
+
+@pytest.mark.parametrize("name", ["Client", "ClientV2"])
+def test_coheres_own_rerank(url, script, cohere, name):
+    """Both generations of the client, over HTTP; energies are minus the lengths."""
+    script(energies=lambda text: (-float(len(text)),))
+    client = getattr(cohere, name)(api_key="x", base_url=url)
+    found = client.rerank(model="raydebm/auto", query="q", documents=["b", "aa", "ccc"], top_n=2)
+    assert [(one.index, one.relevance_score) for one in found.results] == [(2, 3.0), (1, 2.0)]
+
+
+def test_coheres_client_reads_our_errors(url, cohere):
+    client = cohere.ClientV2(api_key="x", base_url=url)
+    with pytest.raises(cohere.NotFoundError, match="unknown_model"):
+        client.rerank(model="nothing", query="q", documents=["b"])
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
