@@ -59,18 +59,19 @@ def decision_routes(decisions: Decisions | None) -> APIRouter:
             raise ServiceError("this service stores no decisions; set `records`", 404, "no_records")
         return decisions
 
-    @router.get("", response_model=DecisionList, responses=NOT_ALLOWED)
+    @router.get("", summary="List stored decisions", response_model=DecisionList, responses=NOT_ALLOWED)
     async def page(query: Annotated[ListQuery, Query()], request: Request) -> DecisionList:
         """Stored decisions that pass a filter, sorted, a page at a time."""
         return await while_connected(request, stored().page(query))
 
-    @router.get("/overview", response_model=Overview, responses=NOT_ALLOWED)
+    @router.get("/overview", summary="Count stored decisions", response_model=Overview, responses=NOT_ALLOWED)
     async def overview(where: Annotated[Where, Query()], request: Request) -> Overview:
         """Counts, sums and distributions over all stored decisions that pass a filter."""
         return await while_connected(request, stored().overview(where))
 
     @router.post(
         "/replay",
+        summary="Replay stored decisions",
         response_model=ReplayResult,
         responses={**NOT_ALLOWED, 200: {"content": {"text/event-stream": {}}}},
         openapi_extra=_examples(REPLAY_EXAMPLES),
@@ -84,13 +85,14 @@ def decision_routes(decisions: Decisions | None) -> APIRouter:
             return EventStream(_events(figures, request.state))
         return await while_connected(request, _last(figures))
 
-    @router.get("/{record_id}", response_model=StoredDecision, responses=NOT_ALLOWED)
+    @router.get("/{record_id}", summary="Show a stored decision", response_model=StoredDecision, responses=NOT_ALLOWED)
     async def one(record_id: str, request: Request) -> StoredDecision:
         """Everything about one stored decision: problem, passes with feedback, candidates, settings, versions."""
         return await while_connected(request, stored().get(record_id))
 
     @router.post(
         "/{record_id}/replay",
+        summary="Replay one stored decision",
         response_model=Redecided,
         responses=NOT_ALLOWED,
         openapi_extra=_examples(CHANGES_EXAMPLES),
@@ -110,7 +112,7 @@ def live_route(meter: LiveMeter | None, writer: DecisionWriter | None) -> APIRou
     """
     router = APIRouter(tags=["operations"])
 
-    @router.get(LIVE_ROUTE, response_model=LiveFigures)
+    @router.get(LIVE_ROUTE, summary="Show live figures", response_model=LiveFigures)
     async def live(window_s: Annotated[int, Query(ge=60, le=3600)] = 900) -> LiveFigures:
         """What the replica that answers saw in the last `window_s` seconds: requests, times, decisions, tokens, cost.
 

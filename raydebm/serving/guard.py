@@ -27,7 +27,7 @@ from raydebm.serving.meter import Meter, NoMeter
 
 log = logging.getLogger(__name__)
 
-PUBLIC_PATHS = frozenset({"/health", "/docs", "/openapi.json"})
+PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
 """What needs no key: probes have none, and the documentation says nothing about this installation."""
 CLIENT_CLOSED = 499
 BODY_WAIT_S = 30.0

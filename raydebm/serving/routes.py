@@ -57,7 +57,8 @@ def create_app(
         title="raydebm",
         version=__version__,
         summary="Chooses among LLM answers, and abstains when none can be trusted.",
-        docs_url="/docs",
+        # FastAPI's own pages load their scripts from another host; ``pages`` has one that does not.
+        docs_url=None,
         redoc_url=None,
         responses=ERRORS,
         # FastAPI's own telemetry would send query strings and messages of exceptions (see serving.telemetry).
@@ -103,18 +104,19 @@ def _add_error_handlers(app: FastAPI) -> None:
 def _chat_routes(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["chat"])
 
-    @router.get("/v1/models", response_model=ModelsBody)
+    @router.get("/v1/models", response_model=ModelsBody, summary="List models")
     async def models() -> dict[str, Any]:
         """One model per task and named policy, and `raydebm/auto`."""
         return models_body(service.bundle)
 
-    @router.get("/v1/models/{model_id:path}", response_model=ModelBody)
+    @router.get("/v1/models/{model_id:path}", response_model=ModelBody, summary="Show a model")
     async def model(model_id: str) -> dict[str, Any]:
         """One of them."""
         return model_body(service.bundle, model_id)
 
     @router.post(
         "/v1/chat/completions",
+        summary="Complete a chat",
         response_model=None,
         responses={200: {"model": ChatCompletion, "content": {"text/event-stream": {}}}},
         openapi_extra=examples_of("chat"),
@@ -141,6 +143,7 @@ def _triage_routes(service: TriageService) -> APIRouter:
 
     @router.post(
         "/v1/triage",
+        summary="Triage a problem",
         response_model=TriageResponse,
         responses={200: {"content": {"text/event-stream": {}}}},
         openapi_extra=examples_of("triage"),
@@ -156,7 +159,12 @@ def _triage_routes(service: TriageService) -> APIRouter:
             return EventStream(triage_events(service, ask))
         return await while_connected(request, service.triage(ask))
 
-    @router.post("/v1/triage/batch", response_model=BatchResponse, openapi_extra=examples_of("batch"))
+    @router.post(
+        "/v1/triage/batch",
+        summary="Triage many problems",
+        response_model=BatchResponse,
+        openapi_extra=examples_of("batch"),
+    )
     async def batch(body: BatchRequest, request: Request) -> BatchResponse:
         """Many of them; each is answered or failed by itself, and the status is 200."""
         work = triage_batch(service, body, request_id=request.state.request_id, headers=request.headers)
@@ -168,20 +176,35 @@ def _triage_routes(service: TriageService) -> APIRouter:
 def _scoring_routes(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["scoring"])
 
-    @router.post("/v1/score", response_model=ScoreResponse, openapi_extra=examples_of("score"))
+    @router.post(
+        "/v1/score",
+        summary="Score candidates",
+        response_model=ScoreResponse,
+        openapi_extra=examples_of("score"),
+    )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
         return await while_connected(request, service.score(body, request_id=request.state.request_id))
 
     # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.
-    @router.post("/v1/rerank", response_model=RerankResponse, openapi_extra=examples_of("rerank"))
+    @router.post(
+        "/v1/rerank",
+        summary="Rerank documents",
+        response_model=RerankResponse,
+        openapi_extra=examples_of("rerank"),
+    )
     @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)
     @router.post("/rerank", response_model=RerankResponse, include_in_schema=False)
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better, and no probability."""
         return await while_connected(request, rerank(service, body, request_id=request.state.request_id))
 
-    @router.post("/get_reward", response_model=RewardResponse, openapi_extra=examples_of("rewards"))
+    @router.post(
+        "/get_reward",
+        summary="Give rewards",
+        response_model=RewardResponse,
+        openapi_extra=examples_of("rewards"),
+    )
     async def get_reward(
         body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
     ) -> RewardResponse:
@@ -194,7 +217,7 @@ def _scoring_routes(service: TriageService) -> APIRouter:
 def _health_route(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
-    @router.get("/health", response_model=HealthBody)
+    @router.get("/health", response_model=HealthBody, summary="Tell readiness")
     async def health() -> dict[str, Any]:
         """200 when scorer and generators are loaded; 503 with the reason otherwise."""
         parts = await service.backend.status()

@@ -151,7 +151,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
     router = APIRouter(tags=["asking"])
     samples = Samples(bundle.run_dir, bundle.tasks)
 
-    @router.get("/v1/options", response_model=OptionsBody)
+    @router.get("/v1/options", summary="Show the settings", response_model=OptionsBody)
     async def options() -> OptionsBody:
         """Tasks, policies, generators and limits of this service."""
         try:
@@ -160,7 +160,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
             num_problems = 0
         return options_body(bundle, num_problems=num_problems)
 
-    @router.get("/v1/problems", response_model=SampleProblem)
+    @router.get("/v1/problems", summary="Show a sample problem", response_model=SampleProblem)
     async def problems(index: Annotated[int | None, Query(ge=0, le=MAX_INDEX)] = None) -> SampleProblem:
         """One problem of the run's test split, without its gold: the one at `index`, else any."""
         return await samples.sample(index)
