@@ -179,6 +179,19 @@ def test_two_decisions_side_by_side(service, open_page):
     assert len(ids) == len(set(ids))
 
 
+def test_a_comparison_fits_a_phone_in_both_columns(service, open_page):
+    page = open_page(f"{service.url}?id={service.second}&id={service.unsure}", width=360, dark=True)
+    page.locator(".comparison").wait_for()
+    beyond = "document.querySelector('.comparison').parentElement"
+    assert page.evaluate(f"{beyond}.scrollWidth - {beyond}.clientWidth") == 0
+
+
+def test_a_title_says_where_it_is_cut(service, open_page):
+    """It keeps 120 characters: "Doubtful. " and 110 of the puzzle."""
+    page = open_page(f"{service.url}?id={service.unsure}")
+    assert page.locator("article h2").first.inner_text().endswith("knaves alway…")
+
+
 def test_replay_says_what_changes(service, open_page):
     """With theta_abstain 2.5 the doubtful one is accepted: one of all."""
     page = open_page(service.url)

@@ -100,7 +100,8 @@ export function time(iso) {
   const found = new Date(iso);
   if (Number.isNaN(found.getTime())) return el("span", {}, String(iso));
   const words = found.toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "medium" });
-  return el("time", { datetime: found.toISOString(), title: found.toISOString() }, words);
+  const [day, ...clock] = words.split(" ").map((part) => el("span", { class: "number" }, part)); // breaks between them only
+  return el("time", { datetime: found.toISOString(), title: found.toISOString() }, day, clock.map((part) => [" ", part]));
 }
 
 /** "1 candidate", "2 candidates". */

@@ -316,9 +316,10 @@ function timeBins(times) {
   if (!times) return [];
   const starts = times.edges.slice(0, -1).map((edge) => new Date(edge));
   const days = new Date(times.edges.at(-1)) - starts[0] > 2 * 86_400_000;
+  const clockChars = starts.length > 1 && starts[1] - starts[0] < 60_000 ? 8 : 5; // with seconds, or without
   return starts.map((start) => ({
     label: time(start.toISOString()).textContent,
-    tick: days ? start.toLocaleDateString("sv-SE").slice(5) : start.toLocaleTimeString("sv-SE").slice(0, 5),
+    tick: days ? start.toLocaleDateString("sv-SE").slice(5) : start.toLocaleTimeString("sv-SE").slice(0, clockChars),
   }));
 }
 

@@ -78,7 +78,7 @@ function decisionView(record, letter) {
     el("section", { class: "card stack-small" },
       el("div", { class: "row" }, letter ? el("span", { class: "letter" }, letter) : null, decisionBadge(record.decision),
         el("span", { class: "muted small" }, time(record.time), ` · ${record.task}`)),
-      el("h2", { id: `title-${record.record_id}`, class: "break" }, record.title || "(no text)"),
+      el("h2", { id: `title-${record.record_id}`, class: "break" }, titleOf(record)),
       el("p", { class: "break" }, sentence(record.reason)),
       again,
       facts(record)),
@@ -136,6 +136,12 @@ function numbers(found) {
 function stages(stagesMs) {
   const found = Object.entries(stagesMs).map(([stage, ms]) => `${stage} ${duration(ms)}`);
   return found.length ? ` (${found.join(", ")})` : "";
+}
+
+/** The beginning of the problem that the record keeps as its title; says where it is cut. */
+function titleOf(record) {
+  const whole = record.problem.prompt.trim().split(/\s+/).join(" ");
+  return `${record.title}${whole.length > record.title.length ? "\u2026" : ""}` || "(no text)";
 }
 
 function folded(title, ...children) {
@@ -198,7 +204,7 @@ function runOf(record, again) {
 
 function comparison(records) {
   const lines = [
-    ["Decision", (record) => record.decision], ["Problem", (record) => record.title], ["Task", (record) => record.task],
+    ["Decision", (record) => record.decision], ["Problem", titleOf], ["Task", (record) => record.task],
     ["Answer", (record) => record.answer ?? NONE], ["Written by", (record) => record.generator ?? NONE],
     ["Energy", (record) => number(record.energy)], ["mu", (record) => number(record.mu)], ["sigma", (record) => number(record.sigma)],
     ["Penalty", (record) => number(record.penalty)], ["Passes", (record) => count(record.num_passes)],
