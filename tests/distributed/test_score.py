@@ -83,9 +83,15 @@ def candidate(number, text):
 
 
 @pytest.mark.ray
-def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(local_ray, checkpoint, tmp_path):
+@pytest.mark.parametrize("texts_per_worker", [256, 14], ids=["in-a-task", "in-an-actor"])
+def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
+    local_ray, checkpoint, tmp_path, monkeypatch, texts_per_worker
+):
+    """Fifteen different texts: few enough for a task, or by one too many."""
     from raydebm.scorer.ensemble import EnsembleScorer
 
+    monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", texts_per_worker)
+    monkeypatch.setattr("raydebm.distributed.score._num_places", lambda *of: 1)
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
     candidates.insert(4, candidate(1000, None))
     run = RunDir(str(tmp_path))

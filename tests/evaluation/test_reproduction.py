@@ -131,9 +131,24 @@ def found(puzzles, plans, matrix):
 
 
 @pytest.fixture(scope="module")
-def parts(found):
+def report(found, tmp_path_factory):
+    """(run directory, addresses, chapters) of the written report. Its figures are drawn once: that takes the time."""
     curve = {"epochs": [{"epoch": 1, "train_loss": 0.6, "validation_loss": 0.65, "validation_accuracy": 0.6}]}
-    return chapters(found, {"puzzles": {"a0": curve}})
+    run, drawn = RunDir(str(tmp_path_factory.mktemp("report"))), []
+
+    def draw(*arguments):
+        drawn.append(chapters(*arguments))
+        return drawn[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("raydebm.evaluation.reproduction_report.chapters", draw)
+        addresses = write_reproduction(found, run, training={"puzzles": {"a0": curve}})
+    return run, addresses, drawn[0]
+
+
+@pytest.fixture(scope="module")
+def parts(report):
+    return report[2]
 
 
 def cell(found, label, row, column):
@@ -320,10 +335,8 @@ def test_training_curves_are_drawn_where_they_are_given(parts):
     assert with_training == ["puzzles"]
 
 
-def test_files_are_written_and_markdown_points_to_its_figures(tmp_path, found):
-    run = RunDir(str(tmp_path))
-
-    written = write_reproduction(found, run)
+def test_files_are_written_and_markdown_points_to_its_figures(report):
+    run, written, _ = report
 
     assert [address.rsplit("/", 1)[1] for address in written] == ["results.json", "report.md", "report.html"]
     text = run.read_bytes("reproduction", "report.md").decode()

@@ -330,9 +330,14 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="module")
+def balanced(repair_planted):
+    return repair_planted(planted(2000, 60), balance="cells", probes=True)
+
+
 @pytest.mark.parametrize("balance", ["cells", "pairs"])
-def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(repair_planted, balance):
-    report = repair_planted(planted(2000, 60), balance=balance, probes=True)
+def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(repair_planted, balanced, balance):
+    report = balanced if balance == "cells" else repair_planted(planted(2000, 60), balance=balance, probes=True)
     before, after = report.before.screen, report.after.screen
 
     assert any("the generator explains" in warning for warning in before.warnings())
@@ -344,12 +349,12 @@ def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(repair_planted
     assert {row.target: row.accuracy.value for row in report.after.probes}["generator"] > 0.9  # it is there, unused
 
 
-def test_equalising_takes_away_most_of_what_balancing_leaves(repair_planted):
-    balanced = repair_planted(planted(2000, 60)).after.screen
+def test_equalising_takes_away_most_of_what_balancing_leaves(repair_planted, balanced):
+    left = balanced.after.screen
     equalised = repair_planted(planted(2000, 60), equalise=1.0).after.screen
 
-    assert equalised.identity_share.value < 0.5 * balanced.identity_share.value
-    assert equalised.accuracy["ours"].value >= balanced.accuracy["ours"].value - 0.05
+    assert equalised.identity_share.value < 0.5 * left.identity_share.value
+    assert equalised.accuracy["ours"].value >= left.accuracy["ours"].value - 0.05
 
 
 def test_where_the_shortcut_misleads_the_repair_wins_back_what_it_cost(repair_planted):
@@ -359,15 +364,13 @@ def test_where_the_shortcut_misleads_the_repair_wins_back_what_it_cost(repair_pl
     assert gained > 0.5
 
 
-def test_the_report_of_a_repair_shows_both_scorers(repair_planted, tmp_path):
-    report = repair_planted(planted(2000, 20))
-
-    text = render_markdown(report)
+def test_the_report_of_a_repair_shows_both_scorers(balanced, tmp_path):
+    text = render_markdown(balanced)
     assert "| figure | before | after |" in text
     assert "Generators before the repair" in text
     assert "Generators after the repair" in text
     assert "| strong |" in text
-    addresses = write_report(report, RunDir(str(tmp_path)), "repair", provenance={"command": "raydebm repair"})
+    addresses = write_report(balanced, RunDir(str(tmp_path)), "repair", provenance={"command": "raydebm repair"})
     assert [address.rsplit("/", 1)[1] for address in addresses] == ["metrics.json", "report.md", "report.html"]
     page = (tmp_path / "repair" / "report.html").read_text()
     assert "picked before" in page

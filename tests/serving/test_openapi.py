@@ -17,7 +17,7 @@ from raydebm.serving.openapi import EXAMPLES  # noqa: E402
 from raydebm.serving.routes import create_app  # noqa: E402
 from raydebm.serving.service import TriageService  # noqa: E402
 
-# For each operation, of valid and of invalid requests each; 800 requests in all.
+# Requests for each operation that fit the document, and as many that do not.
 NUM_EXAMPLES = int(os.environ.get("RAYDEBM_FUZZ_EXAMPLES", "15"))
 PATHS = {
     "chat": "/v1/chat/completions",
