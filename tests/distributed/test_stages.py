@@ -7,7 +7,7 @@ import shutil
 import pytest
 from tiny_run import recipe_of
 
-from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.errors import MissingKeyError, PoolError, TaskDataError, UnknownNameError
 from raydebm.records import Decision
 
 pytestmark = pytest.mark.ray
@@ -117,6 +117,19 @@ def test_an_unknown_task_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UnknownNameError, match=r"'knights_knave'.*did you mean 'knights_knaves'"):
         Pipeline(recipe=recipe_of(tmp_path / "run", task={"name": "knights_knave"})).make_problems()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_key_is_needed_only_where_candidates_are_still_to_be_drawn(tmp_path, monkeypatch):
+    from raydebm.distributed.stages import Pipeline
+
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    endpoint = {"kind": "openai", "name": "e", "model": "m", "api_key_env": "NO_SUCH_KEY"}
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, generators=[endpoint]))
+
+    with pytest.raises(MissingKeyError, match="NO_SUCH_KEY"):
+        pipeline.check_keys()
+    pipeline.run.finish("candidates", {"fingerprint": pipeline._fingerprint("candidates")})
+    pipeline.check_keys()
 
 
 def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):
