@@ -110,7 +110,7 @@ class ServiceError(RaydebmError):
     Args:
         message: which thing, what value, the way out.
         status: the HTTP status that it becomes.
-        code: a short name that clients can switch on, such as ``"unknown_model"``.
+        code: a short name that clients can switch on, such as ``"model_not_found"``.
         param: the field of the request that is at fault.
     """
 

@@ -67,7 +67,7 @@ class Where(Body):
 class ListQuery(Where):
     """The URL's query of a list."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     sort: SortKey = "time"
     """Decisions without a value come last."""

@@ -24,7 +24,7 @@ def parse_model(bundle: Bundle, model: str) -> tuple[str, str | None]:
     """
     if model not in model_ids(bundle):
         names = ", ".join(model_ids(bundle))
-        raise ServiceError(f"model {model!r} is not served here; served: {names}", 404, "unknown_model", "model")
+        raise ServiceError(f"model {model!r} is not served here; served: {names}", 404, "model_not_found", "model")
     task_name, _, policy = model.removeprefix(MODEL_PREFIX).partition("@")
     return task_name, policy or None
 

@@ -33,7 +33,7 @@ NO_ANSWER_SCORE = -1e6
 class Document(BaseModel):
     """Cohere's and Jina's object; fields beside the text come back when documents are wanted."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     text: Text
 
@@ -48,7 +48,7 @@ class RerankOverrides(Body):
 class RerankRequest(BaseModel):
     """Unknown fields are tolerated: the three dialects have many that change nothing here."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     model: Text | None = None
     """``raydebm/<task>``: the query must be a problem of that task, and constraints count; ``raydebm/auto`` or absent:

@@ -21,7 +21,7 @@ FLOOR = -10.0
 class RewardSettings(BaseModel):
     """The URL's query. Reward = max(floor, -(mu + lambda * E_constraint) - sigma_weight * sigma)."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
     task: Text | None = None
     """None: a task that can read the prompt, else no constraints."""
@@ -33,7 +33,7 @@ class RewardSettings(BaseModel):
 
 
 class RewardRequest(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     query: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     """Prompt and response in one text each; the response alone is taken too."""

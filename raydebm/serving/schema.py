@@ -37,7 +37,7 @@ Data = Annotated[dict[str, Any], AfterValidator(_writable)]
 class Body(BaseModel):
     """Base of our own request bodies: unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
 
 class Overrides(Body):
@@ -94,7 +94,7 @@ class ProblemBody(Body):
 
 
 class ContentPart(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     type: Text
     text: Text | None = None
@@ -103,7 +103,7 @@ class ContentPart(BaseModel):
 class ChatMessage(BaseModel):
     """One turn. Content may be a text or a list of parts, of which only text can be read."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     role: Text
     content: Text | list[ContentPart] | None = None
@@ -138,7 +138,7 @@ class ChatOverrides(Overrides):
 
 
 class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     include_usage: bool = False
 
@@ -146,7 +146,7 @@ class StreamOptions(BaseModel):
 class ResponseFormat(BaseModel):
     """Handed to the generators whose endpoints take it. The task still says how an answer is read."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: Data | None = None
@@ -162,7 +162,7 @@ class ResponseFormat(BaseModel):
 class ChatRequest(BaseModel):
     """OpenAI's body. Fields that would change the answer and that the service cannot honour are refused in ``chat``."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     model: Text
     messages: list[ChatMessage] = Field(min_length=1)

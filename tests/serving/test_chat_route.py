@@ -98,8 +98,8 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
 @pytest.mark.parametrize(
     ("changes", "status", "code", "param"),
     [
-        ({"model": "gpt-4o"}, 404, "unknown_model", "model"),
-        ({"model": "raydebm/gms8k"}, 404, "unknown_model", "model"),
+        ({"model": "gpt-4o"}, 404, "model_not_found", "model"),
+        ({"model": "raydebm/gms8k"}, 404, "model_not_found", "model"),
         ({"model": "raydebm/auto", "raydebm": {"task": "gms8k"}}, 404, "unknown_task", "task"),
         ({"raydebm": {"task": "gsm8k"}}, 400, "bad_override", "raydebm.task"),
         ({"n": 2}, 400, "unsupported_parameter", "n"),

@@ -115,7 +115,7 @@ def test_coheres_own_rerank(url, script, cohere, name):
 
 def test_coheres_client_reads_our_errors(url, cohere):
     client = cohere.ClientV2(api_key="x", base_url=url)
-    with pytest.raises(cohere.NotFoundError, match="unknown_model"):
+    with pytest.raises(cohere.NotFoundError, match="model_not_found"):
         client.rerank(model="nothing", query="q", documents=["b"])
 
 

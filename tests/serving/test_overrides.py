@@ -93,7 +93,7 @@ def test_one_model_can_be_asked_for(client):
         ["knights_knaves"],
     )
     reply = client.get("/v1/models/raydebm/auto@lax")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_model")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
 
 
 def test_an_answer_names_the_task_that_auto_found(client, puzzle):

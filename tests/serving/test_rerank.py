@@ -63,7 +63,7 @@ def test_without_a_task_nothing_is_checked(rerank):
 @pytest.mark.parametrize(
     ("changes", "status", "code"),
     [
-        ({"model": "rerank-v3.5"}, 404, "unknown_model"),
+        ({"model": "rerank-v3.5"}, 404, "model_not_found"),
         ({"model": "raydebm/knights_knaves"}, 422, "not_a_problem"),
         ({"documents": []}, 400, "invalid_request"),
         ({"top_n": 0}, 400, "invalid_request"),
