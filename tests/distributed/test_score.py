@@ -83,9 +83,11 @@ def candidate(number, text):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("texts_per_worker", [256, 14], ids=["in-a-task", "in-an-actor"])
+@pytest.mark.parametrize(
+    ("texts_per_worker", "gpus"), [(256, 0.5), (14, 0)], ids=["in-a-task-with-a-gpu", "in-an-actor"]
+)
 def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
-    local_ray, checkpoint, tmp_path, monkeypatch, texts_per_worker
+    local_ray, checkpoint, tmp_path, monkeypatch, texts_per_worker, gpus
 ):
     """Fifteen different texts: few enough for a task, or by one too many."""
     from raydebm.scorer.ensemble import EnsembleScorer
@@ -97,7 +99,7 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
     run = RunDir(str(tmp_path))
 
     summary = score(
-        PROBLEMS, candidates, checkpoint=str(checkpoint), recipe=recipe_for(tmp_path, gpus_per_adapter=0), run=run
+        PROBLEMS, candidates, checkpoint=str(checkpoint), recipe=recipe_for(tmp_path, gpus_per_adapter=gpus), run=run
     )
 
     rows = run.read_table(ENERGIES, "energies", "energies.parquet")
