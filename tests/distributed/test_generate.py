@@ -28,12 +28,16 @@ pytestmark = pytest.mark.ray
 SERVER = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
 
 
-@pytest.fixture
-def server():
+def running_server():
     spec = importlib.util.spec_from_file_location("misbehaving_server_of_generate", SERVER)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with module.MisbehavingServer(latency_s=0.02) as running:
+    return module.MisbehavingServer(latency_s=0.02)
+
+
+@pytest.fixture
+def server():
+    with running_server() as running:
         yield running
 
 
@@ -165,9 +169,10 @@ def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
         generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
 
 
-@pytest.fixture
-def tiny_model(tmp_path):
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory):
     """A random Llama over single words, as a folder that any Auto class loads."""
+    folder = tmp_path_factory.mktemp("model")
     words = ["<pad>", "<unk>", "<eos>", *(f"w{i}" for i in range(60))]
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -178,28 +183,37 @@ def tiny_model(tmp_path):
         vocab_size=len(words), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=64, eos_token_id=2, pad_token_id=0,
     )  # fmt: skip
-    fast.save_pretrained(tmp_path / "model")
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    fast.save_pretrained(folder)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
 
 
-def test_endpoint_and_local_model_run_side_by_side(local_ray, server, run, tiny_model):
+@pytest.fixture(scope="module")
+def side_by_side(local_ray, tiny_model, tmp_path_factory):
+    """(summary, candidates) of an endpoint, a local model, and one that is not there."""
+    run = RunDir(str(tmp_path_factory.mktemp("side-by-side")))
     local = {"kind": "transformers", "name": "l", "model": tiny_model, "batch_size": 4, "device": "cpu"}
+    missing = {"kind": "transformers", "name": "x", "model": str(Path(tiny_model) / "no model"), "device": "cpu"}
     requests = [ask(f"w{i}: ok", generator="gl"[i % 2], seed=i) for i in range(20)]
-    summary = generate(requests, recipe=recipe_of(http(server.url), local), run=run)
-    candidates = table(run)
-    assert [candidate.generator for candidate in candidates] == ["g", "l"] * 10
+    with running_server() as server:
+        recipe = recipe_of(http(server.url), local, missing)
+        summary = generate([*requests, ask("a: ok", generator="x")], recipe=recipe, run=run)
+    return summary, table(run)
+
+
+def test_endpoint_and_local_model_run_side_by_side(side_by_side):
+    summary, candidates = side_by_side
+    assert [candidate.generator for candidate in candidates] == ["g", "l"] * 10 + ["x"]
     # A random model may end its text at once, which is an error row; most do not.
     assert sum(candidate.text is not None for candidate in candidates if candidate.generator == "l") >= 7
     assert summary.num_ok >= 17
 
 
-def test_model_that_cannot_be_loaded_costs_only_its_own_rows(local_ray, server, run, tmp_path):
-    local = {"kind": "transformers", "name": "l", "model": str(tmp_path / "no model"), "device": "cpu"}
-    requests = [ask("a: ok"), ask("b: ok"), ask("c: ok", generator="l")]
-    summary = generate(requests, recipe=recipe_of(http(server.url), local), run=run)
-    assert (summary.num_ok, summary.failed_by_generator) == (2, (("l", 1),))
-    assert "no model" in table(run)[2].error
+def test_model_that_cannot_be_loaded_costs_only_its_own_rows(side_by_side):
+    summary, candidates = side_by_side
+    assert all(candidate.text is not None for candidate in candidates if candidate.generator == "g")
+    assert dict(summary.failed_by_generator)["x"] == 1
+    assert "no model" in candidates[-1].error
 
 
 def test_recorded_pool_is_replayed(local_ray, run, tmp_path):

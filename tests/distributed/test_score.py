@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from scorer_parts import groups_of, recipe_for, tiny_backbone
+from scorer_parts import recipe_for
 
 from raydebm.distributed.score import score, score_texts
 from raydebm.errors import CheckpointError, ScoringError
@@ -43,31 +43,6 @@ def test_a_batch_without_failures_is_scored_at_once():
     assert scorer.batches == [9]
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A trained ensemble of two adapters on a tiny backbone."""
-    from raydebm.config import PAPER_ADAPTERS
-    from raydebm.scorer.backbone import load_backbone
-    from raydebm.scorer.checkpoint import write_ensemble
-    from raydebm.scorer.training import TrainingSettings, train_adapter
-
-    folder = tmp_path_factory.mktemp("checkpoint")
-    backbone = load_backbone(str(tiny_backbone(tmp_path_factory.mktemp("backbone"))), device="cpu")
-    settings = TrainingSettings(max_length=64, batch_size=8, patience=1, learning_rate=1e-3, max_epochs=1)
-    for adapter in PAPER_ADAPTERS[:2]:
-        train_adapter(
-            adapter,
-            backbone=backbone,
-            train=groups_of(0, 6),
-            validation=groups_of(50, 2),
-            settings=settings,
-            out_dir=folder / adapter.name,
-            report=lambda epoch: None,
-        )
-    write_ensemble(folder, {name: folder / name for name in ("a0", "a1")}, {})
-    return folder
-
-
 PROBLEMS = {f"p{index}": Problem(task="moody", problem_id=f"p{index}", prompt=f"w{index} w2") for index in range(3)}
 
 
@@ -87,19 +62,20 @@ def candidate(number, text):
     ("texts_per_worker", "gpus"), [(256, 0.5), (14, 0)], ids=["in-a-task-with-a-gpu", "in-an-actor"]
 )
 def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
-    local_ray, checkpoint, tmp_path, monkeypatch, texts_per_worker, gpus
+    five, tmp_path, monkeypatch, texts_per_worker, gpus
 ):
     """Fifteen different texts: few enough for a task, or by one too many."""
     from raydebm.scorer.ensemble import EnsembleScorer
 
     monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", texts_per_worker)
     monkeypatch.setattr("raydebm.distributed.score._num_places", lambda *of: 1)
+    checkpoint = five[1].checkpoint
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
     candidates.insert(4, candidate(1000, None))
     run = RunDir(str(tmp_path))
 
     summary = score(
-        PROBLEMS, candidates, checkpoint=str(checkpoint), recipe=recipe_for(tmp_path, gpus_per_adapter=gpus), run=run
+        PROBLEMS, candidates, checkpoint=checkpoint, recipe=recipe_for(tmp_path, gpus_per_adapter=gpus), run=run
     )
 
     rows = run.read_table(ENERGIES, "energies", "energies.parquet")
