@@ -19,8 +19,8 @@ demo: $(VENV)/.ready
 	$(BIN)/raydebm demo
 
 test: $(VENV)/.ready
-# Two processes: all tests that need Ray in one of them (tests/conftest.py), the rest in the other.
-	$(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+# Two processes: all files that need Ray go to one of them (tests/conftest.py).
+	$(BIN)/pytest -n 2 --dist loadscope $(PYTEST_ARGS)
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

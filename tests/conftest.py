@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -165,10 +166,21 @@ def run_virtually():
     return run
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """What stays together where the tests are spread over processes (``make test``): all that needs Ray, so that there
-    is one Ray at a time; and each other file, so that its fixtures are made once."""
-    for item in items:
-        needs_ray = "local_ray" in item.fixturenames or item.get_closest_marker("ray") is not None
-        item.add_marker(pytest.mark.xdist_group("ray" if needs_ray else item.path.stem))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """What stays in one process where there are several (``make test``): all files that need Ray, so that there is one
+    Ray at a time; and each other file, so that its fixtures are made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FilesOfRayTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return "ray" if needs_ray(config.rootpath / file) else file
+
+    return FilesOfRayTogether(config, log)
+
+
+@cache
+def needs_ray(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8")
+    return "mark.ray" in text or "local_ray" in text
