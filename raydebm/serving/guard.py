@@ -28,7 +28,7 @@ from raydebm.serving.meter import Meter, NoMeter
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
-"""What needs no key: probes have none, and the documentation says nothing about this installation."""
+"""What needs no key, because probes have none. Both name tasks, policies and generators, but no key and no address."""
 CLIENT_CLOSED = 499
 BODY_WAIT_S = 30.0
 """A client that sends nothing for so long loses its place to those that wait."""
