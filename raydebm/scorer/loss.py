@@ -5,6 +5,7 @@ Shapes: N distinct texts of a step, P pairs of a step.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -24,20 +25,7 @@ class StepPairs:
     weights: Tensor
     """1 / (pairs of the pair's problem * problems): the mean over a problem's pairs, then over problems. Sums to 1."""
     problem_ids: tuple[str, ...]
-    """The pair's problem, for messages."""
-    lists: tuple["CandidateList", ...]
-    """The same by problem."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateList:
-    """One problem's candidates that stand in a pair, as positions among the texts of the step."""
-
-    problem_id: str
-    correct: Tensor
-    """Shape (number of them,), as all."""
-    all: Tensor
-    """Correct and incorrect ones."""
+    """The pair's problem; the pairs of one stand side by side."""
 
 
 def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, device: torch.device) -> StepPairs:
@@ -53,7 +41,6 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
     rejected: list[int] = []
     weights: list[float] = []
     problem_ids: list[str] = []
-    lists: list[CandidateList] = []
     offset = 0
     for problem_id, num_texts, pairs in groups:
         if not pairs:
@@ -62,21 +49,12 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
         rejected += [offset + pair[1] for pair in pairs]
         weights += [1.0 / (len(pairs) * len(groups))] * len(pairs)
         problem_ids += [problem_id] * len(pairs)
-        correct, incorrect = (sorted({offset + pair[side] for pair in pairs}) for side in (0, 1))
-        lists.append(
-            CandidateList(
-                problem_id=problem_id,
-                correct=torch.tensor(correct, device=device),
-                all=torch.tensor(correct + incorrect, device=device),
-            )
-        )
         offset += num_texts
     return StepPairs(
         chosen=torch.tensor(chosen, device=device),
         rejected=torch.tensor(rejected, device=device),
         weights=torch.tensor(weights, device=device),
         problem_ids=tuple(problem_ids),
-        lists=tuple(lists),
     )
 
 
@@ -117,10 +95,14 @@ def listwise_loss(energies_N: Tensor, pairs: StepPairs) -> Tensor:
     """
     energies_N = energies_N.float()
     losses = []
-    for found in pairs.lists:
-        loss = torch.logsumexp(-energies_N[found.all], dim=0) - torch.logsumexp(-energies_N[found.correct], dim=0)
+    end = 0
+    for problem_id, same in groupby(pairs.problem_ids):
+        start, end = end, end + len(list(same))
+        correct = torch.unique(pairs.chosen[start:end])
+        candidates = torch.unique(torch.cat([correct, pairs.rejected[start:end]]))
+        loss = torch.logsumexp(-energies_N[candidates], dim=0) - torch.logsumexp(-energies_N[correct], dim=0)
         if not bool(torch.isfinite(loss)):
-            raise ScoringError(f"the loss of problem {found.problem_id!r} is {float(loss.detach())}")
+            raise ScoringError(f"the loss of problem {problem_id!r} is {float(loss.detach())}")
         losses.append(loss)
     return torch.stack(losses).mean()
 

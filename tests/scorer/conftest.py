@@ -97,19 +97,28 @@ def settings():
 
 
 @pytest.fixture(scope="session")
-def trained(tiny, groups, settings, tmp_path_factory):
+def train_all():
+    """Trains adapters one after the other on the same groups, (train, validation): name -> adapter folder."""
+
+    def train(adapters, *, backbone, groups, settings, folder):
+        return {
+            adapter.name: train_adapter(
+                adapter,
+                backbone=backbone,
+                train=groups[0],
+                validation=groups[1],
+                settings=settings,
+                out_dir=folder / adapter.name,
+                report=lambda report: None,
+            ).folder
+            for adapter in adapters
+        }
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def trained(tiny, groups, settings, train_all, tmp_path_factory):
     """All five paper adapters on the tiny ModernBERT: name -> adapter folder."""
     folder = tmp_path_factory.mktemp("trained")
-    train, validation = groups
-    return {
-        adapter.name: train_adapter(
-            adapter,
-            backbone=tiny["modernbert"],
-            train=train,
-            validation=validation,
-            settings=settings,
-            out_dir=folder / adapter.name,
-            report=lambda report: None,
-        ).folder
-        for adapter in PAPER_ADAPTERS
-    }
+    return train_all(PAPER_ADAPTERS, backbone=tiny["modernbert"], groups=groups, settings=settings, folder=folder)

@@ -14,7 +14,6 @@ from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.features import FeatureExtractor, head_of
 from raydebm.scorer.pooling import pooled
-from raydebm.scorer.training import train_adapter
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
 STATES = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]], [[2.0, 2.0], [4.0, 0.0], [9.0, 9.0]]])
@@ -30,22 +29,11 @@ def test_the_mean_leaves_padding_out():
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tiny, groups, settings, tmp_path_factory):
+def checkpoint(tiny, groups, settings, train_all, tmp_path_factory):
     """Two adapters that read means, trained listwise."""
     folder = tmp_path_factory.mktemp("mean")
     settings = dataclasses.replace(settings, pooling="mean", loss="listwise", max_epochs=6, learning_rate=1e-2)
-    trained = {
-        adapter.name: train_adapter(
-            adapter,
-            backbone=tiny["bert"],
-            train=groups[0],
-            validation=groups[1],
-            settings=settings,
-            out_dir=folder / adapter.name,
-            report=lambda report: None,
-        ).folder
-        for adapter in PAPER_ADAPTERS[:2]
-    }
+    trained = train_all(PAPER_ADAPTERS[:2], backbone=tiny["bert"], groups=groups, settings=settings, folder=folder)
     write_ensemble(folder / "scorer", trained, {})
     return folder / "scorer"
 

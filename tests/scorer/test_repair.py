@@ -26,7 +26,7 @@ from raydebm.scorer.repair import (
     cell_weights,
     repair_heads,
 )
-from raydebm.scorer.training import TrainingSettings, train_adapter
+from raydebm.scorer.training import TrainingSettings
 from raydebm.store import RunDir
 
 
@@ -287,22 +287,13 @@ def groups_of_planted(data):
 
 
 @pytest.fixture(scope="module")
-def shortcut_checkpoint(tiny, tmp_path_factory):
+def shortcut_checkpoint(tiny, train_all, tmp_path_factory):
     """Two adapters, trained by the normal code on pools in which the generator all but tells the label."""
     folder = tmp_path_factory.mktemp("planted")
     settings = TrainingSettings(max_length=48, batch_size=16, patience=3, learning_rate=1e-3, max_epochs=2, seed=1)
-    adapters = {
-        adapter.name: train_adapter(
-            adapter,
-            backbone=tiny["modernbert"],
-            train=groups_of_planted(planted(0, 60)),
-            validation=groups_of_planted(planted(1000, 30)),
-            settings=settings,
-            out_dir=folder / adapter.name,
-            report=lambda report: None,
-        ).folder
-        for adapter in PAPER_ADAPTERS[:2]
-    }
+    groups = groups_of_planted(planted(0, 60)), groups_of_planted(planted(1000, 30))
+    two = PAPER_ADAPTERS[:2]
+    adapters = train_all(two, backbone=tiny["modernbert"], groups=groups, settings=settings, folder=folder)
     write_ensemble(folder / "scorer", adapters, {})
     return folder / "scorer"
 
