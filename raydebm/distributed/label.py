@@ -140,7 +140,7 @@ def _checked(
         batch_format="pyarrow",
         zero_copy_batch=True,
         num_cpus=WORKER.cpus,
-        compute=ray.data.ActorPoolStrategy(size=num_workers),
+        compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
     )
     yield from checked.iter_batches(batch_size=None, batch_format="pyarrow")
 

@@ -31,6 +31,8 @@ from raydebm.scorer.halving import TextScorer, scores_or_errors
 from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
 BATCH_SIZE = 128
+BATCHES_PER_WORKER = 4
+"""At least, so that workers end together."""
 TEXTS_PER_WORKER = 256
 """Below that a second worker costs more to start than it saves."""
 INDEX = "index"
@@ -141,9 +143,10 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
     weights, checked = cast("Any", _read_weights).remote(checkpoint)
     get_or_raise(checked)
     rows = [{INDEX: index, "prompt": prompt, "text": text} for index, (prompt, text) in enumerate(texts)]
+    batch_size = min(BATCH_SIZE, math.ceil(len(rows) / (num_workers * BATCHES_PER_WORKER)))
     tables = [
-        pa.Table.from_pylist(rows[first : first + BATCH_SIZE], schema=_INPUT)
-        for first in range(0, len(rows), BATCH_SIZE)
+        pa.Table.from_pylist(rows[first : first + batch_size], schema=_INPUT)
+        for first in range(0, len(rows), batch_size)
     ]
     setup = {"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]}
     if len(texts) <= TEXTS_PER_WORKER:
@@ -155,12 +158,13 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
     scored = ray.data.from_arrow(tables).map_batches(
         ScoreBatch,
         fn_constructor_kwargs=setup,
-        batch_size=BATCH_SIZE,
+        batch_size=batch_size,
         batch_format="pyarrow",
         zero_copy_batch=True,
         num_cpus=share.cpus,
         num_gpus=share.gpus or None,
-        compute=ray.data.ActorPoolStrategy(size=num_workers),
+        # By default the first actor to be up takes four batches, which may be all there are.
+        compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
     )
     try:
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
