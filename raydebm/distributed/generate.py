@@ -25,6 +25,7 @@ import ray.data
 from ray.data import ActorPoolStrategy
 
 from raydebm.config import GeneratorConfig, Recipe, RecordedGenerator, TransformersGenerator
+from raydebm.distributed.pooled import map_in_tasks
 from raydebm.distributed.vllm import running_endpoints
 from raydebm.errors import RaydebmError, UnknownNameError
 from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, check_keys, collect
@@ -109,6 +110,9 @@ class GenerateBlocks:
         if isinstance(generator, RaydebmError):
             return [unanswered(request, str(generator)) for request in requests]
         return await collect(generator, requests)
+
+    def close(self) -> None:
+        self._journal.close()
 
     def _generator(self, name: str) -> Generator | RaydebmError:
         """Built on first use, because semaphores and sessions belong to the running loop."""
@@ -212,28 +216,25 @@ def _cluster_gpus() -> float:
 
 
 def _stream(placed: Sequence[Placed], *, setup: _Setup, recipe: Recipe, sink: "_Sink") -> None:
-    """Run one dataset for endpoints and one for local models, at the same time."""
+    """Run one stream of blocks for endpoints and one for local models, at the same time."""
     local = {config.name for config in setup.configs if isinstance(config, TransformersGenerator)}
-    groups = [
-        _http_dataset([item for item in placed if item[1].generator not in local], setup, recipe),
-        _local_dataset([item for item in placed if item[1].generator in local], setup, recipe),
+    streams = [
+        _http_blocks([item for item in placed if item[1].generator not in local], setup, recipe),
+        _local_blocks([item for item in placed if item[1].generator in local], setup, recipe),
     ]
-    datasets = [dataset for dataset in groups if dataset is not None]
-    with ThreadPoolExecutor(max_workers=len(datasets)) as pool:
-        for done in [pool.submit(sink.consume, dataset) for dataset in datasets]:
+    with ThreadPoolExecutor(max_workers=len(streams)) as pool:
+        for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
             done.result()
 
 
-def _http_dataset(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> ray.data.Dataset | None:
+def _http_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> Iterator[pa.Table]:
     """Requests to different endpoints alternate, so that all endpoints are busy from the start.
 
     An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
     are in its hands as may be in flight.
     """
-    if not placed:
-        return None
     overlap = max(4, 2 * -(-recipe.generation.num_in_flight // _HTTP_BLOCK_ROWS))
-    return _dataset(
+    yield from _in_actors(
         list(_chunks(_alternating(placed), _HTTP_BLOCK_ROWS)),
         setup,
         num_actors=recipe.generation.num_processes,
@@ -243,23 +244,32 @@ def _http_dataset(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> ra
     )
 
 
-def _local_dataset(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> ray.data.Dataset | None:
-    """Blocks hold one generator's requests, of similar length, as many as decode together."""
+def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> Iterator[pa.Table]:
+    """Blocks hold one generator's requests, of similar length, as many as decode together.
+
+    Where each process would get one block, on a CPU, the blocks go to tasks: that is a later pass of few problems.
+    """
     if not placed:
-        return None
+        return
     sizes = {config.name: config.batch_size for config in setup.configs if isinstance(config, TransformersGenerator)}
-    wants_gpu = any(
-        isinstance(config, TransformersGenerator) and config.device in ("auto", "cuda") for config in setup.configs
-    )
+    num_processes = recipe.generation.num_processes
     blocks = []
     for name, size in sizes.items():
         mine = sorted(
             (item for item in placed if item[1].generator == name),
             key=lambda item: (sum(len(message["content"]) for message in item[1].messages), item[1].problem_id),
         )
-        blocks += list(_chunks(mine, size))
-    num_actors = min(recipe.generation.num_processes, len(blocks))
-    return _dataset(
+        blocks += list(_chunks(mine, min(size, max(1, -(-len(placed) // num_processes)))))
+    wants_gpu = _cluster_gpus() > 0 and any(
+        isinstance(config, TransformersGenerator) and config.device in ("auto", "cuda") for config in setup.configs
+    )
+    if len(blocks) <= num_processes and not wants_gpu:
+        yield from map_in_tasks(
+            GenerateBlocks, {"setup": setup}, _tables(blocks), num_cpus=1.0, num_at_once=num_processes
+        )
+        return
+    num_actors = min(num_processes, len(blocks))
+    yield from _in_actors(
         blocks,
         setup,
         num_actors=num_actors,
@@ -269,7 +279,7 @@ def _local_dataset(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> r
     )
 
 
-def _dataset(
+def _in_actors(
     blocks: Sequence[Sequence[Placed]],
     setup: _Setup,
     *,
@@ -277,14 +287,10 @@ def _dataset(
     max_concurrency: int,
     num_cpus: float,
     num_gpus: float,
-) -> ray.data.Dataset:
-    tables = [
-        pa.Table.from_pylist(
-            [request_row(request) | {"position": position} for position, request in block], schema=_REQUESTS
-        )
-        for block in blocks
-    ]
-    return ray.data.from_arrow(tables).map_batches(
+) -> Iterator[pa.Table]:
+    if not blocks:
+        return
+    answered = ray.data.from_arrow(_tables(blocks)).map_batches(
         GenerateBlocks,
         # None keeps blocks whole; with GPUs Ray Data asks for a number, and may then join blocks, which changes nothing
         # but what decodes together.
@@ -299,6 +305,16 @@ def _dataset(
         num_cpus=num_cpus,
         num_gpus=num_gpus,
     )
+    yield from answered.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+
+
+def _tables(blocks: Sequence[Sequence[Placed]]) -> list[pa.Table]:
+    return [
+        pa.Table.from_pylist(
+            [request_row(request) | {"position": position} for position, request in block], schema=_REQUESTS
+        )
+        for block in blocks
+    ]
 
 
 def _alternating(placed: Sequence[Placed]) -> list[Placed]:
@@ -322,9 +338,8 @@ class _Sink:
         self._lock = threading.Lock()
         self._num_parts = 0
 
-    def consume(self, dataset: ray.data.Dataset) -> None:
-        """Run the dataset; its blocks are written as they come and not kept."""
-        blocks: Iterable[Any] = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+    def consume(self, blocks: Iterable[pa.Table]) -> None:
+        """Blocks are written as they come and not kept."""
         for block in blocks:
             self._write(block.select(_WITH_POSITION.names).cast(_WITH_POSITION))
 

@@ -19,6 +19,7 @@ import ray.data
 from raydebm.config import Recipe, TaskConfig
 from raydebm.distributed.checking import DeadlineChecker
 from raydebm.distributed.placement import Share, places
+from raydebm.distributed.pooled import map_in_tasks
 from raydebm.distributed.session import cluster_nodes, is_own_cluster
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, Gold, Problem, Verdict
@@ -133,26 +134,31 @@ def _checked(
         num_workers = min(num_workers, os.cpu_count() or 1)
     batch_size = min(BATCH_SIZE, per_worker)
     reference = ray.put((dict(problems), dict(golds)))
-    checked = table_of(candidates, batch_size=batch_size).map_batches(
+    setup = {"task": task, "deadline_s": deadline_s, "reference": [reference]}
+    if num_workers == 1:
+        whole = _tables(candidates, batch_size=len(candidates))
+        yield from map_in_tasks(CheckBatch, setup, whole, num_cpus=WORKER.cpus, num_at_once=1)
+        return
+    checked = ray.data.from_arrow(_tables(candidates, batch_size=batch_size)).map_batches(
         CheckBatch,
-        fn_constructor_kwargs={"task": task, "deadline_s": deadline_s, "reference": [reference]},
+        fn_constructor_kwargs=setup,
         batch_size=batch_size,
         batch_format="pyarrow",
         zero_copy_batch=True,
         num_cpus=WORKER.cpus,
+        # By default the first actor to be up takes four batches, which may be all there are.
         compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
     )
     yield from checked.iter_batches(batch_size=None, batch_format="pyarrow")
 
 
-def table_of(candidates: Iterable[Candidate], *, batch_size: int) -> ray.data.Dataset:
-    """Candidates as a Ray Data set: the columns of ``store.CANDIDATES``, and ``position`` to sort results by."""
+def _tables(candidates: Iterable[Candidate], *, batch_size: int) -> list[pa.Table]:
+    """The columns of ``store.CANDIDATES``, and ``position`` to sort results by."""
     rows = [candidate_row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
-    tables = [
+    return [
         pa.Table.from_pylist(rows[first : first + batch_size], schema=_INPUT)
         for first in range(0, len(rows), batch_size)
     ]
-    return ray.data.from_arrow(tables)
 
 
 class CheckBatch:
@@ -167,6 +173,9 @@ class CheckBatch:
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         return pa.Table.from_pylist([self._check(row) for row in batch.to_pylist()], schema=_OUTPUT)
+
+    def close(self) -> None:
+        self._checker.close()
 
     def _check(self, row: Row) -> Row:
         candidate = candidate_of(row)

@@ -1,5 +1,5 @@
-"""Energies of all candidates, on Ray Data: actors that load the ensemble once and map the backbone's shared weights;
-one task where the texts are few.
+"""Energies of all candidates. On GPUs by Ray Data, in actors that load the ensemble once; on CPUs in tasks, which find
+torch imported. Both map the backbone's shared weights.
 
 In:   problems, candidates, a checkpoint.
 Out:  ``<run>/<stage>/energies.parquet`` (``store.ENERGIES``), one row for each candidate, in their order. A candidate
@@ -24,6 +24,7 @@ from raydebm.config import RayConfig, Recipe
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.label import require_problems
 from raydebm.distributed.placement import Share, places, share_of
+from raydebm.distributed.pooled import map_in_tasks
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, ScoringError, last_line
 from raydebm.records import Candidate, Energies, Problem
@@ -32,9 +33,7 @@ from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
 BATCH_SIZE = 128
 BATCHES_PER_WORKER = 4
-"""At least, so that workers end together."""
-TEXTS_PER_WORKER = 256
-"""Below that a second worker costs more to start than it saves."""
+"""Of few texts, so that all workers have something to do, and end together."""
 INDEX = "index"
 
 _INPUT = pa.schema([(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string())])
@@ -139,7 +138,7 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         return
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
-    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), _num_places(recipe.ray, share, nodes))
+    num_workers = _num_places(recipe.ray, share, nodes)
     weights, checked = cast("Any", _read_weights).remote(checkpoint)
     get_or_raise(checked)
     rows = [{INDEX: index, "prompt": prompt, "text": text} for index, (prompt, text) in enumerate(texts)]
@@ -149,11 +148,9 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         for first in range(0, len(rows), batch_size)
     ]
     setup = {"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]}
-    if len(texts) <= TEXTS_PER_WORKER:
-        # An actor is a new process, which imports torch for seconds. A task gets one that has done so, and on a GPU,
-        # where its memory must be freed, ends with it.
-        work = cast("Any", ray.remote(num_cpus=share.cpus, num_gpus=share.gpus)(_score_tables))
-        yield from get_or_raise(work.remote(setup, tables))
+    if share.gpus == 0:
+        # Loading takes as long as scoring one or two texts.
+        yield from map_in_tasks(ScoreBatch, setup, tables, num_cpus=share.cpus, num_at_once=num_workers)
         return
     scored = ray.data.from_arrow(tables).map_batches(
         ScoreBatch,
@@ -162,9 +159,9 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         batch_format="pyarrow",
         zero_copy_batch=True,
         num_cpus=share.cpus,
-        num_gpus=share.gpus or None,
+        num_gpus=share.gpus,
         # By default the first actor to be up takes four batches, which may be all there are.
-        compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
+        compute=ray.data.ActorPoolStrategy(size=min(num_workers, len(tables)), max_tasks_in_flight_per_actor=2),
     )
     try:
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
@@ -216,10 +213,8 @@ class ScoreBatch:
             [{INDEX: row[INDEX]} | found for row, found in zip(rows, scored, strict=True)], schema=_OUTPUT
         )
 
-
-def _score_tables(setup: Mapping[str, Any], tables: Sequence[pa.Table]) -> list[pa.Table]:
-    score_batch = ScoreBatch(**setup)
-    return [score_batch(table) for table in tables]
+    def close(self) -> None:
+        """Nothing outlives the scorer."""
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Row]:

@@ -4,8 +4,6 @@
 first, and copied. So nothing is generated, paid or labelled twice.
 """
 
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 
 from raydebm.config import Recipe
@@ -13,10 +11,14 @@ from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, Progress, Sta
 from raydebm.distributed.studies import pools_of, score_baselines, screen_of
 from raydebm.errors import ConfigError
 from raydebm.evaluation.entries import entry_of
+from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results import selectors_of
 from raydebm.evaluation.seeds import SeedSummary, Training, summarise_seeds
 from raydebm.evaluation.seeds_report import write_seeds
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.trust import certainty
 from raydebm.store import RunDir
 
 SHARED = ("problems", "candidates", "labels")
@@ -63,7 +65,7 @@ def train_seeds(
         within_generator=within,
         screens=screens,
     )
-    return summary, write_seeds(summary, run, command=shlex.join(sys.argv))
+    return summary, write_seeds(summary, run, command=command_line())
 
 
 def _with_seed(recipe: Recipe, seed: int, run: RunDir) -> Recipe:
@@ -82,10 +84,19 @@ def _share(first: Pipeline, other: Pipeline) -> None:
 def _training(
     pipeline: Pipeline, seed: int, pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]
 ) -> Training:
-    adapters = [adapter.name for adapter in pipeline.recipe.scorer.adapters]
-    selectors = selectors_of(pools, lambda_=pipeline.policy().lambda_, adapters=adapters, validation=validation)
+    recipe, lambda_ = pipeline.recipe, pipeline.policy().lambda_
+    adapters = [adapter.name for adapter in recipe.scorer.adapters]
+    selectors = selectors_of(pools, lambda_=lambda_, adapters=adapters, validation=validation)
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
     return Training(
         seed=seed,
         problem_ids=tuple(pool.problem.problem_id for pool in pools),
         entries=[entry_of(selector, pools) for selector in selectors],
+        certainty=certainty(
+            Stack.of(pools),
+            Stack.of(validation) if validation else None,
+            lambda_=lambda_,
+            bootstrap=bootstrap,
+            seed=recipe.seed,
+        ),
     )

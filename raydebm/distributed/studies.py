@@ -6,8 +6,6 @@ Mathematics lives in ``evaluation`` and ``confounding``; this module moves rows,
 cluster.
 """
 
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +25,10 @@ from raydebm.distributed.session import cluster_nodes, get_or_raise
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
+from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.published import paper
 from raydebm.evaluation.reproduction import Reproduction, Section, reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
-from raydebm.evaluation.results import versions
 from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.evaluation.study import StudyResults, study
 from raydebm.generators.journal import Journal
@@ -60,7 +58,7 @@ def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool
         studies.append(study_of(pipeline, pools))
         sections.append(_section(screen_of(pipeline, pools)))
     transfers = [transfer_between(pipelines, run=run)] if with_transfer and len(pipelines) > 1 else []
-    found = reproduction(studies, transfers=transfers, sections=sections, command=shlex.join(sys.argv))
+    found = reproduction(studies, transfers=transfers, sections=sections, command=command_line())
     training = {name_of(pipeline): pipeline.training_curves() for pipeline in pipelines}
     addresses = write_reproduction(found, run, training=training)
     return found, next(address for address in addresses if address.endswith("report.html"))
@@ -332,7 +330,7 @@ def _on_the_scorers_node(pipeline: Pipeline, work: Any) -> Any:
 
 def _written(found: ConfoundingReport | RepairReport, pipeline: Pipeline, stage: str) -> str:
     provenance = {
-        "command": shlex.join(sys.argv),
+        "command": command_line(),
         "seed": str(pipeline.recipe.seed),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }

@@ -103,8 +103,10 @@ _SINGLE_SHOT = {
 OWN_ROWS = (
     "first",
     "shortest",
+    "longest",
     "best generator",
     "mu only",
+    "mu without length",
     "constraint only",
     "energy-weighted vote",
     "tempered vote",

@@ -1,7 +1,5 @@
 """A reproduction as data: studies of any tasks and pools, and the paper's tables filled from them."""
 
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +9,8 @@ from pydantic import TypeAdapter
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper_cells import STATUSES, ReproducedTable
+from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.reproduced import reproduced_tables
-from raydebm.evaluation.results import versions
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import Table
@@ -111,6 +109,6 @@ def reproduction(
         studies=tuple(studies),
         transfers=tuple(transfers),
         sections=tuple(sections),
-        command=shlex.join(sys.argv) if command is None else command,
+        command=command_line() if command is None else command,
         versions=versions(),
     )

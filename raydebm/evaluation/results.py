@@ -1,12 +1,8 @@
 """Evaluating a run: from pools and outcomes to numbers with intervals. ``report`` makes pages of them."""
 
 import math
-import platform
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -31,6 +27,7 @@ from raydebm.evaluation.entries import (
 )
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.learned_vote import learned_votes
+from raydebm.evaluation.length_control import length_controlled
 from raydebm.evaluation.metrics import (
     Retained,
     energy_gap,
@@ -45,6 +42,7 @@ from raydebm.evaluation.metrics import (
 )
 from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
 from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, best_generator_of, standard_selectors
 from raydebm.evaluation.significance import Comparison
 from raydebm.evaluation.stack import Stack
@@ -266,7 +264,7 @@ def evaluate(
             bootstrap=bootstrap,
             seed=seed,
         ),
-        command=shlex.join(sys.argv) if command is None else command,
+        command=command_line() if command is None else command,
         versions=versions(),
     )
 
@@ -278,21 +276,14 @@ def selectors_of(
     selectors = standard_selectors(
         pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(validation)
     )
-    tuned = [*learned_votes(validation), *agreement_selectors(pools, validation, lambda_=lambda_)]
+    tuned = [
+        *length_controlled(validation),
+        *learned_votes(validation),
+        *agreement_selectors(pools, validation, lambda_=lambda_),
+    ]
     end = -2 if adapters else -1  # before ours and the oracle
     selectors[end:end] = tuned
     return selectors
-
-
-def versions() -> dict[str, str]:
-    """Of what the numbers depend on, as installed; read without importing any of it."""
-    found = {"python": platform.python_version()}
-    for name in ("raydebm", "torch", "transformers", "peft", "ray", "numpy", "scipy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _adapter_names(adapters: Sequence[str], num_members: int) -> list[str]:

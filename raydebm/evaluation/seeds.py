@@ -17,8 +17,10 @@ from pydantic import TypeAdapter
 from raydebm.errors import PoolError
 from raydebm.evaluation.entries import OURS, VOTE, Entry
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
+from raydebm.evaluation.seed_signals import SeedSignal, seed_signals, signal_table
 from raydebm.evaluation.significance import Comparison, compare
 from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
+from raydebm.evaluation.trust import Certainty
 from raydebm.evaluation.trust_tables import comparison_table
 
 
@@ -29,6 +31,8 @@ class Training:
     seed: int
     problem_ids: tuple[str, ...]
     entries: Sequence[Entry]
+    certainty: Certainty | None = None
+    """About the selections by energy, in the same order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class SeedSummary:
     """Mean over generators of the AUROC of -mu for correct among one generator's answers, of each training."""
     screens: tuple[str, ...]
     """What the confounding screen says of each training."""
+    signals: tuple[SeedSignal, ...]
 
     @property
     def is_continuous(self) -> bool:
@@ -104,8 +109,9 @@ def summarise_seeds(
         raise PoolError(f"a summary over seeds needs two or more trainings of different seeds, got {seeds}")
     problem_ids = sorted({problem_id for training in trainings for problem_id in training.problem_ids})
     names = [entry.name for entry in trainings[0].entries if _in_all(entry.name, trainings)]
-    correct = {name: _stacked(name, trainings, problem_ids, "correct") for name in names}
-    violation = {name: _stacked(name, trainings, problem_ids, "violation") for name in names}
+    places = {problem_id: index for index, problem_id in enumerate(problem_ids)}
+    correct = {name: _stacked(name, trainings, places, "correct") for name in names}
+    violation = {name: _stacked(name, trainings, places, "violation") for name in names}
     continuous = any(not np.isnan(values).all() for values in violation.values())
     judged = {name: 1 - values for name, values in violation.items()} if continuous else correct
     means = {name: _mean_over_trainings(values) for name, values in judged.items()}
@@ -135,6 +141,13 @@ def summarise_seeds(
         sigma_auroc=tuple(sigma_auroc),
         within_generator=tuple(within_generator),
         screens=tuple(screens),
+        signals=seed_signals(
+            [training.certainty for training in trainings],
+            [training.problem_ids for training in trainings],
+            bootstrap=bootstrap,
+            places=places,
+            continuous=continuous,
+        ),
     )
 
 
@@ -148,10 +161,9 @@ def _pairs(names: Sequence[str], groups: Mapping[str, str]) -> list[tuple[str, s
     return [*ours, *votes]
 
 
-def _stacked(name: str, trainings: Sequence[Training], problem_ids: Sequence[str], field: str) -> Floats:
+def _stacked(name: str, trainings: Sequence[Training], places: Mapping[str, int], field: str) -> Floats:
     """Values by training and problem, shape (S, P); NaN where a training does not have the problem or its value."""
-    places = {problem_id: index for index, problem_id in enumerate(problem_ids)}
-    stacked = np.full((len(trainings), len(problem_ids)), math.nan)
+    stacked = np.full((len(trainings), len(places)), math.nan)
     for row, training in enumerate(trainings):
         entry = next(entry for entry in training.entries if entry.name == name)
         stacked[row, [places[problem_id] for problem_id in training.problem_ids]] = getattr(entry, field)
@@ -187,6 +199,8 @@ def _gap_closed(means: Mapping[str, Floats], name: str, bootstrap: Bootstrap) ->
 
 def seed_tables(found: SeedSummary) -> list[Table]:
     tables = [_selector_table(found), _seed_table(found)]
+    if found.signals:
+        tables.append(signal_table(found.signals, found.seeds, continuous=found.is_continuous))
     if found.comparisons:
         tables.append(
             comparison_table(found.comparisons, what="violation avoided" if found.is_continuous else "pass@1")

@@ -1,8 +1,9 @@
 """The summary over seeds as documents: Markdown, JSON, and one self-contained HTML page with the same numbers."""
 
 from raydebm.evaluation.entries import OURS, VOTE
+from raydebm.evaluation.provenance import versions
 from raydebm.evaluation.report import markdown_table, template
-from raydebm.evaluation.results import versions
+from raydebm.evaluation.seed_signals import signal_sentence
 from raydebm.evaluation.seeds import SeedSummary, seed_tables
 from raydebm.evaluation.table_cells import number, with_interval
 from raydebm.store import RunDir
@@ -31,7 +32,8 @@ def summary(found: SeedSummary) -> str:
         text.append(f"Better than: {', '.join(beaten)}.")
     if ahead:
         text.append(f"Worse than: {', '.join(ahead)}.")
-    return " ".join(text)
+    text.append(signal_sentence(found.signals, continuous=found.is_continuous))
+    return " ".join(filter(None, text))
 
 
 def render_markdown(found: SeedSummary, *, command: str) -> str:

@@ -135,6 +135,7 @@ def _baselines(greedy: frozenset[str]) -> list[Selector]:
         Selector(name="random", group="baseline", description="any candidate with equal chance", weights=_random),
         Selector(name="first", group="baseline", description="the first after shuffling", weights=_first),
         Selector(name="shortest", group="baseline", description="the shortest text; ties shared", weights=_shortest),
+        Selector(name="longest", group="baseline", description="the longest text; ties shared", weights=_longest),
         Selector(
             name="majority vote",
             group="baseline",
@@ -289,8 +290,16 @@ def _first(pool: EvaluatedPool) -> Floats:
 
 
 def _shortest(pool: EvaluatedPool) -> Floats:
-    lengths = [math.nan if item.candidate.text is None else float(len(item.candidate.text)) for item in pool.everything]
-    return lowest(np.array(lengths), pool.in_pool)
+    return lowest(_lengths(pool), pool.in_pool)
+
+
+def _longest(pool: EvaluatedPool) -> Floats:
+    return lowest(-_lengths(pool), pool.in_pool)
+
+
+def _lengths(pool: EvaluatedPool) -> Floats:
+    texts = [item.candidate.text for item in pool.everything]
+    return np.array([math.nan if text is None else float(len(text)) for text in texts])
 
 
 def _majority(pool: EvaluatedPool) -> Floats:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.pools import Floats
 from raydebm.evaluation.reliability import (
     Reliability,
     SigmaBin,
@@ -40,8 +41,21 @@ class Trust:
         return max(known, key=lambda row: (row.accuracy_at_80.value or 0.0, row.auroc.value or 0.0), default=None)
 
 
-def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
-    """None without energies."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Certainty:
+    """The signals about one selection per problem, and what became of it: 1, 0, or NaN where there is none."""
+
+    signals: tuple[Signal, ...]
+    correct: Floats
+    violation: Floats
+    """In [0, 1]; NaN everywhere where the task has none."""
+    reliabilities: tuple[Reliability, ...]
+
+
+def certainty(
+    stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: Bootstrap, seed: int
+) -> Certainty | None:
+    """All signals about the selections by energy, with one learned from the others; None without energies."""
     if stack.num_members == 0:
         return None
     picked = stack.select(lambda_)
@@ -49,18 +63,40 @@ def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: 
     correct = stack.at(stack.correct, picked)
     found = signals(stack, lambda_)
     others = None
-    if validation is not None and validation.num_members == stack.num_members:
+    if validation is not None and _is_fit_for(stack, validation):
         others = signals(validation, lambda_), validation.at(validation.correct, validation.select(lambda_))
     reliabilities, learned = pick_reliabilities(found, correct, bootstrap, validation=others, seed=seed)
-    where = "the picks of validation problems" if others is not None else "the picks of other test problems (5 folds)"
     if learned is not None:
-        how = f"logistic regression of all the other signals, fitted on {where}"
+        how = f"logistic regression of all the other signals, fitted on {_fitted_on(stack, validation)}"
         found.append(Signal(LEARNED, how, learned))
-    pairs = pair_reliability(stack, bootstrap)
-    sigma = next((signal.values for signal in found if signal.name == SIGMA), None)
-    return Trust(
-        signals=signal_rows(found, correct, bootstrap, violation=stack.at(stack.violation, picked)),
-        reliabilities=(*reliabilities, *([pairs] if pairs is not None else [])),
-        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), correct, bootstrap),
-        fitted_on=where,
+    return Certainty(
+        signals=tuple(found),
+        correct=correct,
+        violation=stack.at(stack.violation, picked),
+        reliabilities=tuple(reliabilities),
     )
+
+
+def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
+    """None without energies."""
+    found = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
+    if found is None:
+        return None
+    pairs = pair_reliability(stack, bootstrap)
+    sigma = next((signal.values for signal in found.signals if signal.name == SIGMA), None)
+    return Trust(
+        signals=signal_rows(found.signals, found.correct, bootstrap, violation=found.violation),
+        reliabilities=(*found.reliabilities, *([pairs] if pairs is not None else [])),
+        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), found.correct, bootstrap),
+        fitted_on=_fitted_on(stack, validation),
+    )
+
+
+def _is_fit_for(stack: Stack, validation: Stack) -> bool:
+    return validation.num_members == stack.num_members
+
+
+def _fitted_on(stack: Stack, validation: Stack | None) -> str:
+    if validation is not None and _is_fit_for(stack, validation):
+        return "the picks of validation problems"
+    return "the picks of other test problems (5 folds)"

@@ -142,11 +142,11 @@ class RecordedGenerator:
     def _reply(self, request: GenerationRequest) -> Candidate:
         recorded = self._find(request)
         if recorded is None:
+            # Problem, pass and sample stand in the row; without them equal reasons can be counted.
             return unanswered(
                 request,
                 f"not recorded: pool {self._pool!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
-                f"{self._model!r} for problem {request.problem_id!r}, pass {request.pass_index}, "
-                f"sample {request.sample_index}",
+                f"{self._model!r} for this problem, pass and sample",
             )
         if recorded.text is None:
             return unanswered(request, recorded.error or "recorded without text")

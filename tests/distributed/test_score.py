@@ -58,17 +58,12 @@ def candidate(number, text):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("texts_per_worker", "gpus"), [(256, 0.5), (14, 0)], ids=["in-a-task-with-a-gpu", "in-an-actor"]
-)
-def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
-    five, tmp_path, monkeypatch, texts_per_worker, gpus
-):
-    """Fifteen different texts: few enough for a task, or by one too many."""
+@pytest.mark.parametrize("gpus", [0, 0.5], ids=["tasks-on-cpus", "actors-on-gpus"])
+def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp_path, monkeypatch, gpus):
+    """Fifteen different texts, in four batches of two workers each."""
     from raydebm.scorer.ensemble import EnsembleScorer
 
-    monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", texts_per_worker)
-    monkeypatch.setattr("raydebm.distributed.score._num_places", lambda *of: 1)
+    monkeypatch.setattr("raydebm.distributed.score._num_places", lambda *of: 2)
     checkpoint = five[1].checkpoint
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
     candidates.insert(4, candidate(1000, None))

@@ -10,6 +10,8 @@ from raydebm.errors import PoolError
 from raydebm.evaluation.entries import Entry
 from raydebm.evaluation.seeds import Training, seed_tables, summarise_seeds
 from raydebm.evaluation.seeds_report import summary, write_seeds
+from raydebm.evaluation.signals import Signal
+from raydebm.evaluation.trust import Certainty
 from raydebm.store import RunDir
 
 
@@ -128,3 +130,65 @@ def test_the_documents_hold_the_same_numbers(two, tmp_path):
     for text in (page, (tmp_path / "seeds" / "report.md").read_text()):
         assert "66.7" in text
         assert "raydebm seeds" in text
+
+
+def certainty(signal, correct, *, violation=None, name="sigma"):
+    values = np.array(correct, dtype=float)
+    damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
+    found = Signal(name, "", np.array(signal, dtype=float))
+    return Certainty(signals=(found,), correct=values, violation=damage, reliabilities=())
+
+
+FIVE = ("p", "q", "r", "s", "t")
+
+
+def trained(seed, about, *, violation=None):
+    entries = [
+        entry(name, [0.0] * 5, group=group, violation=violation)
+        for name, group in (("random", "baseline"), ("ours", "ours"), ("oracle", "bound"))
+    ]
+    return Training(seed=seed, problem_ids=FIVE, entries=entries, certainty=about)
+
+
+def test_abstention_gains_what_the_least_certain_fifth_costs_averaged_over_trainings():
+    # The least certain of five is wrong in one training (3/4 - 3/5), right in the other (2/4 - 3/5).
+    first = trained(0, certainty([5, 4, 3, 2, 1], [1, 1, 1, 0, 0]))
+    second = trained(1, certainty([1, 2, 3, 4, 5], [1, 1, 1, 0, 0]))
+
+    (row,) = summarise(first, second).signals
+
+    assert row.by_seed == (pytest.approx(0.15), pytest.approx(-0.1))
+    assert row.right_at_80.value == pytest.approx(0.625)
+    assert row.gain_at_80.value == pytest.approx(0.025)
+    assert row.gain_at_80.n == 5
+
+
+def test_where_a_task_has_violations_abstention_is_judged_by_them():
+    violation = [0.0, 0.0, 0.5, 0.5, 1.0]
+    both = [
+        trained(seed, certainty([5, 4, 3, 2, 1], [0] * 5, violation=violation), violation=violation) for seed in (0, 1)
+    ]
+
+    (row,) = summarise(*both).signals
+
+    assert row.right_at_80.value == pytest.approx(1 - 0.25)
+    assert row.gain_at_80.value == pytest.approx(0.4 - 0.25)
+
+
+def test_a_signal_that_one_training_lacks_is_left_out():
+    first = trained(0, certainty([5, 4, 3, 2, 1], [1, 1, 1, 0, 0]))
+    second = trained(1, certainty([5, 4, 3, 2, 1], [1, 1, 1, 0, 0], name="margin"))
+
+    assert summarise(first, second).signals == ()
+
+
+def test_the_summary_says_whether_abstaining_helps():
+    good = [trained(seed, certainty([5, 4, 3, 2, 1], [1, 1, 1, 1, 0])) for seed in (0, 1)]
+
+    text = summary(summarise(*good))
+
+    assert "by sigma +20.0" in text
+
+
+def test_trainings_without_energies_have_no_table_of_signals(two):
+    assert "Leaving the least certain fifth unanswered" not in [table.title for table in seed_tables(two)]

@@ -72,6 +72,12 @@ def test_shortest_shares_ties(make_pool):
     assert worth("shortest", pool) == 0.5
 
 
+def test_longest_is_not_a_candidate_without_text(make_pool):
+    pool = make_pool((0, {"text": "ab"}), (1, {"text": "abc"}), (None, {"text": None}))
+
+    assert worth("longest", pool) == 1.0
+
+
 def test_majority_counts_answers_and_the_unparsed_do_not_vote(make_pool):
     unparsed = {"penalty": math.inf}
     pool = make_pool(
@@ -198,7 +204,7 @@ def test_oracle_takes_the_lowest_violation_where_there_is_one(make_pool):
 def test_without_energies_only_selectors_that_need_none_appear(make_pool):
     names = set(selectors(make_pool((1, {}))))
 
-    assert names == {"random", "first", "shortest", "majority vote", "constraint only", "oracle"}
+    assert names == {"random", "first", "shortest", "longest", "majority vote", "constraint only", "oracle"}
 
 
 @given(data=st.data())

@@ -255,7 +255,12 @@ def test_a_source_id_joins_when_the_problems_are_given(pool):
 def test_what_was_not_recorded_is_a_candidate_with_an_error(pool):
     replies = replay(pool(line(sample=0)), request(), request(sample=5), request(pass_index=2))
     assert [reply.error is None for reply in replies] == [True, False, False]
-    assert "has no answer of 'm' for problem 'p', pass 1, sample 5" in replies[1].error
+    assert "has no answer of 'm' for this problem, pass and sample" in replies[1].error
+
+
+def test_missing_recordings_of_one_model_have_one_reason_so_that_they_can_be_counted(pool):
+    replies = replay(pool(line(sample=0)), request(sample=5), request(sample=6))
+    assert replies[0].error == replies[1].error
 
 
 def test_a_recording_of_unknown_sampling_does_not_answer_a_greedy_request(pool):

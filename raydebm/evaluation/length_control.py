@@ -1,0 +1,58 @@
+"""Length control: what is left of mu when what it says about a text's length is taken out of it.
+
+A ranker that has learnt "long answers are right" looks skilful wherever that holds, and fails where it does not. The
+slope of mu on the log length, within problems, is fitted on validation candidates and subtracted. Where *mu without
+length* chooses no better than chance and *longest* (or *shortest*) does, length was what the ensemble knew.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.selectors import Selector, lowest
+
+CONTROLLED = "mu without length"
+
+
+def length_controlled(validation: Sequence[EvaluatedPool]) -> list[Selector]:
+    """One selector, or none where validation candidates do not tell a slope."""
+    slope = length_slope(validation)
+    if slope is None:
+        return []
+    return [
+        Selector(
+            name=CONTROLLED,
+            group="ablation",
+            description=f"lowest mu - ({slope:.3g}) log length, the slope within problems of validation; ties shared",
+            weights=partial(_lowest_controlled, slope=slope),
+        )
+    ]
+
+
+def length_slope(pools: Sequence[EvaluatedPool]) -> float | None:
+    """Least-squares slope of mu on the log of the length, both relative to their mean in the problem.
+
+    None where no two candidates of a problem with energies differ in length.
+    """
+    products = squares = 0.0
+    for pool in pools:
+        lengths, mu = _log_lengths(pool), pool.mu
+        known = pool.in_pool & np.isfinite(lengths) & np.isfinite(mu)
+        if known.any():
+            centred = lengths[known] - lengths[known].mean()
+            products += float((centred * (mu[known] - mu[known].mean())).sum())
+            squares += float((centred**2).sum())
+    return products / squares if squares > 1e-12 else None
+
+
+def _log_lengths(pool: EvaluatedPool) -> Floats:
+    """Of everything in the pool; NaN without a text."""
+    texts = [item.candidate.text for item in pool.everything]
+    return np.array([math.nan if text is None else math.log(1 + len(text)) for text in texts])
+
+
+def _lowest_controlled(pool: EvaluatedPool, *, slope: float) -> Floats:
+    return lowest(pool.mu - slope * _log_lengths(pool), pool.in_pool)

@@ -1,0 +1,81 @@
+"""Tables through Ray tasks."""
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from raydebm.distributed.pooled import map_in_tasks
+from raydebm.errors import CheckpointError
+
+pytestmark = pytest.mark.ray
+
+
+class Doubler:
+    """Doubles column x; writes its process and its end into a folder."""
+
+    def __init__(self, *, folder):
+        self._folder = Path(folder)
+
+    def __call__(self, table):
+        doubled = [2 * value for value in table["x"].to_pylist()]
+        return pa.table({"x": doubled, "pid": [os.getpid()] * len(doubled)})
+
+    def close(self):
+        (self._folder / f"closed-{len(list(self._folder.iterdir()))}").touch()
+
+
+class LaterDoubler(Doubler):
+    async def __call__(self, table):
+        return super().__call__(table)
+
+
+class Refuser(Doubler):
+    def __call__(self, table):
+        raise CheckpointError("adapter a1 is missing")
+
+
+class DiesOnce(Doubler):
+    def __call__(self, table):
+        trace = self._folder / "died"
+        if not trace.exists():
+            trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(table)
+
+
+def run(kind, tmp_path, *, num_tables, num_at_once=1):
+    tables = [pa.table({"x": [number]}) for number in range(num_tables)]
+    return list(map_in_tasks(kind, {"folder": str(tmp_path)}, tables, num_cpus=1, num_at_once=num_at_once))
+
+
+@pytest.mark.parametrize("kind", [Doubler, LaterDoubler])
+def test_every_table_goes_through_a_worker(local_ray, tmp_path, kind):
+    found = run(kind, tmp_path, num_tables=5, num_at_once=2)
+
+    assert sorted(table["x"][0].as_py() for table in found) == [0, 2, 4, 6, 8]
+
+
+def test_a_process_serves_one_table_after_another_and_each_worker_is_closed(local_ray, tmp_path):
+    found = run(Doubler, tmp_path, num_tables=3)
+
+    assert len({table["pid"][0].as_py() for table in found}) == 1
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_no_tables_give_nothing(local_ray, tmp_path):
+    assert run(Doubler, tmp_path, num_tables=0) == []
+
+
+def test_an_error_of_our_own_comes_out_as_itself_and_the_worker_is_closed(local_ray, tmp_path):
+    with pytest.raises(CheckpointError, match="adapter a1 is missing"):
+        run(Refuser, tmp_path, num_tables=1)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_table_whose_process_is_killed_runs_again(local_ray, tmp_path):
+    (found,) = run(DiesOnce, tmp_path, num_tables=1)
+
+    assert found["x"].to_pylist() == [0]
