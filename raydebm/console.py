@@ -85,6 +85,7 @@ class ProgressBars:
 
 _QUIET = {"seconds", "num_unpriced", "startup_seconds", "backbone_mib", "num_incomplete", "within_limit", "num_texts"}
 """Facts that stand in the manifest and would crowd the line."""
+_MAX_TEXT = 80
 
 
 def describe(report: "StageReport") -> str:
@@ -108,8 +109,15 @@ def _short(value: Any) -> str:
     if isinstance(value, dict):
         if all(isinstance(item, dict) for item in value.values()) and len(value) > 2:
             return ", ".join(value)
-        return "(" + ", ".join(f"{name} {_short(item)}" for name, item in value.items()) + ")"
-    return str(value)
+        return "(" + ", ".join(f"{_clipped(name)} {_short(item)}" for name, item in value.items()) + ")"
+    if isinstance(value, list):
+        return ", ".join(_short(item) for item in value)
+    return _clipped(str(value))
+
+
+def _clipped(text: str) -> str:
+    """Whole texts stand in the manifest, and in the rows."""
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def show_evaluation(result: "Evaluation", report: str) -> None:

@@ -170,6 +170,8 @@ def _quieten() -> None:
     context.print_on_execution_start = False
     for name in ("ray.data", "ray.train", "ray.tune"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It warns that its progress bars are off, which is what we asked for: ours show the same.
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
 
 
 def check_reachable(address: str) -> None:
