@@ -7,6 +7,8 @@ Columns needed: those of ``request_row``, and ``position``. Columns made: ``stor
 """
 
 import asyncio
+import collections.abc
+import contextlib
 import logging
 import tempfile
 import threading
@@ -61,6 +63,8 @@ _REQUESTS = pa.schema(
 )
 Placed = tuple[int, GenerationRequest]
 """A request and its place in the table that is being made."""
+_Blocks = collections.abc.Generator[pa.Table, None, None]
+"""Answers as they come. Closing it ends the actors that make them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +231,7 @@ def _stream(placed: Sequence[Placed], *, setup: _Setup, recipe: Recipe, sink: "_
             done.result()
 
 
-def _http_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> Iterator[pa.Table]:
+def _http_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> _Blocks:
     """Requests to different endpoints alternate, so that all endpoints are busy from the start.
 
     An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
@@ -244,7 +248,7 @@ def _http_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> Ite
     )
 
 
-def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> Iterator[pa.Table]:
+def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> _Blocks:
     """Blocks hold one generator's requests, of similar length, as many as decode together.
 
     Where each process would get one block, on a CPU, the blocks go to tasks: that is a later pass of few problems.
@@ -287,7 +291,7 @@ def _in_actors(
     max_concurrency: int,
     num_cpus: float,
     num_gpus: float,
-) -> Iterator[pa.Table]:
+) -> _Blocks:
     if not blocks:
         return
     answered = ray.data.from_arrow(_tables(blocks)).map_batches(
@@ -338,10 +342,12 @@ class _Sink:
         self._lock = threading.Lock()
         self._num_parts = 0
 
-    def consume(self, blocks: Iterable[pa.Table]) -> None:
+    def consume(self, blocks: _Blocks) -> None:
         """Blocks are written as they come and not kept."""
-        for block in blocks:
-            self._write(block.select(_WITH_POSITION.names).cast(_WITH_POSITION))
+        # Closed here: after an error the traceback would keep it, and with it the actors, which go on asking.
+        with contextlib.closing(blocks):
+            for block in blocks:
+                self._write(block.select(_WITH_POSITION.names).cast(_WITH_POSITION))
 
     def write_reused(self, placed: Sequence[Placed], journal: Journal) -> list[Placed]:
         """Write what the journal holds; returns the requests that it does not."""
