@@ -1,4 +1,4 @@
-"""Labels and gold-free reports of all candidates, on Ray Data.
+"""Labels and gold-free reports of all candidates: by Ray Data, or in one task where one worker is enough.
 
 In:   problems, golds, candidates.
 Out:  ``<run>/<stage>/labels.parquet`` (``store.LABELS``) and ``reports.parquet`` (``store.REPORTS``), one row of each
@@ -19,7 +19,7 @@ import ray.data
 from raydebm.config import Recipe, TaskConfig
 from raydebm.distributed.checking import DeadlineChecker
 from raydebm.distributed.placement import Share, places
-from raydebm.distributed.pooled import map_in_tasks
+from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import cluster_nodes, is_own_cluster
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, Gold, Problem, Verdict
@@ -135,11 +135,12 @@ def _checked(
     batch_size = min(BATCH_SIZE, per_worker)
     reference = ray.put((dict(problems), dict(golds)))
     setup = {"task": task, "deadline_s": deadline_s, "reference": [reference]}
+    rows = [candidate_row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
     if num_workers == 1:
-        whole = _tables(candidates, batch_size=len(candidates))
+        whole = in_tables(rows, schema=_INPUT, size=len(rows))
         yield from map_in_tasks(CheckBatch, setup, whole, num_cpus=WORKER.cpus, num_at_once=1)
         return
-    checked = ray.data.from_arrow(_tables(candidates, batch_size=batch_size)).map_batches(
+    checked = ray.data.from_arrow(in_tables(rows, schema=_INPUT, size=batch_size)).map_batches(
         CheckBatch,
         fn_constructor_kwargs=setup,
         batch_size=batch_size,
@@ -150,15 +151,6 @@ def _checked(
         compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
     )
     yield from checked.iter_batches(batch_size=None, batch_format="pyarrow")
-
-
-def _tables(candidates: Iterable[Candidate], *, batch_size: int) -> list[pa.Table]:
-    """The columns of ``store.CANDIDATES``, and ``position`` to sort results by."""
-    rows = [candidate_row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
-    return [
-        pa.Table.from_pylist(rows[first : first + batch_size], schema=_INPUT)
-        for first in range(0, len(rows), batch_size)
-    ]
 
 
 class CheckBatch:

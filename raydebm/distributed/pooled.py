@@ -29,6 +29,13 @@ class TableWorker(Protocol):
         ...
 
 
+def in_tables(rows: Sequence[Mapping[str, Any]], *, schema: pa.Schema, size: int) -> list[pa.Table]:
+    """The rows in their order, at most ``size`` a table."""
+    return [
+        pa.Table.from_pylist(list(rows[first : first + size]), schema=schema) for first in range(0, len(rows), size)
+    ]
+
+
 def map_in_tasks(
     make: Callable[..., TableWorker],
     setup: Mapping[str, Any],

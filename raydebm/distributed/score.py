@@ -24,7 +24,7 @@ from raydebm.config import RayConfig, Recipe
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.label import require_problems
 from raydebm.distributed.placement import Share, places, share_of
-from raydebm.distributed.pooled import map_in_tasks
+from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, ScoringError, last_line
 from raydebm.records import Candidate, Energies, Problem
@@ -32,6 +32,8 @@ from raydebm.scorer.halving import TextScorer, scores_or_errors
 from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
 BATCH_SIZE = 128
+TEXTS_PER_WORKER = 64
+"""Below that a second worker costs more to start than it saves."""
 BATCHES_PER_WORKER = 4
 """Of few texts, so that all workers have something to do, and end together."""
 INDEX = "index"
@@ -138,15 +140,12 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         return
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
-    num_workers = _num_places(recipe.ray, share, nodes)
+    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), _num_places(recipe.ray, share, nodes))
     weights, checked = cast("Any", _read_weights).remote(checkpoint)
     get_or_raise(checked)
     rows = [{INDEX: index, "prompt": prompt, "text": text} for index, (prompt, text) in enumerate(texts)]
     batch_size = min(BATCH_SIZE, math.ceil(len(rows) / (num_workers * BATCHES_PER_WORKER)))
-    tables = [
-        pa.Table.from_pylist(rows[first : first + batch_size], schema=_INPUT)
-        for first in range(0, len(rows), batch_size)
-    ]
+    tables = in_tables(rows, schema=_INPUT, size=batch_size)
     setup = {"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]}
     if share.gpus == 0:
         # Loading takes as long as scoring one or two texts.
@@ -161,7 +160,7 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
         num_cpus=share.cpus,
         num_gpus=share.gpus,
         # By default the first actor to be up takes four batches, which may be all there are.
-        compute=ray.data.ActorPoolStrategy(size=min(num_workers, len(tables)), max_tasks_in_flight_per_actor=2),
+        compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
     )
     try:
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")

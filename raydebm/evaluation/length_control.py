@@ -5,14 +5,13 @@ slope of mu on the log length, within problems, is fitted on validation candidat
 length* chooses no better than chance and *longest* (or *shortest*) does, length was what the ensemble knew.
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.selectors import Selector, lowest
+from raydebm.evaluation.selectors import Selector, lengths, lowest
 
 CONTROLLED = "mu without length"
 
@@ -39,20 +38,14 @@ def length_slope(pools: Sequence[EvaluatedPool]) -> float | None:
     """
     products = squares = 0.0
     for pool in pools:
-        lengths, mu = _log_lengths(pool), pool.mu
-        known = pool.in_pool & np.isfinite(lengths) & np.isfinite(mu)
+        logs, mu = np.log1p(lengths(pool)), pool.mu
+        known = pool.in_pool & np.isfinite(logs) & np.isfinite(mu)
         if known.any():
-            centred = lengths[known] - lengths[known].mean()
+            centred = logs[known] - logs[known].mean()
             products += float((centred * (mu[known] - mu[known].mean())).sum())
             squares += float((centred**2).sum())
     return products / squares if squares > 1e-12 else None
 
 
-def _log_lengths(pool: EvaluatedPool) -> Floats:
-    """Of everything in the pool; NaN without a text."""
-    texts = [item.candidate.text for item in pool.everything]
-    return np.array([math.nan if text is None else math.log(1 + len(text)) for text in texts])
-
-
 def _lowest_controlled(pool: EvaluatedPool, *, slope: float) -> Floats:
-    return lowest(pool.mu - slope * _log_lengths(pool), pool.in_pool)
+    return lowest(pool.mu - slope * np.log1p(lengths(pool)), pool.in_pool)

@@ -112,8 +112,9 @@ def signal_sentence(rows: Sequence[SeedSignal], *, continuous: bool) -> str:
         return ""
     sigma = next((row for row in rows if row.name == SIGMA), None)
     what = "1 - violation changes" if continuous else "accuracy changes"
+    unit = "" if continuous else " points"
     parts = [
-        f"by {row.name} {_gain(row, continuous=continuous)} ({_verdict(row)})"
+        f"by {row.name} {_gain(row, continuous=continuous)}{unit} ({_verdict(row)})"
         for row in dict.fromkeys((sigma, best))
         if row is not None
     ]
@@ -128,7 +129,7 @@ def _verdict(row: SeedSignal) -> str:
 
 
 def _gain(row: SeedSignal, *, continuous: bool) -> str:
-    return number(row.gain_at_80, signed=True) if continuous else f"{points(row.gain_at_80)} points"
+    return number(row.gain_at_80, signed=True) if continuous else points(row.gain_at_80)
 
 
 def signal_table(rows: Sequence[SeedSignal], seeds: Sequence[int], *, continuous: bool) -> Table:
@@ -148,7 +149,7 @@ def signal_table(rows: Sequence[SeedSignal], seeds: Sequence[int], *, continuous
             (
                 row.name,
                 number(row.right_at_80) if continuous else with_interval(row.right_at_80),
-                _gain(row, continuous=continuous).removesuffix(" points"),
+                _gain(row, continuous=continuous),
                 *("-" if value is None else f"{scale * value:+.{digits}f}" for value in row.by_seed),
                 str(row.gain_at_80.n),
             )

@@ -290,14 +290,15 @@ def _first(pool: EvaluatedPool) -> Floats:
 
 
 def _shortest(pool: EvaluatedPool) -> Floats:
-    return lowest(_lengths(pool), pool.in_pool)
+    return lowest(lengths(pool), pool.in_pool)
 
 
 def _longest(pool: EvaluatedPool) -> Floats:
-    return lowest(-_lengths(pool), pool.in_pool)
+    return lowest(-lengths(pool), pool.in_pool)
 
 
-def _lengths(pool: EvaluatedPool) -> Floats:
+def lengths(pool: EvaluatedPool) -> Floats:
+    """Characters of everything in the pool; NaN without a text."""
     texts = [item.candidate.text for item in pool.everything]
     return np.array([math.nan if text is None else float(len(text)) for text in texts])
 

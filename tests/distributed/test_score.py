@@ -64,6 +64,7 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
     from raydebm.scorer.ensemble import EnsembleScorer
 
     monkeypatch.setattr("raydebm.distributed.score._num_places", lambda *of: 2)
+    monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", 8)
     checkpoint = five[1].checkpoint
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
     candidates.insert(4, candidate(1000, None))
