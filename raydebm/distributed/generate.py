@@ -26,11 +26,12 @@ import ray
 import ray.data
 from ray.data import ActorPoolStrategy
 
-from raydebm.config import GeneratorConfig, Recipe, RecordedGenerator, TransformersGenerator
+from raydebm.config import GeneratorConfig, Recipe, TransformersGenerator
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.distributed.vllm import running_endpoints
 from raydebm.errors import RaydebmError, UnknownNameError
 from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, check_keys, collect
+from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import request_of, request_row, unanswered
 from raydebm.generators.tally import GenerationSummary, Tally, check_enough
 from raydebm.records import Candidate, GenerationRequest, Problem
@@ -203,14 +204,12 @@ def _replay_recorded(
     placed: list[Placed], configs: Sequence[GeneratorConfig], problems: Iterable[Problem], sink: "_Sink"
 ) -> list[Placed]:
     """Answer the requests to recorded pools here, which is a look-up; returns the others."""
-    problems = tuple(problems)
-    for config in configs:
-        if isinstance(config, RecordedGenerator):
-            generator = build_generator(config, problems=problems)
-            mine = [(position, request) for position, request in placed if request.generator == config.name]
-            candidates = asyncio.run(collect(generator, [request for _, request in mine]))
-            sink.write_candidates((position, found) for (position, _), found in zip(mine, candidates, strict=True))
-    recorded = {config.name for config in configs if isinstance(config, RecordedGenerator)}
+    recorded: set[str] = set()
+    for generator in recorded_generators(configs, problems=problems):
+        recorded.add(generator.name)
+        mine = [(position, request) for position, request in placed if request.generator == generator.name]
+        candidates = asyncio.run(collect(generator, [request for _, request in mine]))
+        sink.write_candidates((position, found) for (position, _), found in zip(mine, candidates, strict=True))
     return [(position, request) for position, request in placed if request.generator not in recorded]
 
 

@@ -1,11 +1,14 @@
 """What a run would do and cost, before anything is sent (``raydebm run --dry-run``)."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raydebm.config import Recipe
 from raydebm.distributed.stages import Pipeline
+from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
+from raydebm.records import GenerationRequest, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +23,15 @@ def plan_of(recipe: Recipe) -> Plan:
     """Load the problems and count the requests of the first pass. Needs no Ray and no key.
 
     Raises:
-        TaskDataError: the problems cannot be loaded.
+        TaskDataError: the problems cannot be loaded, or a recorded pool cannot be read.
+        UnknownNameError: a recorded pool has no such model.
+        PoolError: the recorded pools answer none of the problems.
     """
     pipeline = Pipeline(recipe=recipe)
-    problems = [problem for _, problem, _ in pipeline.load_problems()]
+    loaded = list(pipeline.load_problems())
+    problems = [problem for _, problem, _ in pipeline.answerable(loaded)]
     requests = pipeline.requests(problems)
+    recorded = _recorded(recipe, problems, requests)
     estimates = estimate_cost(requests, recipe.generators)
     kinds = Counter(generator.kind for generator in recipe.generators)
     return Plan(
@@ -32,6 +39,8 @@ def plan_of(recipe: Recipe) -> Plan:
         notes=(
             f"{len(problems):,} problems, {len(requests):,} requests, {_total(estimates)} for the first pass; "
             "completions are counted at their token limit, so a run usually costs a fraction of it",
+            *_dropped(len(loaded) - len(problems)),
+            *recorded,
             f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
             "and per regenerated test problem",
             f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
@@ -39,6 +48,34 @@ def plan_of(recipe: Recipe) -> Plan:
             f"run directory: {recipe.resolved_run_dir}",
         ),
     )
+
+
+def _dropped(count: int) -> Iterator[str]:
+    if count:
+        yield f"{count:,} more problems are left out, because no recorded pool answers them"
+
+
+def _recorded(recipe: Recipe, problems: Sequence[Problem], requests: Sequence[GenerationRequest]) -> Iterator[str]:
+    """How many requests the recorded pools can answer: what is missing counts as failed."""
+    answered: Counter[str] = Counter()
+    asked = Counter(request.generator for request in requests)
+    names = []
+    for generator in recorded_generators(recipe.generators, problems=problems):
+        names.append(generator.name)
+        answered[generator.name] = sum(
+            generator.has_answer(request) for request in requests if request.generator == generator.name
+        )
+    if not names:
+        return
+    missing = {name: asked[name] - answered[name] for name in names if answered[name] < asked[name]}
+    yield f"recorded pools answer {answered.total():,} of {sum(asked[name] for name in names):,} requests" + (
+        f"; not recorded: {', '.join(f'{count:,} of {name}' for name, count in missing.items())}" if missing else ""
+    )
+    if sum(missing.values()) > recipe.generation.max_failed_frac * len(requests):
+        yield (
+            f"that is more than generation.max_failed_frac = {recipe.generation.max_failed_frac:g} allows, so the run "
+            "would stop: ask for fewer samples, or name the field that holds the answer in text_fields"
+        )
 
 
 def _total(estimates: tuple[CostEstimate, ...]) -> str:

@@ -23,12 +23,12 @@ from raydebm.distributed.label import label
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
-from raydebm.errors import CheckpointError, TaskDataError
+from raydebm.errors import CheckpointError, PoolError, TaskDataError
 from raydebm.evaluation.pools import EvaluatedPool, Scores, assemble_pools
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
-from raydebm.generators.recorded import import_pool
+from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
 from raydebm.pairs import build_pairs, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
@@ -148,33 +148,38 @@ class Pipeline:
                     f"(id_range {source.id_range}, limit {source.limit})"
                 )
 
-    def _make_problems(self) -> dict[str, Any]:
-        loaded = list(self.load_problems())
-        answered = self._recorded_problems([problem for _, problem, _ in loaded])
-        dropped = 0 if answered is None else sum(problem.problem_id not in answered for _, problem, _ in loaded)
-        if answered is not None:
-            loaded = [item for item in loaded if item[1].problem_id in answered]
-        self.run.write_table((gold_row(gold) for _, _, gold in loaded), GOLDS, "problems", "golds.parquet")
-        rows = [problem_row(problem, split) for split, problem, _ in loaded]
-        self.run.write_table(rows, PROBLEMS, "problems", "problems.parquet")
-        return {**Counter(split for split, _, _ in loaded), **({"not_recorded": dropped} if dropped else {})}
-
-    def _recorded_problems(self, problems: Sequence[Problem]) -> set[str] | None:
-        """Ids that some recorded pool answers; None when a generator can answer any problem.
+    def answerable(self, loaded: Sequence[tuple[str, Problem, Gold]]) -> Sequence[tuple[str, Problem, Gold]]:
+        """What ``load_problems`` gave, without the problems that no generator can answer.
 
         A recorded pool rarely covers a whole benchmark, and a problem without a single candidate measures nothing.
+
+        Raises:
+            TaskDataError: a recorded pool cannot be read.
+            UnknownNameError: a recorded pool has no such model.
+            PoolError: the recorded pools answer none of the problems.
         """
-        if not all(isinstance(config, RecordedGenerator) for config in self.recipe.generators):
-            return None
-        pools: dict[str, list[str]] = {}
-        for config in self.recipe.generators:
-            if isinstance(config, RecordedGenerator):
-                pools.setdefault(config.pool, []).append(config.model)
-        return {
-            candidate.problem_id
-            for pool, models in pools.items()
-            for candidate in import_pool(pool, task=self.recipe.task.name, problems=problems, models=models)
-        }
+        configs = self.recipe.generators
+        if not all(isinstance(config, RecordedGenerator) for config in configs):
+            return loaded
+        pools = [*recorded_generators(configs, problems=[problem for _, problem, _ in loaded])]
+        kept = [item for item in loaded if any(pool.answers(item[1].problem_id) for pool in pools)]
+        if not kept:
+            raise PoolError(
+                f"the recorded pools of {', '.join(dict.fromkeys(pool.path for pool in pools))} answer none of the "
+                f"{len(loaded)} problems of task {self.recipe.task.name!r}: their problem ids must be ours or the "
+                f"source_id of a problem (ours look like {loaded[0][1].problem_id!r}), and text_fields must name the "
+                "field that holds the answer"
+            )
+        return kept
+
+    def _make_problems(self) -> dict[str, Any]:
+        loaded = list(self.load_problems())
+        kept = self.answerable(loaded)
+        dropped = len(loaded) - len(kept)
+        self.run.write_table((gold_row(gold) for _, _, gold in kept), GOLDS, "problems", "golds.parquet")
+        rows = [problem_row(problem, split) for split, problem, _ in kept]
+        self.run.write_table(rows, PROBLEMS, "problems", "problems.parquet")
+        return {**Counter(split for split, _, _ in kept), **({"not_recorded": dropped} if dropped else {})}
 
     def problems(self) -> dict[str, Problem]:
         rows = self.run.read_table(PROBLEMS, "problems", "problems.parquet")

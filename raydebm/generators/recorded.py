@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from raydebm.config import GeneratorConfig
 from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.generators.requests import answered, unanswered
@@ -109,28 +110,32 @@ class RecordedGenerator:
     were recorded. A greedy request is answered only by a recording that is known to be greedy.
     """
 
-    def __init__(self, config: RecordedConfig, *, problems: Iterable[Problem] = ()) -> None:
+    def __init__(
+        self, config: RecordedConfig, *, problems: Iterable[Problem] = (), pool: "_Found | None" = None
+    ) -> None:
         """Read the pool.
 
         Args:
             config: which file and which of its models.
             problems: needed where the file's problem ids are the source's own.
+            pool: what the file holds, where it has been read already.
 
         Raises:
             TaskDataError: the file is missing, unreadable, or has no usable line.
             UnknownNameError: the file has no such model.
         """
-        self.name = config.name
-        self._pool, self._model = config.pool, config.model
+        self.name, self.path = config.name, config.pool
+        self._model = config.model
         source_ids = {problem_id: found_id for found_id, problem_id in _joinable(problems).items()}
         self._source_ids = source_ids
-        found = _read(Path(config.pool), "", config.text_fields)
+        found = _read(Path(config.pool), "", config.text_fields) if pool is None else pool
         _wanted_models({model for _, model, _, _ in found}, (config.model,))
         self._recorded: dict[tuple[str, bool, int, int], Candidate] = {}
         for found_id, model, rank, candidate in found:
             if model == config.model:
                 key = (found_id, candidate.is_greedy, candidate.pass_index, rank[1])
                 self._recorded.setdefault(key, candidate)
+        self._answered = {found_id for (found_id, *_), found in self._recorded.items() if found.text is not None}
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
         for request in requests:
@@ -139,13 +144,22 @@ class RecordedGenerator:
     async def aclose(self) -> None:
         """Nothing is open: the pool was read when this was made."""
 
+    def answers(self, problem_id: str) -> bool:
+        """Whether any answer to the problem was recorded, text and all."""
+        return not self._answered.isdisjoint((problem_id, self._source_ids.get(problem_id, problem_id)))
+
+    def has_answer(self, request: GenerationRequest) -> bool:
+        """Whether the request's answer was recorded, text and all."""
+        recorded = self._find(request)
+        return recorded is not None and recorded.text is not None
+
     def _reply(self, request: GenerationRequest) -> Candidate:
         recorded = self._find(request)
         if recorded is None:
             # Problem, pass and sample stand in the row; without them equal reasons can be counted.
             return unanswered(
                 request,
-                f"not recorded: pool {self._pool!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
+                f"not recorded: pool {self.path!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
                 f"{self._model!r} for this problem, pass and sample",
             )
         if recorded.text is None:
@@ -163,6 +177,26 @@ class RecordedGenerator:
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
         ids = (request.problem_id, self._source_ids.get(request.problem_id, request.problem_id))
         return next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
+
+
+def recorded_generators(
+    configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]
+) -> Iterator[RecordedGenerator]:
+    """The generators of those entries that name a recorded pool. A file is read once, however many models it holds.
+
+    Raises:
+        TaskDataError: a file is missing, unreadable, or has no usable line.
+        UnknownNameError: a file has no such model.
+    """
+    problems = tuple(problems)
+    by_file: dict[tuple[str, tuple[str, ...]], list[RecordedConfig]] = {}
+    for config in configs:
+        if isinstance(config, RecordedConfig):
+            by_file.setdefault((config.pool, tuple(config.text_fields)), []).append(config)
+    for (path, text_fields), entries in by_file.items():
+        pool = _read(Path(path), "", text_fields)
+        for config in entries:
+            yield RecordedGenerator(config, problems=problems, pool=pool)
 
 
 def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
@@ -186,15 +220,17 @@ def _wanted_models(known: set[str], models: Sequence[str] | None) -> dict[str, i
 _Rank = tuple[int, int, int]
 """(pass, sample index, 1 when greedy)."""
 
+_Found = Sequence[tuple[str, str, _Rank, Candidate]]
+"""(problem id as in the file, model, rank, candidate) of everything usable in a file, each key once."""
 
-def _read(path: Path, task: str, text_fields: Sequence[str]) -> list[tuple[str, str, _Rank, Candidate]]:
-    """(problem id as in the file, model, rank, candidate) of everything usable, each key once."""
+
+def _read(path: Path, task: str, text_fields: Sequence[str]) -> _Found:
     if path.suffix == ".parquet":
         return _read_parquet(path)
     return list(_read_json_lines(path, task, text_fields))
 
 
-def _read_parquet(path: Path) -> list[tuple[str, str, _Rank, Candidate]]:
+def _read_parquet(path: Path) -> _Found:
     try:
         rows = RunDir(str(path.parent)).read_table(CANDIDATES, path.name)
     except PoolError as error:

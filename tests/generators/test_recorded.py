@@ -4,13 +4,14 @@ import asyncio
 import gzip
 import json
 import logging
+import os
 from collections import Counter
 
 import pytest
 
 from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
-from raydebm.generators.recorded import RecordedGenerator, import_pool
+from raydebm.generators.recorded import RecordedGenerator, import_pool, recorded_generators
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 from raydebm.store import CANDIDATES, RunDir, candidate_row
 from raydebm.tasks.gsm8k import Gsm8k
@@ -245,6 +246,23 @@ def test_a_request_gets_the_recording_of_its_problem_and_sample(pool):
     [reply] = replay(pool(line(text="zero", sample=0), line(text="one", sample=1), line("q", text="q")), asked)
     assert (reply.text, reply.candidate_id, reply.generator) == ("one", asked.candidate_id, "small")
     assert (reply.sampling, reply.seed) == (asked.sampling, 3)
+
+
+def test_a_file_is_read_once_for_all_of_its_models(pool):
+    path = pool(line(model="m"), line(model="n"))
+    configs = [RecordedConfig(name=model, pool=path, model=model) for model in ("m", "n")]
+    found = recorded_generators(configs, problems=[P])
+    first = next(found)
+    os.remove(path)
+
+    assert [generator.name for generator in (first, *found)] == ["m", "n"]
+
+
+def test_a_generator_knows_which_problems_it_can_answer(pool):
+    path = pool(line("p", text=None), line("source/q"))
+    [generator] = recorded_generators([RecordedConfig(name="g", pool=path, model="m")], problems=[P, Q])
+
+    assert [generator.answers(problem_id) for problem_id in ("p", "q", "r")] == [False, True, False]
 
 
 def test_a_source_id_joins_when_the_problems_are_given(pool):
