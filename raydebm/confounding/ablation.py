@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from raydebm.confounding.style import STYLES, code_only, explanation_only, without
 from raydebm.errors import ScoringError
-from raydebm.evaluation.confounding import Screen, screen, with_energies
-from raydebm.evaluation.intervals import Bootstrap
-from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.records import Energies
+from raydebm.evaluation.confounding import Screen, screen, values_of_ours, with_energies
+from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import EvaluatedPool, restricted
+from raydebm.records import Energies, ScoredCandidate
 from raydebm.scorer.halving import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
@@ -35,6 +35,9 @@ class VariantRow:
     num_failed: int
     """Candidates that have this variant and could not be scored."""
     screen: Screen
+    """Of the problems that have such candidates, and of these candidates alone."""
+    ours_by_original: Estimate
+    """Correct, where the same candidates are chosen from by the energies of their original texts."""
 
 
 def variants(*, styles: Sequence[str] = tuple(STYLES)) -> dict[str, tuple[str, Variant]]:
@@ -83,10 +86,16 @@ def style_ablation(
     texts = {name: rewritten for name, rewritten in texts.items() if changes[name] or name == ORIGINAL}
     distinct = list(dict.fromkeys(pair for rewritten in texts.values() for pair in rewritten.values()))
     scored = _scored(scorer, distinct, on_progress)
+    by_variant = {
+        name: {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in rewritten.items()}
+        for name, rewritten in texts.items()
+    }
     rows = []
-    for name, rewritten in texts.items():
-        energies = {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in rewritten.items()}
-        changed = with_energies(pools, energies)
+    for name, energies in by_variant.items():
+        having = [index for index, pool in enumerate(pools) if any(_id(item) in energies for item in pool.candidates)]
+        part = [restricted(pools[index], energies.keys()) for index in having]
+        within = Bootstrap(bootstrap.counts[:, having])
+        before = with_energies(part, by_variant[ORIGINAL]) if ORIGINAL in by_variant else part
         rows.append(
             VariantRow(
                 name=name,
@@ -94,10 +103,17 @@ def style_ablation(
                 num_candidates=sum(found is not None for found in energies.values()),
                 num_changed=changes[name],
                 num_failed=sum(found is None for found in energies.values()),
-                screen=screen(changed, lambda_=lambda_, bootstrap=bootstrap, best_generator=best_generator),
+                screen=screen(
+                    with_energies(part, energies), lambda_=lambda_, bootstrap=within, best_generator=best_generator
+                ),
+                ours_by_original=within.mean(values_of_ours(before, lambda_)),
             )
         )
     return tuple(rows)
+
+
+def _id(item: ScoredCandidate) -> str:
+    return item.candidate.candidate_id
 
 
 def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:

@@ -8,7 +8,7 @@ Folds are by problem: no problem is in a probe's training and test part. That a 
 information is there, not that the energy uses it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
+from raydebm.evaluation.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
 FOLDS = 5
+Names = np.ndarray[tuple[int], np.dtype[np.str_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,8 @@ class ProbeRow:
     accuracy: Estimate
     """Mean over candidates of being classified right, out of fold; interval by bootstrap over problems."""
     majority: float
-    """Accuracy of always naming the most frequent class."""
+    """Accuracy of guessing without the features: the most frequent class; of generators, the one that is most frequent
+    among those with a row of the same problem, for the features also tell which problem it is."""
     num_classes: int
     num_candidates: int
     lift: Estimate
@@ -60,8 +63,8 @@ class ProbeData:
 def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: int = FOLDS) -> tuple[ProbeRow, ...]:
     """Generator; generator among correct candidates only; longer than the problem's median; and correctness.
 
-    The second is the one to look at: among correct answers, nothing about quality gives the generator away. A target
-    with one class only, or with fewer problems than folds, is left out.
+    The second is the one to look at: among a problem's correct answers, nothing about quality gives the generator away.
+    A target with one class only, or with fewer problems than folds, is left out.
     """
     ids = np.array(data.problem_ids)
     right = data.correct == 1
@@ -77,7 +80,8 @@ def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: 
     )
     found = []
     for name, labels, rows in targets:
-        row = _probe(name, data.features[rows], labels[rows], ids[rows], num_bootstrap, seed, folds)
+        guess = _commonest_of_the_problem if labels is writers else _commonest
+        row = _probe(name, data.features[rows], labels[rows], ids[rows], guess, num_bootstrap, seed, folds)
         if row is not None:
             found.append(row)
     return tuple(found)
@@ -93,23 +97,37 @@ def _longer_than_median(data: ProbeData) -> tuple["np.ndarray[tuple[int], np.dty
     return np.where(data.num_chars > medians, "longer", "shorter"), data.num_chars != medians
 
 
+def _commonest(labels: Names, problem_ids: Names) -> Names:
+    """The most frequent class, for every row."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return np.full(len(labels), classes[counts.argmax()])
+
+
+def _commonest_of_the_problem(labels: Names, problem_ids: Names) -> Names:
+    """For every row the class that is most frequent in all, of those that its problem has."""
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    _, problem = np.unique(problem_ids, return_inverse=True)
+    has = np.zeros((problem.max(initial=-1) + 1, len(classes)), dtype=bool)
+    has[problem, place] = True
+    found: Names = classes[np.where(has, counts, -1).argmax(axis=1)][problem]
+    return found
+
+
 def _probe(
     target: str,
     features: NDArray[np.float32],
-    labels: "np.ndarray[tuple[int], np.dtype[np.str_]]",
-    problem_ids: "np.ndarray[tuple[int], np.dtype[np.str_]]",
+    labels: Names,
+    problem_ids: Names,
+    guess: Callable[[Names, Names], Names],
     num_bootstrap: int,
     seed: int,
     folds: int,
 ) -> ProbeRow | None:
-    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
-    from sklearn.linear_model import LogisticRegression
+    # Imported here because it takes seconds, which commands that fit nothing need not wait for.
     from sklearn.model_selection import GroupKFold
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     problems, of_row = np.unique(problem_ids, return_inverse=True)
-    classes, counts = np.unique(labels, return_counts=True)
+    classes = np.unique(labels)
     if len(classes) < 2 or len(problems) < folds:
         return None
     hit = np.zeros(len(labels))
@@ -118,18 +136,18 @@ def _probe(
         if len(np.unique(labels[train])) < 2:
             hit[test] = labels[test] == labels[train][0]
             continue
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300, C=0.1))
+        model = standardized_logistic(inverse_penalty=0.1, max_iter=300)
         model.fit(features[train], labels[train])
         hit[test] = model.predict(features[test]) == labels[test]
     sums = np.bincount(of_row, weights=hit, minlength=len(problems)).astype(np.float64)
     sizes = np.bincount(of_row, minlength=len(problems)).astype(float)
     bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
-    majority = float(counts.max() / len(labels))
-    most = np.bincount(of_row, weights=labels == classes[counts.argmax()], minlength=len(problems)).astype(float)
+    guessed = labels == guess(labels, problem_ids)
+    most = np.bincount(of_row, weights=guessed, minlength=len(problems)).astype(float)
     return ProbeRow(
         target=target,
         accuracy=bootstrap.ratio(sums, sizes),
-        majority=majority,
+        majority=float(guessed.mean()),
         num_classes=len(classes),
         num_candidates=len(labels),
         lift=bootstrap.ratio(sums - most, sizes),

@@ -69,7 +69,8 @@ class ConfoundingReport:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, with the warnings in words."""
-        return dataclasses.asdict(self) | {"warnings": list(self.screen.warnings())}
+        warnings, untested = self.screen.warnings(), self.screen.untested()
+        return dataclasses.asdict(self) | {"warnings": list(warnings), "untested": list(untested)}
 
     def tables(self) -> list[Table]:
         found = [generator_table(self.screen), spread_table([("", self.screen)])]
@@ -85,13 +86,11 @@ class ConfoundingReport:
 
     def summary(self) -> str:
         """What was found, in sentences that follow from the numbers alone."""
-        warnings = self.screen.warnings()
-        verdict = (
-            "The screen warns: " + "; ".join(warnings) + "."
-            if warnings
-            else "The screen found nothing that points to a shortcut."
+        found = self.screen
+        says = "The screen warns" if found.warnings() else "The screen"
+        return (
+            f"Scorer {self.scorer}, {found.num_problems} problems, lambda {self.lambda_:g}. {says}: {found.verdict()}."
         )
-        return f"Scorer {self.scorer}, {self.screen.num_problems} problems, lambda {self.lambda_:g}. {verdict}"
 
     def screens(self) -> dict[str, Screen]:
         """Scorer -> its screen, for the figure of picks."""
@@ -119,7 +118,7 @@ def confounding_report(
         on_progress: of the rescoring: (distinct texts done, distinct texts).
     """
     settings = settings or ConfoundingSettings()
-    best = best_generator_of(validation) if validation else None
+    best = best_generator_of(validation, by_violation=False) if validation else None
     some = _some_pools(pools, settings.max_ablation_problems, settings.seed)
     ablation: tuple[VariantRow, ...] = ()
     if sources.scorer is not None:
@@ -189,8 +188,8 @@ def generator_table(found: Screen) -> Table:
         caption=(
             "Picks beside the share of correct answers, which a scorer that knows only correctness would pick, with "
             "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
-            "answers of the same problems (above 0: disliked). AUROC within: does the energy tell its own right "
-            "answers from its own wrong ones (0.5: no)?"
+            "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
+            "AUROC within: does the energy tell its own right answers from its own wrong ones (0.5: no)?"
         ),
         headers=(
             "generator", "n", "correct %", "share of correct %", "picked %", "difference", "mu correct", "mu incorrect",
@@ -235,7 +234,9 @@ def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
     return Table(
         title="Screen",
         caption=(
-            "95 % intervals by bootstrap over problems. The paper calls a spread below 0.25 unconfounded, in the "
+            "95 % intervals by bootstrap over problems; n where a figure is about some of them only. The difference to "
+            "the best generator is paired, on the problems that it answered. "
+            "The paper calls a spread below 0.25 unconfounded, in the "
             "energy units of its own scorers; the share of variance and the spread in units of the gap need none, so "
             "they alone can be compared between scorers. Last column: what points to a shortcut."
         ),
@@ -254,7 +255,12 @@ def _pairs(estimate: Estimate) -> str:
 
 def _accuracy(found: Screen, name: str) -> str:
     estimate = found.accuracy.get(name)
-    return "-" if estimate is None else with_interval(estimate)
+    if estimate is None:
+        return "-"
+    notes = [f"n={estimate.n}"] if estimate.n != found.num_problems else []
+    if name == "best generator":
+        notes.append(f"{found.best_generator}{', chosen in hindsight' if found.is_in_hindsight else ''}")
+    return with_interval(estimate) + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _largest_pick(found: Screen) -> str:
@@ -270,15 +276,19 @@ def _ablation_table(report: ConfoundingReport) -> Table:
         title="Style ablation",
         caption=(
             f"{report.num_ablation_problems} problems rescored without features of style. A spread that falls while "
-            "the gap between right and wrong stays was style; where both fall, the same tokens carry both."
+            "the gap between right and wrong stays was style; where both fall, the same tokens carry both. A row is "
+            "about the candidates that have such a text, and about the problems that have such candidates; the last "
+            "column chooses among the same candidates by their original texts."
         ),
-        headers=("texts", "n", "changed", "spread", "due to generator", "gap within a generator", "AUROC within",
-                 "ours: correct %"),
+        headers=("texts", "candidates", "changed", "spread", "due to generator", "gap within a generator",
+                 "AUROC within", "problems", "ours: correct %", "the same by the original texts"),
         rows=tuple(
             (
                 row.name, str(row.num_candidates), str(row.num_changed), number(row.screen.spread),
                 number(row.screen.identity_share), number(row.screen.gap_within),
-                number(row.screen.within_auroc), _accuracy(row.screen, "ours"),
+                number(row.screen.within_auroc), str(row.screen.num_problems),
+                "-" if (ours := row.screen.accuracy.get("ours")) is None else with_interval(ours),
+                with_interval(row.ours_by_original),
             )
             for row in report.ablation
         ),
@@ -289,10 +299,11 @@ def _probe_table(rows: Sequence[ProbeRow]) -> Table:
     return Table(
         title="Linear probes of the features",
         caption=(
-            "Logistic regression on the [CLS] features, cross-validated by problem. What a probe reads is there to be "
-            "used; whether the energy uses it, the other tables say."
+            "Logistic regression on the features that the energy heads read, cross-validated by problem. Guessing: "
+            "the commonest class; of generators, the commonest of those that answered the same problem. What a probe "
+            "reads is there to be used; whether the energy uses it, the other tables say."
         ),
-        headers=("target", "classes", "n", "accuracy %", "always the commonest %", "difference"),
+        headers=("target", "classes", "n", "accuracy %", "guessing %", "difference"),
         rows=tuple(
             (
                 row.target, str(row.num_classes), str(row.num_candidates),

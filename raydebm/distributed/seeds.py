@@ -54,7 +54,7 @@ def train_seeds(
         found = screen_of(pipeline, pools).screen
         aurocs.append(result.sigma_auroc.value)
         within.append(found.within_auroc.value)
-        screens.append("; ".join(found.warnings()) or "nothing found")
+        screens.append(found.verdict())
     summary = summarise_seeds(
         trainings,
         title=recipe.name,

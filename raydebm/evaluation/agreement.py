@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from raydebm.evaluation.logistic import SAMPLE_WEIGHT, standardized_logistic
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.selectors import Selector, lowest, vote
 from raydebm.evaluation.stack import Stack
@@ -92,21 +93,14 @@ def learned_scores(
     pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool], lambda_: float
 ) -> dict[str, Floats] | None:
     """Log-odds per candidate in the pools' order, by problem id; None when validation has only one class."""
-    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     train = Stack.of(validation)
     features, usable = _features(train, lambda_)
     labelled = usable & ~np.isnan(train.correct)
     if len(set(train.correct[labelled].tolist())) < 2:
         return None
     per_problem = np.broadcast_to(labelled.sum(axis=1, keepdims=True), labelled.shape)
-    model = make_pipeline(StandardScaler(), LogisticRegression())
-    model.fit(
-        features[labelled], train.correct[labelled], logisticregression__sample_weight=1.0 / per_problem[labelled]
-    )
+    model = standardized_logistic()
+    model.fit(features[labelled], train.correct[labelled], **{SAMPLE_WEIGHT: 1.0 / per_problem[labelled]})
     test = Stack.of(pools)
     features, usable = _features(test, lambda_)
     scores = np.full(usable.shape, math.nan)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.evaluation.effects import generator_effects
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, weighted_auroc
 from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.evaluation.selectors import Selector, standard_selectors, value_of
+from raydebm.evaluation.selectors import Selector, best_generator_of, standard_selectors, value_of
 from raydebm.records import Energies
 from raydebm.triage.policy import select
 
@@ -27,6 +28,8 @@ MAX_IDENTITY_SHARE = 0.2
 """Of the variance of correct candidates' energies; above it the screen warns. Scale-free, unlike the paper's spread."""
 MAX_WEIGHTS = 4_000_000
 """Resamples times candidates that are held at once."""
+NUM_TESTS = 4
+"""Of ``Screen.warnings``."""
 MAX_EXCESS = 0.1
 """Share of picks above the share of correct candidates; above it the screen warns."""
 
@@ -40,8 +43,8 @@ class GeneratorRow:
     num_correct: int
     accuracy: Estimate
     correct_share: Estimate
-    """Share among a problem's correct candidates, mean over the problems that have any: what a scorer that knows
-    correctness and nothing else would pick."""
+    """Share among a problem's correct candidates, mean over the problems that it answered and that have any: what a
+    scorer that knows correctness and nothing else would pick."""
     pick_share: Estimate
     """Share of the picks, on the same problems."""
     excess: Estimate
@@ -54,7 +57,7 @@ class GeneratorRow:
     its correct answers are disliked. Problems differ in difficulty, and a weak generator is right on easy ones."""
     within_auroc: Estimate
     """Do its own correct answers have lower energy than its own incorrect ones? AUROC over all problems of mu minus
-    the problem's mean mu; 0.5 for a scorer that only recognises generators."""
+    the problem's effect on it (``effects``); 0.5 for a scorer that only recognises generators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ class Screen:
     Chance alone gives about (generators - 1) / (correct candidates - 1)."""
     gap_within: Estimate
     """Mean energy of a generator's incorrect minus that of its correct candidates, mean over generators, mu taken
-    relative to its problem's mean. The paper's correct/incorrect gap within one generator."""
+    relative to its problem's effect. The paper's correct/incorrect gap within one generator."""
     relative_spread: Estimate
     """``spread_in_problem`` over ``gap_within``: how many times what is wrong weighs who wrote it. Energies of two
     scorers have different scales, and only figures without a unit can be compared."""
@@ -86,7 +89,12 @@ class Screen:
     """Pair accuracy over pairs of different generators."""
     accuracy: Mapping[str, Estimate]
     """Of ours, random, the best generator and the oracle."""
+    best_generator: str | None
+    """Correct most often; None with one generator."""
+    is_in_hindsight: bool
+    """It was chosen on these very problems, so that it is a bound."""
     ours_minus_best_generator: Estimate
+    """Paired, on the problems that it answered."""
 
     def warnings(self) -> tuple[str, ...]:
         """What points to a shortcut, in sentences; empty when nothing does. A screen, not a proof."""
@@ -110,6 +118,26 @@ class Screen:
             found.append("choosing by energy is not shown to beat always choosing the best generator")
         return tuple(found)
 
+    def untested(self) -> tuple[str, ...]:
+        """What these pools cannot show, in words; empty when every test could be made."""
+        tests = {
+            "energies of correct answers by generator": self.identity_share,
+            "ranking among answers of the same generator": self.within_auroc,
+            "the comparison with the best generator": self.ours_minus_best_generator,
+        }
+        missing = [name for name, estimate in tests.items() if estimate.low is None]
+        if all(row.excess.low is None for row in self.generators):
+            missing.insert(0, "who is picked")
+        return tuple(missing)
+
+    def verdict(self) -> str:
+        """The warnings, or that there are none; and what could not be tested."""
+        warnings, untested = self.warnings(), self.untested()
+        if len(untested) == NUM_TESTS:
+            return "nothing could be tested: that needs energies, two generators and answers of both labels"
+        found = "; ".join(warnings) if warnings else "nothing found that points to a shortcut"
+        return f"{found} (not testable here: {', '.join(untested)})" if untested else found
+
 
 def _is_above(estimate: Estimate, limit: float) -> bool:
     """Also its interval must be: 0 for the excess and the share is the value without a shortcut."""
@@ -127,8 +155,10 @@ def screen(
 
     Args:
         bootstrap: over as many problems as there are pools.
-        best_generator: chosen on validation pools; None: in hindsight, which makes it a bound.
+        best_generator: correct most often on validation pools; None: in hindsight, which makes it a bound.
     """
+    in_hindsight = best_generator is None
+    best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
     table = CandidateTable.of(pools)
     names = table.generators
     choice = _picks(pools, names, lambda_)
@@ -152,6 +182,8 @@ def screen(
         pairs_within=bootstrap.mean(np.array([_pair_accuracy(pool, same=True) for pool in pools])),
         pairs_between=bootstrap.mean(np.array([_pair_accuracy(pool, same=False) for pool in pools])),
         accuracy={name: bootstrap.mean(found) for name, found in values.items()},
+        best_generator=best_generator if "best generator" in values else None,
+        is_in_hindsight=in_hindsight,
         ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"])
         if {"ours", "best generator"} <= values.keys()
         else Estimate(value=None, low=None, high=None, n=0),
@@ -177,7 +209,7 @@ class CandidateTable:
     """1 or 0."""
     mu: Floats
     centred: Floats
-    """mu minus the mean mu of the problem's rows."""
+    """mu minus the problem's effect on it: its mean, as if all generators had answered it."""
     offset: Floats
     """mu minus the mean mu of the problem's correct rows; NaN for incorrect rows."""
     num_problems: int
@@ -191,25 +223,46 @@ class CandidateTable:
             usable = pool.in_pool & ~np.isnan(pool.correct) & ~np.isnan(pool.mu)
             writers = np.array([index_of.get(item.candidate.generator, -1) for item in pool.everything])[usable]
             mu, correct = pool.mu[usable], pool.correct[usable]
-            centred = mu - mu.mean() if len(mu) else mu
             right = correct == 1
             offset = np.where(right, mu - mu[right].mean() if right.any() else math.nan, math.nan)
-            columns.append((np.full(len(mu), float(number)), writers.astype(float), correct, mu, centred, offset))
-        joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)] if columns else [np.zeros(0)] * 6
+            columns.append((np.full(len(mu), float(number)), writers.astype(float), correct, mu, offset))
+        joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)] if columns else [np.zeros(0)] * 5
+        problem, generator = joined[0].astype(np.int64), joined[1].astype(np.int64)
         return cls(
             generators=tuple(names),
-            problem=joined[0].astype(np.int64),
-            generator=joined[1].astype(np.int64),
+            problem=problem,
+            generator=generator,
             correct=joined[2],
             mu=joined[3],
-            centred=joined[4],
-            offset=joined[5],
+            centred=_centred(problem, generator, joined[3], num_generators=len(names)),
+            offset=joined[4],
             num_problems=len(pools),
         )
 
     def per_problem(self, values: Floats, rows: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Floats:
         """Sum of ``values`` over the chosen rows of each problem, shape (num_problems,)."""
         return np.bincount(self.problem[rows], weights=values[rows], minlength=self.num_problems).astype(np.float64)
+
+
+def _centred(
+    problem: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    generator: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    mu: Floats,
+    *,
+    num_generators: int,
+) -> Floats:
+    """Only the problem is taken out, so the generator's effect stays in.
+
+    Rounded to a billionth of the largest: what is equal but for the last digits must stay a tie.
+    """
+    if not len(mu):
+        return mu
+    effects = generator_effects(problem, generator, mu, num_generators=num_generators)
+    left = mu - effects[generator]
+    sizes = np.maximum(np.bincount(problem), 1)
+    found: Floats = mu - (np.bincount(problem, weights=left) / sizes)[problem]
+    unit = 1e-9 * max(float(np.abs(mu).max()), 1e-300)
+    return np.round(found / unit) * unit
 
 
 def _picks(pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float) -> Floats:
@@ -230,7 +283,7 @@ def _row(
     ones = np.ones(len(own))
     num_own, num_right = table.per_problem(ones, own), table.per_problem(ones, own & right)
     all_right = table.per_problem(ones, right)
-    known = ~np.isnan(choice) & (all_right > 0)
+    known = ~np.isnan(choice) & (all_right > 0) & (num_own > 0)
     share = np.where(known, num_right / np.maximum(all_right, 1), math.nan)
     picked = np.where(known, (choice == index).astype(float), math.nan)
     accuracy = np.where(num_own > 0, num_right / np.maximum(num_own, 1), math.nan)
@@ -412,10 +465,14 @@ def _selector_values(pools: Sequence[EvaluatedPool], lambda_: float, best_genera
         selector.name: selector
         for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
     }
-    names: dict[str, str] = {name: name for name in ("ours", "random", "oracle", "best generator") if name in found}
-    if best_generator is None and "best generator (chosen in hindsight)" in found:
-        names["best generator"] = "best generator (chosen in hindsight)"
-    return {shown: np.array([value_of(found[name], pool).correct for pool in pools]) for shown, name in names.items()}
+    names = [name for name in ("ours", "random", "oracle", "best generator") if name in found]
+    return {name: np.array([value_of(found[name], pool).correct for pool in pools]) for name in names}
+
+
+def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:
+    """(P,): whether the choice by energy is correct; NaN where it has no label."""
+    found = _selector_values(pools, lambda_, None)
+    return found.get("ours", np.full(len(pools), math.nan))
 
 
 def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energies | None]) -> list[EvaluatedPool]:

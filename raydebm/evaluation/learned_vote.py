@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raydebm.evaluation.logistic import standardized_logistic
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.selectors import Selector, vote
 
@@ -67,6 +68,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def learned_votes(validation: Sequence[EvaluatedPool]) -> list[Selector]:
     """Both votes as far as the validation problems allow; none without a label of each kind."""
+    validation = [pool for pool in validation if pool.everything]
     labels = {float(label) for pool in validation for label in pool.correct[pool.in_pool] if not math.isnan(label)}
     if len(labels) < 2:
         return []
@@ -88,18 +90,13 @@ def _by_generator(validation: Sequence[EvaluatedPool]) -> LogOdds | None:
 
 
 def _by_model(validation: Sequence[EvaluatedPool]) -> LogOdds | None:
-    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     known = _Known.of(validation)
     features = np.concatenate([_features(pool, known)[: len(pool.candidates)] for pool in validation])
     correct = np.concatenate([pool.correct[: len(pool.candidates)] for pool in validation])
     usable = ~np.isnan(correct)
     if len(set(correct[usable].tolist())) < 2:
         return None
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(features[usable], correct[usable])
+    model = standardized_logistic().fit(features[usable], correct[usable])
     return partial(_of_model, model=model, known=known)
 
 

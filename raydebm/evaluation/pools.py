@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -55,6 +55,8 @@ class EvaluatedPool:
     """Higher is better; NaN where that scorer has no score. Every pool of a run has the same names."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
     """Parts of the violation score, as the labels give them, lower is better; NaN where unknown."""
+    failed: tuple[ScoredCandidate, ...] = ()
+    """Requests of the pool that brought no text: no row of the arrays. They are counted and never chosen from."""
 
     @property
     def in_pool(self) -> Bools:
@@ -100,8 +102,8 @@ def assemble_pools(
 
     Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
     not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
-    as unlabeled, candidates without a report or energies as unselectable by whatever needs these. Labels, reports and
-    energies are given by candidate id.
+    as unlabeled, candidates without a report or energies as unselectable by whatever needs these; failed requests are
+    set apart. Labels, reports and energies are given by candidate id.
 
     Raises:
         PoolError: no problem has any candidate.
@@ -137,6 +139,24 @@ def with_tolerance(pools: Iterable[EvaluatedPool], tolerance: float) -> list[Eva
     ]
 
 
+def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:
+    """The same pool with some of its candidates; greedy ones stay."""
+    kept = np.array(
+        [item.candidate.candidate_id in candidate_ids for item in pool.candidates] + [True] * len(pool.greedy),
+        dtype=bool,
+    )
+    return replace(
+        pool,
+        candidates=tuple(item for item, stays in zip(pool.candidates, kept, strict=False) if stays),
+        correct=pool.correct[kept],
+        violation=pool.violation[kept],
+        members=pool.members[kept],
+        penalty=pool.penalty[kept],
+        scores={name: values[kept] for name, values in pool.scores.items()},
+        dimensions={name: values[kept] for name, values in pool.dimensions.items()},
+    )
+
+
 def pool_of(
     problem: Problem,
     candidates: Sequence[ScoredCandidate],
@@ -145,7 +165,9 @@ def pool_of(
     labels: Mapping[str, Label],
     scores: Scores | None = None,
 ) -> EvaluatedPool:
-    """One pool, in the order given."""
+    """One pool, in the order given. Candidates without text are no part of it (``EvaluatedPool.failed``)."""
+    failed = tuple(item for item in candidates if item.candidate.text is None)
+    candidates = [item for item in candidates if item.candidate.text is not None]
     everything = (*candidates, *greedy)
     ids = [item.candidate.candidate_id for item in everything]
     found = [labels.get(candidate_id) for candidate_id in ids]
@@ -170,6 +192,7 @@ def pool_of(
         penalty=np.array([item.report.penalty for item in everything], dtype=np.float64),
         scores={name: _column(ids, by_id) for name, by_id in (scores or {}).items()},
         dimensions=_dimension_columns(found),
+        failed=failed,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.logistic import standardized_logistic
 from raydebm.evaluation.pools import Floats
 from raydebm.evaluation.signals import SIGMA, Signal
 from raydebm.evaluation.stack import Stack
@@ -117,13 +118,7 @@ def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[Si
 
 
 def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
-    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    model = make_pipeline(StandardScaler(), LogisticRegression())
-    probabilities: Floats = model.fit(features, correct).predict_proba(asked)[:, 1]
+    probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(asked)[:, 1]
     return probabilities
 
 

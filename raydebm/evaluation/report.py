@@ -33,7 +33,8 @@ def summary(evaluation: Evaluation) -> str:
     text = [
         f"{counts.problems} problems of task {evaluation.task}, {counts.candidates} candidates by "
         f"{len(evaluation.generators)} generators ({', '.join(evaluation.generators)}). "
-        f"{counts.failed} failed to generate, {counts.unparsed} did not parse, {counts.unscored} could not be scored, "
+        f"{counts.failed} more requests brought none. {counts.unparsed} candidates did not parse, {counts.unscored} "
+        "could not be scored, "
         f"{counts.unlabeled} have no label."
     ]
     ours, chance, bound = (evaluation.row(name) for name in ("ours", "random", "oracle"))

@@ -191,13 +191,16 @@ def _single_multi(context: Context, row: str, column: str) -> Answer:
         return Absent("the pool has one generator only")
     singles = [kind for kind in study.pool_kinds if not kind.name.startswith("all generators")]
     weakest = min(singles, key=lambda kind: (kind.random.value is None, kind.random.value or 0.0))
-    single = next((kind for kind in singles if "qwen" in kind.name.lower() and "7b" in kind.name.lower()), weakest)
+    qwen = next((kind for kind in singles if "qwen" in kind.name.lower() and "7b" in kind.name.lower()), None)
+    single = weakest if qwen is None else qwen
     whole = study.pool_kinds[-1]
-    remark = f"single: {single.name}, {single.n} candidates, scored by the same (mixed) scorer"
+    which = f"{single.name} (the weakest on these problems)" if qwen is None else single.name
+    remark = f"single: {which}, {single.n} candidates, scored by the same (mixed) scorer"
     if row == "Delta":
-        if whole.ours.value is None or single.ours.value is None:
+        if single.whole_minus.value is None:
             return Absent("no energies")
-        return Found(f"{100 * (whole.ours.value - single.ours.value):+.1f} pp", None, remark)
+        shown = f"{100 * single.whole_minus.value:+.1f} pp"
+        return Found(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
     return found_or((single if row.startswith("Single") else whole).ours, "no energies", remark=remark)
 
 

@@ -295,13 +295,12 @@ def _adapter_names(adapters: Sequence[str], num_members: int) -> list[str]:
 
 
 def _counts(pools: Sequence[EvaluatedPool]) -> Counts:
-    everything = [item for pool in pools for item in pool.candidates]
-    written = [item for item in everything if item.candidate.text is not None]
+    written = [item for pool in pools for item in pool.candidates]
     return Counts(
         problems=len(pools),
-        candidates=len(everything),
+        candidates=len(written),
         greedy=sum(len(pool.greedy) for pool in pools),
-        failed=len(everything) - len(written),
+        failed=sum(len(pool.failed) for pool in pools),
         unparsed=sum(not item.report.parsed for item in written),
         unscored=sum(item.energies is None for item in written),
         unlabeled=sum(pool.num_unlabeled for pool in pools),

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from raydebm.evaluation.effects import generator_effects
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.triage.policy import select
 
@@ -53,7 +54,7 @@ def value_of(selector: Selector, pool: EvaluatedPool) -> Value:
     that could not choose has answered nothing, which is worth 0 and violates all (1), unless the pool has no label at
     all or the rule covers only some problems.
     """
-    weights = selector.weights(pool)
+    weights = selector.weights(pool) if pool.everything else np.zeros(0)
     if weights.sum() == 0:
         return Value(math.nan, math.nan) if selector.partial_cover else value_of_nothing(pool)
     return Value(_mean(weights, pool.correct), _mean(weights, pool.violation))
@@ -209,17 +210,28 @@ def _single_shots(names: Sequence[str]) -> list[Selector]:
     ]
 
 
-def best_generator_of(pools: Sequence[EvaluatedPool]) -> str | None:
-    """The generator with the lowest mean violation where the labels have a violation score, else the one that is
-    correct most often; means over problems, ties by name."""
-    continuous = is_continuous(pools)
-    losses: dict[str, list[float]] = defaultdict(list)
-    for pool in pools:
-        for name in {item.candidate.generator for item in pool.candidates}:
-            loss = _mean(_of_generator(pool, name=name), pool.violation if continuous else -pool.correct)
-            if not math.isnan(loss):
-                losses[name].append(loss)
-    return min(losses, key=lambda name: (sum(losses[name]) / len(losses[name]), name), default=None)
+def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | None = None) -> str | None:
+    """The generator that violates least, or is correct most often, as if all had answered the same problems; ties by
+    name.
+
+    Args:
+        by_violation: None: where the labels have a violation score.
+    """
+    continuous = is_continuous(pools) if by_violation is None else by_violation
+    names = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
+    found = [
+        (row, index, loss)
+        for row, pool in enumerate(pools)
+        for index, name in enumerate(names)
+        if not math.isnan(
+            loss := _mean(_of_generator(pool, name=name), pool.violation if continuous else -pool.correct)
+        )
+    ]
+    if not found:
+        return None
+    problem, generator, losses = (np.array(column) for column in zip(*found, strict=True))
+    effects = generator_effects(problem, generator, losses.astype(np.float64), num_generators=len(names)).round(9)
+    return names[int(np.nanargmin(effects))]
 
 
 def is_continuous(pools: Sequence[EvaluatedPool]) -> bool:
@@ -282,10 +294,8 @@ def _random(pool: EvaluatedPool) -> Floats:
 
 
 def _first(pool: EvaluatedPool) -> Floats:
-    written = np.array([item.candidate.text is not None for item in pool.candidates])
     weights = np.zeros(len(pool.correct))
-    if written.any():
-        weights[int(written.argmax())] = 1.0
+    weights[: min(len(pool.candidates), 1)] = 1.0
     return weights
 
 
@@ -345,7 +355,7 @@ def _of_generator(pool: EvaluatedPool, *, name: str) -> Floats:
 
 
 def _generated_by(pool: EvaluatedPool, names: Set[str]) -> Bools:
-    return np.array([item.candidate.generator in names for item in pool.everything])
+    return np.array([item.candidate.generator in names for item in pool.everything], dtype=np.bool_)
 
 
 def _lowest_member(pool: EvaluatedPool, *, index: int) -> Floats:

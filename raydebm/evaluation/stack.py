@@ -48,7 +48,7 @@ class Stack:
             ValueError: there is no pool.
             PoolError: pools have different numbers of energies per candidate.
         """
-        num_pools, width = len(pools), max(len(pool.candidates) for pool in pools)
+        num_pools, width = len(pools), max(*(len(pool.candidates) for pool in pools), 1)
         num_members = max(pool.members.shape[1] for pool in pools)
         counts = {pool.members.shape[1] for pool in pools} - {0}
         if len(counts) > 1:

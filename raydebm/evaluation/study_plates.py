@@ -80,7 +80,8 @@ def study_plates(results: StudyResults, *, training: Mapping[str, Mapping[str, A
             plate_of(
                 study_figures.pick_figure({"selected": picked}, share_of_correct=correct),
                 "Who is picked",
-                "Share of problems whose selection each generator wrote, beside its share of the correct candidates.",
+                "Share of the selections that each generator wrote, beside its share of a problem's correct "
+                "candidates; both over the problems that have a correct candidate.",
             )
         )
     return found

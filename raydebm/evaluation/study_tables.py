@@ -54,6 +54,7 @@ def generator_table(results: StudyResults) -> Table:
             (
                 row.name,
                 str(row.num_candidates),
+                str(row.num_failed),
                 with_interval(row.accuracy),
                 *([number(row.mean_violation)] if continuous else []),
                 str(row.num_unparsed),
@@ -70,13 +71,14 @@ def generator_table(results: StudyResults) -> Table:
     return Table(
         title="Generators",
         caption=(
-            "Accuracy: mean over problems of the share correct. Picked: share of problems whose selection this "
-            "generator wrote; if that differs much from its share of the correct candidates, the scorer may know "
-            "authors rather than answers. Own pairs: pairs of two candidates of this generator that mu ranks right. "
+            "Accuracy: mean over problems of the share correct. Failed: requests without an answer, in no figure. "
+            "Picked: share of the selections that this generator wrote, beside its share of a problem's correct "
+            "candidates, both over the problems that have one; if they differ much, the scorer may know authors rather "
+            "than answers. Own pairs: pairs of two candidates of this generator that mu ranks right. "
             f"Standard deviation over generators of the mean mu of correct candidates: {spread}."
         ),
         headers=(
-            "generator", "candidates", "correct %", *(["mean violation"] if continuous else []),
+            "generator", "candidates", "failed", "correct %", *(["mean violation"] if continuous else []),
             "unparsed", "characters, correct / incorrect", "tokens",
             "cut off %", "picked %", "of the correct %", "mu of correct", "own pairs ranked right %",
         ),
@@ -145,19 +147,26 @@ def pool_kind_table(results: StudyResults) -> Table:
     return Table(
         title="One generator or several",
         caption=(
-            "pass@1 in % on pools of one generator, and on random mixed pools of the same size; the same scorer for "
-            "all, trained on the mixed pool."
+            "pass@1 in % on pools of one generator, and on random mixed pools; the same scorer for all, trained on the "
+            "mixed pool. A generator's row is about the problems that it answered; on the same problems are the last "
+            "columns: ours on as many random candidates of all generators, and what the whole pool adds to this one."
         ),
-        headers=("pool", "n", "random", "majority vote", "ours", "oracle"),
+        headers=(
+            "pool", "candidates", "problems", "random", "majority vote", "ours", "oracle", "ours, mixed of this size",
+            "whole pool minus this",
+        ),
         rows=tuple(
             (
                 row.name,
                 str(row.n),
+                str(row.oracle.n),
                 *(with_interval(found) for found in (row.random, row.majority, row.ours, row.oracle)),
+                with_interval(row.same_size),
+                points(row.whole_minus),
             )
             for row in results.pool_kinds
         ),
-    )
+    )  # fmt: skip
 
 
 def lambda_table(results: StudyResults) -> Table:

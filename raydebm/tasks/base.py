@@ -50,6 +50,11 @@ class Judgement:
     reason: str = ""
 
 
+def instructed(instructions: str, prompt: str) -> tuple[Message, ...]:
+    """The usual chat of a task: instructions to the system, the problem from the user."""
+    return ({"role": "system", "content": instructions}, {"role": "user", "content": prompt})
+
+
 @runtime_checkable
 class Task(Protocol):
     """One benchmark, or a user's own job."""

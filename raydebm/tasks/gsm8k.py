@@ -13,7 +13,7 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.answers import find_number, read_number, render_number
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.sources import check_split, distinct, split_rows
 
 TASK = "gsm8k"
@@ -62,10 +62,7 @@ class Gsm8k:
         return islice(distinct(_problem_and_gold(row, where) for where, row in rows), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return (
-            {"role": "system", "content": _INSTRUCTIONS},
-            {"role": "user", "content": problem.prompt},
-        )
+        return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
         """The question as typed.

@@ -17,7 +17,7 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.answers import answer_phrases, boxed, json_answer, sentences
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.sources import JSON_LINES, Located, Row, check_split, distinct, file_rows, hub_name, hub_rows
 
 TASK = "musr"
@@ -105,10 +105,7 @@ class Musr:
         return islice(iter(found), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return (
-            {"role": "system", "content": _INSTRUCTIONS},
-            {"role": "user", "content": problem.prompt},
-        )
+        return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
         """Read a story with its question and choices; the choices are the numbered lines at the end.

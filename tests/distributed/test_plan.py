@@ -21,7 +21,9 @@ def recipe(tmp_path):
     """Ten problems; of the first eight one answer each, of model m, is in the pool."""
     task = get_task("knights_knaves")
     loaded = [task.load(split, source="generate:2-3", seed=0) for split in ("train", "test")]
-    ids = [problem.problem_id for pairs, limit in zip(loaded, (6, 4), strict=True) for problem, _ in islice(pairs, limit)]
+    ids = [
+        problem.problem_id for pairs, limit in zip(loaded, (6, 4), strict=True) for problem, _ in islice(pairs, limit)
+    ]
     pool = tmp_path / "pool.jsonl"
     rows = [{"problem_id": problem_id, "model": "m", "code": "x"} for problem_id in ids[:8]]
     pool.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")

@@ -83,6 +83,21 @@ def test_equal_texts_are_scored_once_over_all_variants(pools):
     assert len(scorer.texts) == len(set(scorer.texts)) == 4
 
 
+def test_a_variant_is_about_the_problems_that_have_such_texts(make_pool):
+    """One of two problems has code: there the choice by the code alone is right, and by the whole text wrong."""
+    right, wrong = "```python\n4\n```", "## no\n```python\n5\n```"
+    pools = [
+        make_pool((1, {"text": right, "generator": "a"}), (0, {"text": wrong, "generator": "b"}), problem_id="p"),
+        make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "5", "generator": "b"}), problem_id="q"),
+    ]
+
+    found = style_ablation(pools, RuleScorer(likes_headings), lambda_=1.0, bootstrap=bootstrap_of(pools))
+    row = next(row for row in found if row.name == "code only")
+
+    assert (row.num_candidates, row.screen.num_problems) == (2, 1)
+    assert (row.screen.accuracy["ours"].value, row.ours_by_original.value) == (1.0, 0.0)
+
+
 def test_a_text_that_cannot_be_scored_is_counted_and_the_others_are_scored(make_pool):
     pool = make_pool((1, {"text": "4", "generator": "a"}), (0, {"text": "NAN", "generator": "b"}))
 

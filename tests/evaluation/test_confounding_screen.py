@@ -55,6 +55,51 @@ def test_an_energy_that_knows_only_the_writer_by_hand(pools):
     assert len(found.warnings()) == 4
 
 
+def test_picks_of_a_generator_are_about_the_problems_that_it_answered(make_pool, pools):
+    """a answers half of the problems, and is picked there although b is as right as a."""
+    other = [
+        make_pool(
+            (1, {"generator": "b", "members": (1.0,)}),
+            (0, {"generator": "c", "members": (2.0,)}),
+            problem_id=f"q{index}",
+        )
+        for index in range(6)
+    ]
+    row = rows_of(screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0) + other))["a"]
+
+    assert (row.pick_share.value, row.correct_share.value, row.excess.value, row.excess.n) == (1.0, 0.5, 0.5, 6)
+
+
+def test_an_energy_that_knows_only_the_writer_ranks_nobody_within(make_pool):
+    """b's problems are harder where a answered too. Against plain means of the problems b would look ranked."""
+
+    def of(problem_id, *rows):
+        energy = {"a": -1.0, "b": 1.0, "c": 3.0}
+        return make_pool(
+            *((right, {"generator": name, "members": (energy[name],)}) for right, name in rows), problem_id=problem_id
+        )
+
+    hard = [of(f"p{index}", (0, "b"), (1, "a"), (0, "a")) for index in range(4)]
+    easy = [of(f"q{index}", (1, "b"), (1, "c"), (0, "c")) for index in range(4)]
+
+    assert rows_of(screened(hard + easy))["b"].within_auroc.value == pytest.approx(0.5)
+
+
+def test_what_could_not_be_tested_is_said(make_pool):
+    """One answer by each of two generators, without energies."""
+    found = screened([make_pool((1, {"generator": "a"}), (0, {"generator": "b"}))])
+
+    assert found.warnings() == ()
+    assert found.verdict().startswith("nothing could be tested")
+
+
+def test_a_screen_that_could_test_everything_names_nothing_untested(pools):
+    found = screened(pools(lambda correct, name, problem: -2.0 * correct + 0.1 * ((name == "a") == problem % 2)))
+
+    assert found.untested() == ()
+    assert found.verdict() == "nothing found that points to a shortcut"
+
+
 def test_an_energy_that_knows_only_correctness_has_no_spread_and_no_warning(pools):
     found = screened(pools(lambda correct, name, problem: 1.0 - 2.0 * correct))
 

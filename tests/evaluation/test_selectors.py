@@ -118,6 +118,16 @@ def test_the_best_generator_is_chosen_on_other_problems_when_there_are_any(make_
     assert worth("best generator (chosen in hindsight)", test) == 1.0
 
 
+def test_the_best_generator_is_not_the_one_that_answered_the_easier_problems(make_pool):
+    """easy answers p alone; on p it is right half of the time, and common always. On q common is always wrong."""
+    pools = [
+        make_pool((1, {"generator": "easy"}), (0, {"generator": "easy"}), (1, {"generator": "common"}), problem_id="p"),
+        *(make_pool((0, {"generator": "common"}), problem_id=f"q{index}") for index in range(3)),
+    ]
+
+    assert best_generator_of(pools) == "common"
+
+
 def test_with_violation_scores_the_best_generator_is_the_one_that_violates_least(make_pool):
     pool = make_pool(
         (1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), violations=[0.0, 0.9, 0.2]

@@ -145,6 +145,57 @@ def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
     assert found["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
 
 
+def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
+    """g answers p alone and is wrong; h answers both and is right: over all problems, not where g answered, h is better
+    by chance of the problems."""
+    pools = [
+        make_pool(
+            (0, {"generator": "g", "members": (1.0,)}), (1, {"generator": "h", "members": (0.0,)}), problem_id="p"
+        ),
+        make_pool((0, {"generator": "h", "members": (0.0,)}), problem_id="q"),
+    ]
+
+    g, h, *_ = pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+
+    assert (g.ours.n, g.same_size.value, g.whole_minus.value, g.whole_minus.n) == (1, 0.5, 1.0, 1)
+    assert (h.ours.n, h.whole_minus.value) == (2, 0.0)
+
+
+def test_picks_are_compared_over_problems_with_a_correct_candidate(make_pool):
+    """A perfect scorer: easy problems have many correct candidates, hard ones one by g, hopeless ones none."""
+    good, bad = {"members": (0.0,)}, {"members": (1.0,)}
+    pools = [
+        make_pool(*((1, {"generator": name, **good}) for name in "ggghhh"), problem_id="easy"),
+        make_pool((1, {"generator": "g", **good}), (0, {"generator": "h", **bad}), problem_id="hard"),
+        make_pool((0, {"generator": "g", **bad}), (0, {"generator": "h", **good}), problem_id="hopeless"),
+    ]
+
+    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (g.share_of_correct, h.share_of_correct) == (0.75, 0.25)
+    assert g.picked.n == h.picked.n == 2
+
+
+def test_a_generator_that_only_failed_has_a_row(make_pool):
+    pools = [make_pool((1, {"generator": "g"}), (None, {"generator": "h", "text": None, "penalty": math.inf}))]
+
+    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (g.num_candidates, g.num_failed, h.num_candidates, h.num_failed) == (1, 0, 0, 1)
+    assert h.accuracy.value is None
+
+
+def test_failed_requests_cost_a_choice_nothing(make_pool):
+    """With one candidate every way of choosing is random choice, also where half of the requests brought none."""
+    failed = (None, {"text": None, "penalty": math.inf})
+    pool = make_pool((1, {"members": (0.0,)}), failed, (0, {"members": (1.0,)}), failed)
+
+    one = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[0]
+
+    assert one.n == 1
+    assert one.pass_at_1["ours"].value == one.pass_at_1["random"].value == one.pass_at_1["oracle"].value == 0.5
+
+
 def test_a_single_generator_has_nothing_to_compare(make_pool):
     assert pool_kinds(Stack.of([make_pool((1, {}))]), lambda_=1.0, bootstrap=bootstrap([0]), seed=0) == ()
 
@@ -211,8 +262,8 @@ def test_overview_counts(make_pool):
 
     found = overview(Stack.of(pools), bootstrap(pools))
 
-    assert (found.num_problems, found.num_candidates, found.fewest, found.most) == (2, 5, 2, 3)
-    assert (found.num_failed, found.num_unparsed, found.num_unlabeled, found.num_unscored) == (1, 1, 1, 3)
+    assert (found.num_problems, found.num_candidates, found.fewest, found.most) == (2, 4, 2, 2)
+    assert (found.num_failed, found.num_unparsed, found.num_unlabeled, found.num_unscored) == (1, 1, 0, 3)
     assert (found.accuracy.value, found.mixed.value, found.solvable.value) == (0.25, 0.5, 0.5)
     assert found.constraints == {"budget": 1}
 

@@ -1,11 +1,13 @@
 """Who wrote the candidates: quality and length by generator, who is picked, pools of one generator or of several."""
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import Bools, Floats
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.ensemble import pair_accuracies
@@ -23,8 +25,9 @@ class GeneratorRow:
     name: str
     num_candidates: int
     num_failed: int
+    """Requests that brought no candidate."""
     num_unparsed: int
-    """With text but without an answer."""
+    """Without an answer."""
     num_unlabeled: int
     truncated_frac: float | None
     """Share that ended for length; None where no finish reason is recorded."""
@@ -43,9 +46,10 @@ class GeneratorRow:
     cost_usd: float | None
     """Sum; None where unknown."""
     share_of_correct: float | None
-    """Of all correct candidates: what an unbiased choice among correct ones would pick."""
+    """Of a problem's correct candidates, mean over the problems that have any: what a scorer that knows correctness and
+    nothing else would pick."""
     picked: Estimate
-    """Share of problems whose selection it wrote."""
+    """Share of the selections that it wrote, on the same problems."""
     mu_correct: Estimate
     """Mean mu of its correct candidates."""
     pair_accuracy: Estimate
@@ -63,31 +67,39 @@ class PoolKind:
     majority: Estimate
     ours: Estimate
     oracle: Estimate
+    same_size: Estimate
+    """Of one generator's pool: ours on n random candidates of all generators, on the problems that it answered."""
+    whole_minus: Estimate
+    """Of one generator's pool: ours on the whole pool minus ours on it, paired, on the problems that it answered."""
 
 
 def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[GeneratorRow, ...]:
     picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.pools), -1)
     writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
-    num_correct = float((stack.correct == 1).sum())
+    right = stack.correct == 1
+    num_right = right.sum(axis=1).astype(np.float64)
+    solved = num_right > 0
+    failed = Counter(item.candidate.generator for pool in stack.pools for item in pool.failed)
     mu = stack.mu()
     best = np.where(np.isnan(stack.violation), math.nan, _best_quarter(stack).astype(float))
-    by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(stack.generators))}
+    names = (*stack.generators, *sorted(failed.keys() - set(stack.generators)))
+    by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(names))}
     for row, pool in enumerate(stack.pools):
         for column, place in enumerate(stack.rows[row]):
             item = pool.candidates[place]
             by_writer[int(stack.generator[row, column])].append((item, float(stack.correct[row, column])))
     found = []
-    for index, name in enumerate(stack.generators):
+    for index, name in enumerate(names):
         within = stack.generator == index
         items = [item for item, _ in by_writer[index]]
-        written = [item for item in items if item.candidate.text is not None]
-        good = within & (stack.correct == 1) & ~np.isnan(mu)
+        good = within & right & ~np.isnan(mu)
+        share = np.divide((within & right).sum(axis=1), num_right, where=solved, out=np.full(len(solved), math.nan))
         found.append(
             GeneratorRow(
                 name=name,
                 num_candidates=len(items),
-                num_failed=len(items) - len(written),
-                num_unparsed=sum(not item.report.parsed for item in written),
+                num_failed=failed[name],
+                num_unparsed=sum(not item.report.parsed for item in items),
                 num_unlabeled=int(np.isnan(stack.correct[within]).sum()),
                 truncated_frac=_truncated(items),
                 accuracy=bootstrap.mean(stack.by_chance(within)),
@@ -98,8 +110,8 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
                 characters_incorrect=_length(by_writer[index], 0.0),
                 completion_tokens=_known_mean([item.candidate.completion_tokens for item in items]),
                 cost_usd=_known_sum([item.candidate.cost_usd for item in items]),
-                share_of_correct=float((stack.correct[within] == 1).sum()) / num_correct if num_correct else None,
-                picked=bootstrap.mean(np.where(writer >= 0, (writer == index).astype(float), math.nan)),
+                share_of_correct=bootstrap.mean(share).value,
+                picked=bootstrap.mean(np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
                 pair_accuracy=bootstrap.mean(pair_accuracies(stack, np.where(within, mu, math.nan))),
             )
@@ -122,13 +134,7 @@ def _truncated(items: list[ScoredCandidate]) -> float | None:
 
 
 def _length(found: list[tuple[ScoredCandidate, float]], label: float | None) -> float | None:
-    return _known_mean(
-        [
-            len(item.candidate.text)
-            for item, correct in found
-            if item.candidate.text is not None and (label is None or correct == label)
-        ]
-    )
+    return _known_mean([len(item.candidate.text or "") for item, correct in found if label is None or correct == label])
 
 
 def _known_mean(values: list[int] | list[int | None]) -> float | None:
@@ -150,14 +156,24 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
         return ()
     rows = []
     sizes: set[int] = set()
+    whole = int(stack.sizes.max())
+    ours = partial(_ours, lambda_=lambda_)
+    everything = ours(stack, whole)
     for index, name in enumerate(stack.generators):
         part = narrowed(stack, index)
-        sizes.add(int(part.sizes.max()))
-        rows.append(_kind(part, name, int(part.sizes.max()), lambda_=lambda_, bootstrap=bootstrap, seed=seed))
-    whole = int(stack.sizes.max())
+        size = int(part.sizes.max())
+        sizes.add(size)
+        own = ours(part, size)
+        rows.append(
+            replace(
+                _kind(part, name, size, own, bootstrap=bootstrap, seed=seed),
+                same_size=bootstrap.mean(np.where(np.isnan(own), math.nan, ours(stack, size))),
+                whole_minus=bootstrap.mean(everything - own),
+            )
+        )
     for size in sorted({*sizes, whole}):
         name = MIXED if size == whole else f"{MIXED}, {size} random candidates"
-        rows.append(_kind(stack, name, size, lambda_=lambda_, bootstrap=bootstrap, seed=seed))
+        rows.append(_kind(stack, name, size, ours(stack, size), bootstrap=bootstrap, seed=seed))
     return tuple(rows)
 
 
@@ -188,14 +204,17 @@ def narrowed(stack: Stack, generator: int) -> Stack:
     )
 
 
-def _kind(stack: Stack, name: str, size: int, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> PoolKind:
+def _ours(stack: Stack, size: int, *, lambda_: float) -> Floats:
+    """(P,): expected value of ours on n random candidates."""
     mu = stack.mu()
+    if not stack.num_members:
+        return np.full(len(mu), math.nan)
     energy = stack.energy(mu, lambda_)
-    nothing = np.full(len(mu), math.nan)
-    ours = (
-        of_lowest(stack, best_first(stack, energy, mu), stack.correct, energy, size) if stack.num_members else nothing
-    )
-    plain, _ = of_votes(stack, np.ones(energy.shape), size, seed=seed)
+    return of_lowest(stack, best_first(stack, energy, mu), stack.correct, energy, size)
+
+
+def _kind(stack: Stack, name: str, size: int, ours: Floats, *, bootstrap: Bootstrap, seed: int) -> PoolKind:
+    plain, _ = of_votes(stack, np.ones(stack.present.shape), size, seed=seed)
     return PoolKind(
         name=name,
         n=size,
@@ -203,4 +222,6 @@ def _kind(stack: Stack, name: str, size: int, *, lambda_: float, bootstrap: Boot
         majority=bootstrap.mean(plain),
         ours=bootstrap.mean(ours),
         oracle=bootstrap.mean(of_oracle(stack, size)),
+        same_size=NOTHING,
+        whole_minus=NOTHING,
     )

@@ -25,6 +25,7 @@ class Overview:
     solvable: Estimate
     """Share with at least one correct candidate: the oracle."""
     num_failed: int
+    """Requests that brought no candidate."""
     num_unparsed: int
     num_unscored: int
     num_unlabeled: int
@@ -39,14 +40,13 @@ class Overview:
 
 
 def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
-    items = [item for pool in stack.pools for item in pool.candidates]
-    written = [item for item in items if item.candidate.text is not None]
+    written = [item for pool in stack.pools for item in pool.candidates]
     chance, best = stack.by_chance(), stack.oracle()
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
     broken = Counter(name for item in written for name in {found.constraint for found in item.report.violations})
     return Overview(
         num_problems=len(stack.pools),
-        num_candidates=len(items),
+        num_candidates=len(written),
         fewest=int(stack.sizes.min()),
         most=int(stack.sizes.max()),
         generators=stack.generators,
@@ -54,7 +54,7 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
         mean_violation=bootstrap.mean(stack.violation_by_chance()),
         mixed=bootstrap.mean(mixed),
         solvable=bootstrap.mean(best),
-        num_failed=len(items) - len(written),
+        num_failed=sum(len(pool.failed) for pool in stack.pools),
         num_unparsed=sum(not item.report.parsed for item in written),
         num_unscored=sum(item.energies is None for item in written),
         num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),

@@ -24,7 +24,7 @@ from raydebm.constraints.values import key_of
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.declared.definition import TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, mismatch
 from raydebm.tasks.declared.reading import find_answer, seen_by_rules, write_answer
@@ -194,10 +194,7 @@ class DeclaredTask:
         """
         for name in self.definition.fields:
             required_field(problem.data, name, f"a problem of task {self.name!r}")
-        return (
-            {"role": "system", "content": self.definition.instructions.strip()},
-            {"role": "user", "content": problem.prompt},
-        )
+        return instructed(self.definition.instructions.strip(), problem.prompt)
 
     # ---- answers -----------------------------------------------------------------------------------------------
 

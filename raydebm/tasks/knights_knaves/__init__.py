@@ -13,7 +13,7 @@ from raydebm.constraints import Constraint, Finding
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.knights_knaves.answers import find_answer, named_assignment
 from raydebm.tasks.knights_knaves.logic import (
     Assignment,
@@ -95,10 +95,7 @@ class KnightsKnaves:
             lying=roles.phrase(False),
             example=json.dumps(dict.fromkeys(_names(problem), either), ensure_ascii=False),
         )
-        return (
-            {"role": "system", "content": instructions},
-            {"role": "user", "content": problem.prompt},
-        )
+        return instructed(instructions, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
         """Read a puzzle in the published wording.

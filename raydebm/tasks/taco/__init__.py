@@ -12,7 +12,7 @@ from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.sandbox import Limits, Sandbox
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.sources import check_split, distinct, split_rows
 from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
 from raydebm.tasks.taco.grading import Grade, grade
@@ -81,10 +81,7 @@ class Taco:
         return islice((pair for pair in found if pair[0].difficulty not in self.excluded_difficulties), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return (
-            {"role": "system", "content": _INSTRUCTIONS},
-            {"role": "user", "content": problem.prompt},
-        )
+        return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
         """The statement as typed. There are no tests then, so such problems are answered and never judged.

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from raydebm.constraints import Constraint, Finding
 from raydebm.identity import canonical_json
 from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.travelplanner.catalogue import Catalogue
 from raydebm.tasks.travelplanner.database import VARIABLE, database_folder, read_database
 from raydebm.tasks.travelplanner.dimensions import (
@@ -87,10 +87,7 @@ class TravelPlanner:
         return islice(load_problems(split, source), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return (
-            {"role": "system", "content": _INSTRUCTIONS},
-            {"role": "user", "content": problem.prompt},
-        )
+        return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
         """A typed query, with or without reference information, or the benchmark's row as a JSON object.
