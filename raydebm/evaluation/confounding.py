@@ -253,7 +253,7 @@ def _centred(
 ) -> Floats:
     """Only the problem is taken out, so the generator's effect stays in.
 
-    Rounded to a billionth of the largest: what is equal but for the last digits must stay a tie.
+    Rounded to nine digits of the largest: what is equal but for the last digits must stay a tie.
     """
     if not len(mu):
         return mu
@@ -261,8 +261,7 @@ def _centred(
     left = mu - effects[generator]
     sizes = np.maximum(np.bincount(problem), 1)
     found: Floats = mu - (np.bincount(problem, weights=left) / sizes)[problem]
-    unit = 1e-9 * max(float(np.abs(mu).max()), 1e-300)
-    return np.round(found / unit) * unit
+    return np.round(found, 9 - math.ceil(math.log10(max(float(np.abs(mu).max()), 1e-9))))
 
 
 def _picks(pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float) -> Floats:

@@ -139,7 +139,7 @@ def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[Select
                 name=entry.name,
                 group=entry.group,
                 description=entry.description,
-                pass_at_1=bootstrap.mean(entry.correct),
+                pass_at_1=bootstrap.proportion(entry.correct),
                 gap_closed=bootstrap.ratio(
                     np.where(unknown, math.nan, entry.correct - chance), np.where(unknown, math.nan, bound - chance)
                 ),
@@ -167,7 +167,7 @@ def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], boots
             difficulty=group or "(none)",
             num_problems=int((groups == group).sum()),
             pass_at_1={
-                entry.name: bootstrap.mean(np.where(groups == group, entry.correct, math.nan)) for entry in shown
+                entry.name: bootstrap.proportion(np.where(groups == group, entry.correct, math.nan)) for entry in shown
             },
             mean_violation={
                 entry.name: bootstrap.mean(np.where(groups == group, entry.violation, math.nan)) for entry in violated

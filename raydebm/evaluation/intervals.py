@@ -57,6 +57,19 @@ class Bootstrap:
         """Mean over problems; NaN marks a problem without a value."""
         return self.ratio(values, np.ones(len(values)))
 
+    def proportion(self, values: Floats) -> Estimate:
+        """``mean`` of right (1) and wrong (0).
+
+        Where all are right or all are wrong, every resample is the same and an interval without width would claim
+        certainty: the open side is then the exact one (Clopper-Pearson).
+        """
+        found = self.mean(values)
+        if found.value not in (0.0, 1.0):
+            return found
+        miss = 1 - ((1 - LEVEL) / 2) ** (1 / found.n)
+        low, high = (0.0, miss) if found.value == 0.0 else (1 - miss, 1.0)
+        return Estimate(value=found.value, low=low, high=high, n=found.n)
+
     def ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
         """sum(numerators) / sum(denominators) over problems where both are known.
 

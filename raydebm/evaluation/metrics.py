@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.uncertainty import NUM_RESAMPLES, Ranking
 from raydebm.records import ScoredCandidate
 from raydebm.triage.policy import select
 
@@ -140,18 +141,21 @@ def selective_accuracy(
 ) -> tuple[Retained, ...]:
     """Accuracy on the labelled selections that remain after dropping the share with the highest sigma.
 
-    The dropped set is fixed by the whole sample; the interval is that of the accuracy on what is kept.
+    Of selections with equal sigma that the limit cuts through, their share counts. ``n`` is what remains.
     """
     sigma = np.array([pick.sigma for pick in found])
     correct = np.array([pick.correct for pick in found])
-    known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(correct)))
-    by_sigma = known[np.argsort(sigma[known], kind="stable")]
+    known = ~(np.isnan(sigma) | np.isnan(correct))
+    total = int(known.sum())
+    if total == 0:
+        return tuple(Retained(abstain_frac=fraction, pass_at_1=NOTHING) for fraction in fractions)
+    ranking = Ranking.of(-sigma[known], correct[known])
+    weights = np.vstack([np.ones((1, total)), bootstrap.counts[:NUM_RESAMPLES, known]])
     rows = []
     for fraction in fractions:
-        kept = by_sigma[: len(by_sigma) - round(fraction * len(by_sigma))]
-        values = np.full(len(sigma), math.nan)
-        values[kept] = correct[kept]
-        rows.append(Retained(abstain_frac=fraction, pass_at_1=bootstrap.mean(values)))
+        values = ranking.accuracy_at(1 - fraction, weights)
+        kept = total - round(fraction * total)
+        rows.append(Retained(abstain_frac=fraction, pass_at_1=bootstrap.interval(float(values[0]), values[1:], kept)))
     return tuple(rows)
 
 

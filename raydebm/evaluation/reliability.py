@@ -99,7 +99,7 @@ def _bin(index: int, predicted: Floats, happened: Floats, known: NDArray[np.bool
         high=(index + 1) / NUM_BINS,
         n=int(inside.sum()),
         mean_predicted=float(predicted[inside].mean()),
-        accuracy=bootstrap.mean(np.where(inside, happened, math.nan)),
+        accuracy=bootstrap.proportion(np.where(inside, happened, math.nan)),
     )
 
 
@@ -113,7 +113,7 @@ def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[Si
             values = np.full(len(sigma), math.nan)
             values[group] = correct[group]
             low, high = float(sigma[group].min()), float(sigma[group].max())
-            found.append(SigmaBin(low=low, high=high, accuracy=bootstrap.mean(values)))
+            found.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
     return tuple(found)
 
 

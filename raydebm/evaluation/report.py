@@ -13,6 +13,7 @@ from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.evaluation.table_cells import Table, number, percent, with_interval
 from raydebm.evaluation.tables import selector_table, tables
 from raydebm.evaluation.trust import Trust
+from raydebm.evaluation.uncertainty import NUM_RESAMPLES
 from raydebm.store import RunDir
 
 __all__ = ["Evaluation", "Table", "evaluate", "render_html", "render_markdown", "selector_table", "write_report"]
@@ -149,7 +150,11 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
     return [
         ("command", evaluation.command),
         ("seeds", f"run {evaluation.seed}, candidate order {evaluation.shuffle_seed}"),
-        ("intervals", f"95 %, percentile bootstrap over problems, {evaluation.num_bootstrap} resamples"),
+        (
+            "intervals",
+            f"95 %, percentile bootstrap over problems, {evaluation.num_bootstrap} resamples "
+            f"({min(NUM_RESAMPLES, evaluation.num_bootstrap)} for signals of certainty)",
+        ),
         ("sigma", "population standard deviation over adapters (ddof=0)"),
         ("versions", ", ".join(f"{name} {version}" for name, version in evaluation.versions.items())),
     ]

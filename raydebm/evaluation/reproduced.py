@@ -43,13 +43,23 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
     return ReproducedTable(
         label=published.label,
         title=published.title,
-        note=published.note,
+        note=_note(context, published, columns),
         columns=columns,
         rows=tuple(
             (row, tuple(_cell(published.cell(row, column), measure(context, row, column)) for column in columns))
             for row in rows
         ),
     )
+
+
+def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
+    """The paper's note, and which pool and scorer stand in each of its columns here."""
+    measured = [
+        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}"
+        for column in columns
+        if (study := context.study(column)) is not None
+    ]
+    return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
 
 
 def _cell(published: str | None, answer: Answer) -> Cell:
@@ -337,11 +347,12 @@ def _transferred(context: Context, row: str, column: str) -> Answer:
             continue
         if row in ("Self-consistency", "Random"):
             return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
-        cell = found.cell(row, target) or (
-            found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
-        )
+        cell = found.cell(row, target)
         if cell is not None:
             return found_or(cell.pass_at_1, "no label")
+        cell = found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
+        if cell is not None:
+            return found_or(cell.pass_at_1, "no label", remark="the scorer's backbone is another than ModernBERT")
     own = _in_domain(context, row, column)
     if own is not None:
         return own
@@ -356,10 +367,12 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
     if study is None:
         return None
     source = row.removesuffix(" (MB)")
+    other = source != row and "modernbert" not in study.backbone.lower()
+    remark = f"of {study.name}" + ("; the scorer's backbone is another than ModernBERT" if other else "")
     names = {"Self-consistency": "majority vote", "Random": "random"}
     same = source in tasks and tasks[source] == tasks.get(column, column)
     selected = study.evaluation.row(OURS if same else names.get(row, ""))
-    return None if selected is None else found_or(selected.pass_at_1, "no label", remark=f"of {study.name}")
+    return None if selected is None else found_or(selected.pass_at_1, "no label", remark=remark)
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------

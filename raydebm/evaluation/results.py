@@ -25,7 +25,7 @@ from raydebm.evaluation.entries import (
     selector_rows,
     violation_comparisons,
 )
-from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.learned_vote import learned_votes
 from raydebm.evaluation.length_control import length_controlled
 from raydebm.evaluation.metrics import (
@@ -244,8 +244,8 @@ def evaluate(
         rows=tuple(selector_rows(entries, bootstrap)),
         energies=tuple(_energy_rows(pools, names, policy.lambda_, bootstrap)),
         pass_at_n=tuple(_pass_at_n(pools, policy.lambda_, bootstrap)) if num_members else (),
-        sigma_auroc=sigma_auroc(selected, bootstrap),
-        selective=selective_accuracy(selected, bootstrap) if num_members else (),
+        sigma_auroc=sigma_auroc(selected, bootstrap) if num_members > 1 else NOTHING,
+        selective=selective_accuracy(selected, bootstrap) if num_members > 1 else (),
         theory=ensemble_theory(pools, bootstrap),
         difficulties=tuple(difficulties(pools, entries, bootstrap)),
         loop=loop,

@@ -113,11 +113,12 @@ def signal_sentence(rows: Sequence[SeedSignal], *, continuous: bool) -> str:
     sigma = next((row for row in rows if row.name == SIGMA), None)
     what = "1 - violation changes" if continuous else "accuracy changes"
     unit = "" if continuous else " points"
-    parts = [
-        f"by {row.name} {_gain(row, continuous=continuous)}{unit} ({_verdict(row)})"
-        for row in dict.fromkeys((sigma, best))
-        if row is not None
-    ]
+    parts = (
+        [] if sigma is None else [f"by {sigma.name} {_gain(sigma, continuous=continuous)}{unit} ({_verdict(sigma)})"]
+    )
+    if best is not sigma:
+        which = f"the best of {len(rows)} signals, in hindsight"
+        parts.append(f"by {best.name} {_gain(best, continuous=continuous)}{unit} ({which})")
     return f"Where the least certain fifth is not answered, {what} {'; '.join(parts)}."
 
 

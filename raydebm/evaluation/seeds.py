@@ -122,7 +122,7 @@ def summarise_seeds(
         SeedRow(
             name=name,
             group=groups[name],
-            pass_at_1=bootstrap.mean(_mean_over_trainings(correct[name])),
+            pass_at_1=bootstrap.proportion(_mean_over_trainings(correct[name])),
             by_seed=(by_seed := tuple(_mean(row) for row in (violation if continuous else correct)[name])),
             sd=_sd(by_seed),
             gap_closed=_gap_closed(means, name, bootstrap),

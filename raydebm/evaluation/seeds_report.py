@@ -24,8 +24,11 @@ def summary(found: SeedSummary) -> str:
     ]
     what = "Mean violation (lower is better)" if found.is_continuous else "Correct, in %"
     text.append(f"{what}: {', '.join(values)}; 95 % intervals over problems in brackets.")
-    spread = "-" if ours.sd is None else f"{ours.sd if found.is_continuous else 100 * ours.sd:.3g}"
-    text.append(f"Energy closes {with_interval(ours.gap_closed)} % of the gap; its sd over trainings is {spread}.")
+    text.append(f"Energy closes {with_interval(ours.gap_closed)} % of the gap between random choice and the oracle.")
+    if ours.sd is not None:
+        unit = "mean violation" if found.is_continuous else "points of pass@1"
+        spread = f"{ours.sd if found.is_continuous else 100 * ours.sd:.3g}"
+        text.append(f"From one training to another it varies by {spread} {unit} (standard deviation).")
     beaten = [row.name for row in found.rows if row.ours_minus.low is not None and row.ours_minus.low > 0]
     ahead = [row.name for row in found.rows if row.ours_minus.high is not None and row.ours_minus.high < 0]
     if beaten:

@@ -175,7 +175,7 @@ def lambda_table(results: StudyResults) -> Table:
         "E_constraint tells no two parsed candidates of a problem apart here, so lambda changes nothing."
         if found is None
         else f"On {found.num_constrained} problems E_constraint tells candidates apart. mu's pick is among those of "
-        f"lowest E_constraint on {with_interval(found.agree)} % of the problems (the only such one on "
+        f"lowest E_constraint on {with_interval(found.agree)} % of all problems (the only such one on "
         f"{with_interval(found.agree_alone)} %); the pick of E is neither term's on {with_interval(found.neither)} %."
     )
     chosen = results.evaluation.policy["lambda"]
@@ -339,8 +339,8 @@ def transfer_table(found: Transfer) -> Table:
         title=found.title,
         caption=(
             "pass@1 in % of the selections of each scorer (rows) on each pool (columns), in brackets the difference to "
-            "random choice in points; * the scorer trained on that task. 95 % intervals over problems that all rows "
-            "cover."
+            "random choice in points; * the scorer trained on that task. Lambda is that of the pool's own run, for all "
+            "rows. 95 % intervals over problems that all rows cover."
         ),
         headers=("trained on", *found.targets),
         rows=(*rows, line("self-consistency", found.vote), line("random", found.random)),

@@ -96,3 +96,18 @@ def test_weighted_auroc_agrees_with_scikit_learn_on_repeated_items(rows, seed):
 
 def test_auroc_of_one_class_has_no_value():
     assert Bootstrap.of(2, num_bootstrap=100, seed=0).auroc(np.array([0.1, 0.2]), np.ones(2)).value is None
+
+
+def test_all_right_is_not_certainty():
+    """Of five right ones: at least 0.025 ** (1 / 5) = 47.8 % with 97.5 % confidence."""
+    found = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.ones(5))
+
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(0.4782, abs=1e-4)
+
+
+def test_all_wrong_mirrors_all_right():
+    found = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.zeros(5))
+
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(0.5218, abs=1e-4)

@@ -135,6 +135,13 @@ def test_sigma_auroc_is_below_a_half_when_sigma_misleads(make_pool):
     assert sigma_auroc(found[:3], bootstrap(3)).value == 0.0
 
 
+def test_selections_of_equal_sigma_share_their_errors(make_pool):
+    """Which of equals is dropped must not depend on the order of the file."""
+    found = picked(make_pool, (0.5, 1), (0.5, 1), (0.5, 0), (0.5, 0))
+
+    assert [row.pass_at_1.value for row in selective_accuracy(found, bootstrap(4), fractions=(0.0, 0.5))] == [0.5, 0.5]
+
+
 def test_selective_accuracy_drops_the_highest_sigma(make_pool):
     found = picked(make_pool, (0.9, 0), (0.1, 1), (0.2, 1), (0.3, 0), (5.0, None))
 

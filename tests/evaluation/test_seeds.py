@@ -118,7 +118,7 @@ def test_the_summary_names_what_is_worse_and_what_is_not_distinguished():
     found = summarise(*(training(seed, [1, 1, 1]) for seed in range(2)))
     text = summary(found)
     assert "2 trainings on 3 test problems of task gsm8k" in text
-    assert "mu + lambda E 100.0 [100.0, 100.0]" in text
+    assert "mu + lambda E 100.0 [29.2, 100.0]" in text
     assert "Better than: random" in text
 
 

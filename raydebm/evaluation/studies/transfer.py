@@ -5,13 +5,13 @@ target is compared on the problems that all of them cover.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.significance import Comparison, compare
+from raydebm.evaluation.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.pool_size import of_votes
 
@@ -28,6 +28,7 @@ class ScoredRun:
     """Whose candidates were scored."""
     pools: Sequence[EvaluatedPool]
     lambda_: float = 1.0
+    """Of the target's own policy."""
     in_domain: bool = False
 
 
@@ -89,6 +90,8 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
         home = next((run.source for run in group if run.in_domain), group[0].source)
         found = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=seed)
         comparisons += [_named(comparison, target) for comparison in found]
+    corrected = holm_adjusted([comparison.p_value for comparison in comparisons])
+    comparisons = [replace(item, p_holm=holm) for item, holm in zip(comparisons, corrected, strict=True)]
     return Transfer(
         title=title,
         sources=tuple(dict.fromkeys(run.source for run in runs)),
@@ -101,16 +104,7 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
 
 
 def _named(comparison: Comparison, target: str) -> Comparison:
-    return Comparison(
-        one=f"{comparison.one} on {target}",
-        other=comparison.other,
-        difference=comparison.difference,
-        only_one=comparison.only_one,
-        only_other=comparison.only_other,
-        p_value=comparison.p_value,
-        p_holm=comparison.p_holm,
-        test=comparison.test,
-    )
+    return replace(comparison, one=f"{comparison.one} on {target}")
 
 
 def _shared(group: Sequence[ScoredRun]) -> list[str]:
