@@ -37,7 +37,7 @@ app.command()(export)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
-RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory or URL; overrides the recipe's.")]
+RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory; overrides the recipe's.")]
 SetArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as generation.num_samples=4.")
 ]
@@ -171,7 +171,8 @@ def seeds(
 def confounding(
     config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
 ) -> None:
-    """Does the scorer know what is right, or who wrote it? Screen, linear probes, style ablation."""
+    """Does the scorer know what is right, or who wrote it? Screen, linear probes, style ablation, and a style swap of
+    the generators in `confounding.swap`."""
     with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
         from raydebm.distributed.studies import confounding as make_report
 
@@ -197,7 +198,11 @@ def repair(
         found, address = repair_run(pipeline, equalise=equalise)
         console.print(f"before: {found.before.summary()}")
         console.print(f"after: {found.after.summary()}")
-        console.print(f"repaired checkpoint: {pipeline.run.uri('repair', 'scorer')}; report: {address}")
+        console.print(f"report: {address}")
+        console.print(
+            "Energies have another scale now. To calibrate and evaluate the repaired scorer: raydebm evaluate "
+            f"--config {config} --run-dir {pipeline.run.uri('repair')}"
+        )
 
 
 def _resolved(folder: str) -> str:
@@ -216,14 +221,14 @@ def validate(
 
 @app.command()
 def serve(
-    run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run.")] = "runs/demo",
+    run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
     host: str = "127.0.0.1",
     port: int = 8000,
 ) -> None:
     """Serve a finished run until Ctrl-C (in production: `serve run serve_config.yaml`)."""
     from raydebm.serving.app import AppArgs, serve_until_interrupted
 
-    serve_until_interrupted(AppArgs(run_dir=str(Path(run_dir).resolve())), host=host, port=port)
+    serve_until_interrupted(AppArgs(run_dir=_resolved(run_dir)), host=host, port=port)
 
 
 @app.command("import-pool")

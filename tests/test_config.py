@@ -120,6 +120,24 @@ def test_a_recipe_survives_being_stored(tmp_path):
     assert load_recipe(file) == recipe
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"confounding": {"swap": ["z"]}}, "'z' is none of the generators q"),
+        (
+            {
+                "confounding": {"swap": ["q"]},
+                "generators": [{"kind": "recorded", "name": "q", "model": "m", "pool": "p"}],
+            },
+            "recorded generators cannot be asked to rewrite; give confounding.rewriter",
+        ),
+    ],
+)
+def test_a_style_swap_needs_a_known_source_and_someone_to_write(change, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe({**MINIMAL, **change})
+
+
 def test_run_dir_fills_in_name_and_task():
     recipe = parse_recipe({**MINIMAL, "run_dir": "s3://b/{name}-{task}"})
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from raydebm.config.baselines import BaselineConfig
-from raydebm.config.generators import GeneratorConfig
+from raydebm.config.generators import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
 from raydebm.config.section import Section
 from raydebm.records import Sampling
 
@@ -231,12 +231,26 @@ class RayConfig(Section):
     object_store_mb: int = Field(512, ge=100)
 
 
+class ConfoundingConfig(Section):
+    """The style swap of ``raydebm confounding`` and ``repair``: a correct answer rewritten, its energy compared."""
+
+    swap: tuple[str, ...] = ()
+    """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
+    often. Costs a request per answer and style; empty: none."""
+    rewriter: OpenAIGenerator | TransformersGenerator | VllmGenerator | None = Field(None, discriminator="kind")
+    """Who writes every style, shown answers of it; None: each generator writes its own, if it can be asked."""
+    num_examples: int = Field(3, ge=1)
+    """Correct answers to validation problems that ``rewriter`` is shown of a style."""
+    max_problems: int = Field(40, ge=1)
+    """Answers per source; the paper rewrites 40."""
+
+
 class Recipe(Section):
     name: str
     seed: int = 0
     run_dir: str = "runs/{name}"
-    """A local path or any filesystem URL that pyarrow opens (workers on other nodes must reach it); ``{name}`` and
-    ``{task}`` are filled in."""
+    """A folder; on a cluster one on a disk that all nodes share. ``{name}`` and ``{task}`` are filled in. A URL that
+    pyarrow opens (``s3://...``) can be read and served from, but not be generated into: journals are appended to."""
     task: TaskConfig
     generators: tuple[GeneratorConfig, ...]
     generation: GenerationConfig = GenerationConfig()
@@ -247,6 +261,7 @@ class Recipe(Section):
     calibration: CalibrationConfig = CalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     baselines: tuple[BaselineConfig, ...] = ()
+    confounding: ConfoundingConfig = ConfoundingConfig()
     ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")
@@ -257,6 +272,18 @@ class Recipe(Section):
         doubles = {name for name in names if names.count(name) > 1}
         if doubles:
             raise ValueError(f"generators: names must differ, found more than once: {', '.join(sorted(doubles))}")
+        for source in self.confounding.swap:
+            if source not in names:
+                raise ValueError(f"confounding.swap: {source!r} is none of the generators {', '.join(names)}")
+        if (
+            self.confounding.swap
+            and self.confounding.rewriter is None
+            and all(generator.kind == "recorded" for generator in self.generators)
+        ):
+            raise ValueError(
+                "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
+                "generator that can (kind: openai, transformers or vllm)"
+            )
         selectors = [baseline.name for baseline in self.baselines]
         if len(set(selectors)) != len(selectors):
             raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")

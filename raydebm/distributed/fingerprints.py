@@ -18,7 +18,7 @@ _SETTINGS["pairs"] = (*_SETTINGS["labels"], "pairs")
 _SETTINGS["scorer"] = (*_SETTINGS["pairs"], "scorer", "training")
 _SETTINGS["energies"] = _SETTINGS["scorer"]
 _SETTINGS["calibration"] = (*_SETTINGS["energies"], "triage", "calibration")
-_SETTINGS["evaluation"] = (*_SETTINGS["calibration"], "evaluation")
+_SETTINGS["evaluation"] = (*_SETTINGS["calibration"], "baselines", "evaluation")
 """The recipe's sections that matter to a stage: by construction, all those upstream too."""
 
 _PLACEMENT = frozenset(

@@ -44,6 +44,7 @@ def plan_of(recipe: Recipe) -> Plan:
             f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
             "and per regenerated test problem",
             f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
+            *_baselines(recipe),
             f"generators: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; "
             f"run directory: {recipe.resolved_run_dir}",
         ),
@@ -76,6 +77,14 @@ def _recorded(recipe: Recipe, problems: Sequence[Problem], requests: Sequence[Ge
             f"that is more than generation.max_failed_frac = {recipe.generation.max_failed_frac:g} allows, so the run "
             "would stop: ask for fewer samples, or name the field that holds the answer in text_fields"
         )
+
+
+def _baselines(recipe: Recipe) -> Iterator[str]:
+    if recipe.baselines:
+        names = ", ".join(f"{baseline.name} ({baseline.kind})" for baseline in recipe.baselines)
+        judges = any(baseline.kind == "judge" for baseline in recipe.baselines)
+        asks = "; a judge asks once for every distinct one, which is not in the estimate" if judges else ""
+        yield f"baselines score the validation and test candidates: {names}{asks}"
 
 
 def _total(estimates: tuple[CostEstimate, ...]) -> str:

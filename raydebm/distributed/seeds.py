@@ -6,9 +6,10 @@ first, and copied. So nothing is generated, paid or labelled twice.
 
 from collections.abc import Callable, Sequence
 
+from raydebm.baselines.running import STAGE as SCORES
 from raydebm.config import Recipe
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, Progress, StageReport, silent
-from raydebm.distributed.studies import pools_of, score_baselines, screen_of
+from raydebm.distributed.studies import screen_of
 from raydebm.errors import ConfigError
 from raydebm.evaluation.entries import entry_of
 from raydebm.evaluation.intervals import Bootstrap
@@ -48,8 +49,7 @@ def train_seeds(
     for seed, pipeline in zip(seeds, pipelines, strict=True):
         _share(pipelines[0], pipeline)
         result = pipeline.evaluate()
-        score_baselines(pipeline)
-        pools = {split: pools_of(pipeline, split) for split in (VALIDATION, TEST)}
+        pools = {split: pipeline.evaluated_pools(split) for split in (VALIDATION, TEST)}
         trainings.append(_training(pipeline, seed, pools[TEST], pools[VALIDATION]))
         found = screen_of(pipeline, pools).screen
         aurocs.append(result.sigma_auroc.value)
@@ -79,6 +79,9 @@ def _share(first: Pipeline, other: Pipeline) -> None:
         theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
         if theirs != own:
             first.run.copy_stage(stage, other.run)
+    # With the journals of judges, whose answers about the same candidates have been paid for.
+    if first.run.manifest(SCORES) is not None and other.run.manifest(SCORES) is None:
+        first.run.copy_stage(SCORES, other.run)
 
 
 def _training(

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from raydebm import __version__
 from raydebm.config import Recipe, RecordedGenerator, SplitSource
+from raydebm.distributed.baselines import score_baselines, scores_of
 from raydebm.distributed.fingerprints import stage_fingerprint
 from raydebm.distributed.generate import generate
 from raydebm.distributed.label import label
@@ -24,13 +25,13 @@ from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
 from raydebm.errors import CheckpointError, PoolError, TaskDataError
-from raydebm.evaluation.pools import EvaluatedPool, Scores, assemble_pools
+from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
-from raydebm.pairs import build_pairs, split_problems, training_groups, with_defaults
+from raydebm.pairs import TrainingGroup, build_pairs, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
@@ -431,8 +432,9 @@ class Pipeline:
     # ---- evaluation --------------------------------------------------------------------------------------------
 
     def evaluate(self) -> Evaluation:
-        """Compare all selectors on the test split, and write the report."""
+        """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
         self.make_policy()
+        self._score_baselines()
         self._stage("evaluation", self._evaluate)
         return Evaluation.from_json(self.run.read_json("evaluation", "metrics.json"))
 
@@ -464,8 +466,34 @@ class Pipeline:
             for adapter in self.recipe.scorer.adapters
         }
 
-    def evaluated_pools(self, split: str, *, scores: Scores | None = None) -> list[EvaluatedPool]:
-        """The scored pools of a split; with the scores of baselines, where given."""
+    def _score_baselines(self) -> None:
+        def groups() -> dict[str, list[TrainingGroup]]:
+            """All pairs of every problem, as EORM takes them."""
+            everything = with_defaults(self.recipe.pairs, self.passes.task.defaults).model_copy(
+                update={"max_pairs": None}
+            )
+            labels = [label_of(row) for row in self.run.read_table(LABELS, "labels", "labels.parquet")]
+            candidates, problems, splits = self.candidates(), self.problems(), self.splits()
+            found = {}
+            for split in ("train", VALIDATION):
+                ids = set(splits[split])
+                of_split = [candidate for candidate in candidates if candidate.problem_id in ids]
+                of_labels = [label for label in labels if label.problem_id in ids]
+                pairs = build_pairs(of_split, of_labels, config=everything, seed=self.recipe.training_seed)
+                found[split] = training_groups(pairs, of_split, problems.values())
+            return found
+
+        score_baselines(
+            self.recipe,
+            self.run,
+            basis=self._fingerprint("pairs"),
+            problems=self.problems(),
+            candidates=self.pool_candidates,
+            groups=groups,
+        )
+
+    def evaluated_pools(self, split: str) -> list[EvaluatedPool]:
+        """The scored pools of a split, with the scores of the recipe's baselines where they have been made."""
         problems, pools = self.problems(), self.recorded(split)
         return assemble_pools(
             [problems[problem_id] for problem_id in self.splits()[split]],
@@ -473,6 +501,6 @@ class Pipeline:
             reports=pools.reports,
             energies=pools.energies,
             labels=pools.labels,
-            scores=scores,
+            scores=scores_of(self.recipe, self.run),
             shuffle_seed=self.recipe.evaluation.shuffle_seed,
         )

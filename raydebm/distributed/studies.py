@@ -7,22 +7,22 @@ cluster.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from raydebm.baselines import build_scorer, read_scores, score_candidates, write_scores
-from raydebm.baselines.running import STAGE as SCORES
-from raydebm.config import Recipe
 from raydebm.confounding.pages import write_report
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.confounding.swap import SwapResult
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.score import score
 from raydebm.distributed.session import cluster_nodes, get_or_raise
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
+from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
 from raydebm.evaluation.provenance import command_line, versions
@@ -31,12 +31,9 @@ from raydebm.evaluation.reproduction import Reproduction, Section, reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
 from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.evaluation.study import StudyResults, study
-from raydebm.generators.journal import Journal
-from raydebm.generators.limits import Budget
-from raydebm.pairs import TrainingGroup, build_pairs, training_groups, with_defaults
-from raydebm.records import Candidate, Energies, Problem
+from raydebm.generators import Secret
+from raydebm.records import Energies
 from raydebm.store import ENERGIES, LABELS, RunDir, energies_of, label_of
-from raydebm.tasks import task_of
 from raydebm.triage.calibration import GridRow
 
 _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
@@ -53,8 +50,7 @@ def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool
     studies, sections = [], []
     for pipeline in pipelines:
         pipeline.evaluate()
-        score_baselines(pipeline)
-        pools = {split: pools_of(pipeline, split) for split in (TEST, VALIDATION)}
+        pools = {split: pipeline.evaluated_pools(split) for split in (TEST, VALIDATION)}
         studies.append(study_of(pipeline, pools))
         sections.append(_section(screen_of(pipeline, pools)))
     transfers = [transfer_between(pipelines, run=run)] if with_transfer and len(pipelines) > 1 else []
@@ -88,81 +84,10 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
     )
 
 
-def pools_of(pipeline: Pipeline, split: str) -> list[EvaluatedPool]:
-    """The scored pools of a split, with the scores of the recipe's baselines."""
-    names = [baseline.name for baseline in pipeline.recipe.baselines]
-    return pipeline.evaluated_pools(split, scores=read_scores(pipeline.run, names) if names else None)
-
-
 def _grid(pipeline: Pipeline) -> list[GridRow]:
     if not pipeline.run.exists("calibration", "grid.json"):
         return []
     return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
-
-
-# ---- baselines -----------------------------------------------------------------------------------------------------
-
-
-def score_baselines(pipeline: Pipeline) -> None:
-    """Scores of the recipe's baselines for the validation and test candidates of a labelled run; kept when finished."""
-    done = pipeline.run.manifest(SCORES) or {}
-    basis = (pipeline.run.manifest("candidates") or {}).get("fingerprint")
-    for baseline in pipeline.recipe.baselines:
-        state = {"config": baseline.model_dump(mode="json"), "candidates": basis}
-        if done.get(baseline.name) == state:
-            continue
-        share = share_of(pipeline.recipe.ray, cluster_nodes())
-        work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
-        get_or_raise(
-            work.remote(
-                pipeline.recipe,
-                absolute(pipeline.run),
-                baseline.name,
-                pipeline.problems(),
-                pipeline.pool_candidates(),
-                _groups(pipeline) if baseline.kind == "eorm" else {},
-            )
-        )
-        done = done | {baseline.name: state}
-        pipeline.run.finish(SCORES, done)
-
-
-def _groups(pipeline: Pipeline) -> dict[str, list[TrainingGroup]]:
-    """All pairs of every problem, as EORM takes them."""
-    config = with_defaults(pipeline.recipe.pairs, task_of(pipeline.recipe.task).defaults)
-    config = config.model_copy(update={"max_pairs": None})
-    labels = [label_of(row) for row in pipeline.run.read_table(LABELS, "labels", "labels.parquet")]
-    candidates, problems, found = pipeline.candidates(), pipeline.problems(), {}
-    for split in ("train", VALIDATION):
-        ids = set(pipeline.splits()[split])
-        of_split = [candidate for candidate in candidates if candidate.problem_id in ids]
-        of_labels = [label for label in labels if label.problem_id in ids]
-        pairs = build_pairs(of_split, of_labels, config=config, seed=pipeline.recipe.training_seed)
-        found[split] = training_groups(pairs, of_split, problems.values())
-    return found
-
-
-@ray.remote
-def _score_baseline(
-    recipe: Recipe,
-    run: RunDir,
-    name: str,
-    problems: Mapping[str, Problem],
-    candidates: Sequence[Candidate],
-    groups: Mapping[str, Sequence[TrainingGroup]],
-) -> None:
-    config = next(baseline for baseline in recipe.baselines if baseline.name == name)
-    local = "://" not in run.root
-    journal = Journal(Path(run.root) / SCORES / f"{name}.journal") if config.kind == "judge" and local else None
-    scorer = build_scorer(
-        config,
-        journal=journal,
-        budget=Budget(recipe.generation.max_usd, journal),
-        train=groups.get("train", ()),
-        validation=groups.get(VALIDATION, ()),
-        folder=Path(run.root) / SCORES / f"{name}.model" if local else None,
-    )
-    write_scores(run, score_candidates(scorer, problems, candidates), name=name)
 
 
 # ---- transfer ------------------------------------------------------------------------------------------------------
@@ -178,7 +103,7 @@ def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
         ScoredRun(
             source=labels[id(source)] + _BACKBONES.get(source.recipe.scorer.backbone, ""),
             target=labels[id(target)],
-            pools=pools_of(target, TEST) if source is target else _transferred(source, target, run=run),
+            pools=target.evaluated_pools(TEST) if source is target else _transferred(source, target, run=run),
             lambda_=target.policy().lambda_,
             in_domain=source is target,
         )
@@ -247,35 +172,57 @@ def _settings(pipeline: Pipeline) -> ConfoundingSettings:
 
 
 def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
-    """Screen, linear probes and style ablation of a run's scorer; writes the report and returns it and its address."""
+    """Screen, linear probes, style ablation and style swap of a run's scorer; writes the report, and returns it and its
+    address.
+
+    Raises:
+        MissingKeyError: the key of whoever rewrites is not in the environment.
+        PoolError: a generator of ``confounding.swap`` has no correct answer.
+    """
+    keys = swap_keys(pipeline.recipe)
     pipeline.make_policy()
+    swap = _swap_inputs(pipeline, keys)
     arguments = {
-        "test": pools_of(pipeline, TEST),
-        "validation": pools_of(pipeline, VALIDATION),
+        "test": swap.test,
+        "validation": swap.validation,
         "lambda_": pipeline.policy().lambda_,
         "settings": _settings(pipeline),
         "task": pipeline.recipe.task.name,
         "scorer": name_of(pipeline),
     }
     found: ConfoundingReport = get_or_raise(
-        _on_the_scorers_node(pipeline, _confounding).remote(pipeline.recipe, absolute(pipeline.run), arguments)
+        _on_the_scorers_node(pipeline, _confounding).remote(absolute(pipeline.run), arguments, swap)
     )
     return found, _written(found, pipeline, "confounding")
 
 
+def _swap_inputs(pipeline: Pipeline, keys: Mapping[str, Secret]) -> SwapInputs:
+    return SwapInputs(
+        recipe=pipeline.recipe,
+        run=absolute(pipeline.run),
+        keys=keys,
+        test=pipeline.evaluated_pools(TEST),
+        validation=pipeline.evaluated_pools(VALIDATION),
+        golds=pipeline.golds(),
+    )
+
+
 @ray.remote
-def _confounding(recipe: Recipe, run: RunDir, arguments: Mapping[str, Any]) -> ConfoundingReport:
+def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
     from raydebm.scorer.features import FeatureExtractor
 
-    options = dict(arguments)
+    options, recipe = dict(arguments), swap.recipe
     with local_copy(run.uri("scorer")) as folder:
         features = FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype)
-        sources = Sources(scorer=features.scorer(), features=features.joined)
+        scorer = features.scorer()
+        sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
         return confounding_report(options.pop("test"), sources=sources, **options)
 
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
+
+    ``<run>/repair`` is a run directory then, whose later stages have still to be made.
 
     Args:
         equalise: see ``scorer.repair.RepairSettings``; 0 is the paper's way.
@@ -286,7 +233,9 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     """
     if "://" in pipeline.run.root:
         raise ConfigError(f"repair writes a checkpoint folder beside the run; {pipeline.run.root!r} is no local path")
+    keys = swap_keys(pipeline.recipe)
     pipeline.make_policy()
+    swap = _swap_inputs(pipeline, keys)
     labels = {
         row.candidate_id: row for row in map(label_of, pipeline.run.read_table(LABELS, "labels", "labels.parquet"))
     }
@@ -298,8 +247,8 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     arguments = {
         "train": texts["train"],
         "validation": texts[VALIDATION],
-        "test": pools_of(pipeline, TEST),
-        "validation_pools": pools_of(pipeline, VALIDATION),
+        "test": swap.test,
+        "validation_pools": swap.validation,
         "lambda_": pipeline.policy().lambda_,
         "settings": _settings(pipeline),
         "task": pipeline.recipe.task.name,
@@ -308,19 +257,37 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     }
     found: RepairReport = get_or_raise(
         _on_the_scorers_node(pipeline, _repair).remote(
-            absolute(pipeline.run), arguments, equalise, pipeline.recipe.seed
+            absolute(pipeline.run), arguments, equalise, pipeline.recipe.seed, swap
         )
     )
+    _make_run_of_the_repair(pipeline)
     return found, _written(found, pipeline, "repair")
 
 
+def _make_run_of_the_repair(pipeline: Pipeline) -> None:
+    """``<run>/repair`` becomes a run directory whose scorer is the repaired one, so that it can be scored, calibrated,
+    evaluated and served like any other. What the repair does not touch is copied."""
+    repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
+    for stage in ("problems", "candidates", "labels", "pairs"):
+        pipeline.run.copy_stage(stage, repaired.run)
+    for stage in ("energies", "calibration", "evaluation"):  # of an earlier repair
+        repaired.run.remove(stage)
+    repaired.run.write_json(repaired.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
+    repaired.run.finish("scorer", {**(pipeline.run.manifest("scorer") or {}), "repaired": True})
+
+
 @ray.remote
-def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: int) -> RepairReport:
+def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: int, swap: SwapInputs) -> RepairReport:
+    from raydebm.scorer.ensemble import EnsembleScorer
     from raydebm.scorer.repair import RepairSettings
 
     folder = Path(run.root)
+    swaps: tuple[SwapResult, ...] = ()
+    if swap.recipe.confounding.swap:
+        scorer = EnsembleScorer.load(folder / "scorer", device=arguments["device"], dtype=arguments["dtype"])
+        swaps = style_swaps(swap, scorer)
     settings = RepairSettings(equalise=equalise, seed=seed)
-    return repair(folder / "scorer", folder / "repair" / "scorer", repair_settings=settings, **arguments)
+    return repair(folder / "scorer", folder / "repair" / "scorer", repair_settings=settings, swaps=swaps, **arguments)
 
 
 def _on_the_scorers_node(pipeline: Pipeline, work: Any) -> Any:

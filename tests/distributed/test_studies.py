@@ -1,13 +1,15 @@
 """Reports over finished runs, on a real Ray: the paper's tables, baselines, transfer, confounding, repair."""
 
 import json
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from raydebm.config import RewardModelBaseline
-from raydebm.distributed.studies import confounding, pools_of, repair_run, reproduce, score_baselines
+from raydebm.config import ConfoundingConfig, OpenAIGenerator, RewardModelBaseline
+from raydebm.distributed.studies import confounding, repair_run, reproduce
 from raydebm.errors import ConfigError
 from raydebm.store import RunDir
 
@@ -86,14 +88,18 @@ def test_the_same_scorer_transfers_to_what_it_scored_itself(report, pipelines):
 
 
 def test_a_baseline_is_a_selector_of_the_pools(report, pipelines):
-    pools = pools_of(pipelines[0], "test")
+    pools = pipelines[0].evaluated_pools("test")
     assert all("tiny reward model" in pool.scores for pool in pools)
+
+
+def test_a_baseline_has_a_row_in_the_evaluation_of_its_run(report, pipelines):
+    assert pipelines[0].evaluate().row("tiny reward model") is not None
 
 
 def test_scores_are_not_made_twice(report, pipelines):
     file = Path(pipelines[0].run.root) / "scores" / "tiny reward model.parquet"
     before = file.stat().st_mtime_ns
-    score_baselines(pipelines[0])
+    pipelines[0].evaluate()
     assert file.stat().st_mtime_ns == before
 
 
@@ -103,6 +109,74 @@ def test_confounding_has_probes_and_an_ablation(finished):
     assert found.probes
     assert found.ablation
     assert address.endswith("confounding/report.html")
+
+
+@pytest.fixture
+def rewriter():
+    """An OpenAI-compatible endpoint that gives the solution back under a heading, and counts what it is asked."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append(body["messages"][-1]["content"])
+            solution = asked[-1].partition("Solution:\n")[2].partition("\n\nExample 1:")[0]
+            message = {"role": "assistant", "content": f"# Answer\n{solution}"}
+            choice = {"index": 0, "finish_reason": "stop", "message": message}
+            reply = json.dumps(
+                {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+            )
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(reply.encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished, rewriter):
+    pipeline, _, _ = finished
+    url, asked = rewriter
+    writer = OpenAIGenerator(name="writer", model="m", base_url=url, api_key_env=None)
+    pools = pipeline.evaluated_pools("test")
+    sources = [
+        item.candidate.generator
+        for pool in pools
+        for item, right in zip(pool.candidates, pool.correct, strict=False)
+        if right == 1
+    ]
+    source = max(set(sources), key=sources.count)
+    settings = ConfoundingConfig(swap=(source,), rewriter=writer, num_examples=1)
+    swapped = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"confounding": settings}))
+
+    found, _ = confounding(swapped)
+    num_asked = len(asked)
+    again, _ = confounding(swapped)
+
+    (result,) = found.swaps
+    assert result.source == source
+    assert all(row.num_asked and row.num_failed == 0 for row in result.rows)
+    assert num_asked == len({item.candidate_id for item in result.texts}) * len({item.style for item in result.texts})
+    assert (len(asked), again.swaps) == (num_asked, found.swaps), "a second report asks nobody"
+
+
+def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(finished):
+    pipeline, _, _ = finished
+    repair_run(pipeline)
+    run = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
+
+    result = run.evaluate()
+
+    assert result.row("ours") is not None
+    assert run.run.manifest("scorer")["repaired"] is True
+    assert (Path(run.run.root) / "calibration" / "policy.json").is_file()
 
 
 def test_repair_needs_a_folder_for_the_new_checkpoint(finished):
