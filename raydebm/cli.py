@@ -220,6 +220,14 @@ def validate(
 
 
 @app.command()
+def reference() -> None:
+    """Every key of a recipe with its type, default and meaning, as Markdown (docs/recipe.md)."""
+    from raydebm.config.reference import render
+
+    typer.echo(render(), nl=False)
+
+
+@app.command()
 def serve(
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
     host: str = "127.0.0.1",

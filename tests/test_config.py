@@ -1,9 +1,12 @@
 """Recipes: refused with the path of what is wrong, or complete."""
 
+import re
+
 import pytest
 import yaml
 
 from raydebm.config import PAPER_ADAPTERS, apply_overrides, load_recipe, parse_recipe
+from raydebm.config.reference import render
 from raydebm.errors import ConfigError
 
 MINIMAL = {
@@ -142,6 +145,21 @@ def test_run_dir_fills_in_name_and_task():
     recipe = parse_recipe({**MINIMAL, "run_dir": "s3://b/{name}-{task}"})
 
     assert recipe.resolved_run_dir == "s3://b/x-gsm8k"
+
+
+def test_the_reference_of_recipes_is_up_to_date(repository):
+    """`raydebm reference > docs/recipe.md` after a change."""
+    assert (repository / "docs" / "recipe.md").read_text(encoding="utf-8") == render()
+
+
+def test_every_key_of_a_recipe_has_a_meaning():
+    assert [line for line in render().splitlines() if line.endswith("| - |")] == []
+
+
+def test_every_link_of_the_reference_has_a_heading():
+    titles = {line.removeprefix("## ").lower() for line in render().splitlines() if line.startswith("## ")}
+
+    assert set(re.findall(r"\]\(#([^)]*)\)", render())) <= titles
 
 
 def test_shipped_recipes_are_valid(repository):

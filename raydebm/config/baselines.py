@@ -17,7 +17,9 @@ class LocalModelBaseline(BaselineBase):
     model: str
     """Hub name or local folder."""
     device: str = "auto"
+    """auto: the first visible GPU, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: bfloat16 on GPUs, float32 on CPUs."""
     max_length: int | None = Field(None, ge=16)
     """Tokens; None: the model's context. A longer text is not scored, because a score of half a text is none."""
     micro_batch_tokens: int = Field(8192, ge=1)
@@ -28,6 +30,7 @@ class RewardModelBaseline(LocalModelBaseline):
     """Any AutoModelForSequenceClassification, such as ``Skywork/Skywork-Reward-Llama-3.1-8B-v0.2``."""
 
     kind: Literal["reward_model"] = "reward_model"
+    """A sequence classifier."""
     label: int = Field(0, ge=0)
     """Which logit is the reward."""
     input_format: Literal["auto", "chat", "pair"] = "auto"
@@ -40,6 +43,7 @@ class ProcessRewardBaseline(LocalModelBaseline):
     (minimum over steps, its paper's choice)."""
 
     kind: Literal["process_reward"] = "process_reward"
+    """A judge of steps."""
     head: Literal["next_token", "token_classification"] = "next_token"
     """Where a step's probability is read at the step token: the next token's logits of ``good_token`` and
     ``bad_token``, or the class ``label`` of an AutoModelForTokenClassification."""
@@ -48,45 +52,67 @@ class ProcessRewardBaseline(LocalModelBaseline):
     step_prefix: str = "Step {n}: "
     """Put before a step that does not begin so; ``{n}`` counts from 1."""
     step_token: str = "ки"
+    """Put after each step; the probability is read there."""
     good_token: str = "+"
+    """Of ``next_token``: says that the step is good."""
     bad_token: str = "-"
+    """Of ``next_token``: says that it is bad."""
     label: int = Field(1, ge=0)
+    """Of ``token_classification``: the class of good steps."""
     aggregate: Literal["min", "mean", "product", "last"] = "min"
+    """How the steps' probabilities become one score."""
 
 
 class JudgeBaseline(BaselineBase):
     """An LLM that rates each candidate from 1 to 10."""
 
     kind: Literal["judge"] = "judge"
+    """An LLM as judge."""
     generator: OpenAIGenerator | TransformersGenerator | VllmGenerator = Field(discriminator="kind")
+    """Who is asked."""
     criteria: str = "Is the final answer right, and is every step that leads to it sound?"
     """What the judge is asked to rate."""
     max_tokens: int = Field(1024, ge=1)
+    """Of its answer."""
     temperature: float = Field(0.0, ge=0)
+    """Of its answer."""
 
 
 class EormBaseline(BaselineBase):
     """EORM (Jiang et al., 2025), trained from scratch on the run's own pairs. Defaults: the authors' released code."""
 
     kind: Literal["eorm"] = "eorm"
+    """A transformer trained from scratch."""
     tokenizer: str = "gpt2"
     """Hub name, local folder, ``embedded:<name>`` or ``package:minilm``; only its tokenizer is used."""
     hidden_size: int = Field(768, ge=8)
+    """A multiple of 2 * num_heads."""
     num_layers: int = Field(2, ge=1)
+    """Of the transformer."""
     num_heads: int = Field(4, ge=1)
+    """Of the transformer."""
     dropout: float = Field(0.2, ge=0, lt=1)
+    """Of the transformer."""
     positions: bool = False
     """Add sinusoidal positions. The released model has none: it sees a bag of tokens."""
     max_length: int = Field(2048, ge=16)
     """Tokens; a longer problem is cut in its middle."""
     learning_rate: float = Field(5e-5, gt=0)
+    """Of AdamW."""
     weight_decay: float = Field(0.01, ge=0)
+    """Of AdamW."""
     warmup_frac: float = Field(0.1, ge=0, lt=1)
+    """Share of all steps in which the learning rate rises."""
     max_epochs: int = Field(20, ge=1)
+    """Epochs at most."""
     problems_per_step: int = Field(1, ge=1)
+    """Problems of one optimiser step."""
     micro_batch_tokens: int = Field(8192, ge=1)
+    """Padded tokens of one forward pass."""
     device: str = "auto"
+    """auto: the first visible GPU, else the CPU."""
     seed: int = 0
+    """Of its weights and order."""
 
     @model_validator(mode="after")
     def _divisible(self) -> "EormBaseline":
@@ -101,6 +127,7 @@ class PairRankerBaseline(LocalModelBaseline):
     """An encoder that reads two candidates at once, such as ``llm-blender/PairRM-hf``."""
 
     kind: Literal["pair_ranker"] = "pair_ranker"
+    """An encoder of pairs."""
     max_problem_tokens: int = Field(1224, ge=1)
     """A longer problem is cut in its middle."""
     max_candidate_tokens: int = Field(412, ge=1)

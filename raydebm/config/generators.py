@@ -11,59 +11,85 @@ OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 class GeneratorBase(Section):
     name: str
+    """In reports and records."""
     num_samples: int | None = Field(None, ge=0)
     """Overrides generation.num_samples for this generator."""
     max_tokens: int | None = Field(None, ge=1)
+    """Overrides generation.max_tokens for this generator."""
 
 
 class OpenAIGenerator(GeneratorBase):
     """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
 
     kind: Literal["openai"] = "openai"
+    """An endpoint."""
     model: str
+    """As the endpoint names it."""
     base_url: str = OPENROUTER_URL
+    """Up to and with ``/v1``."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
-    """None for endpoints without a key."""
+    """The environment variable that holds the key; None for endpoints without one."""
     max_in_flight: int = Field(64, ge=1)
+    """Open requests at once."""
     requests_per_minute: float | None = Field(None, gt=0)
+    """Spread evenly over the minute; None: no limit."""
     timeout_s: float = Field(120.0, gt=0)
+    """Of one attempt."""
     max_retries: int = Field(6, ge=0)
+    """Attempts after the first one, with growing pauses; errors that cannot pass are not repeated."""
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    """For estimates and budgets where the endpoint states no cost."""
     usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+    """The same for completions."""
     headers: dict[str, str] = {}
+    """Sent with every request."""
     extra_body: dict[str, Any] = {}
+    """Joined into every request's body."""
 
 
 class TransformersGenerator(GeneratorBase):
     """A causal LM in this process: a local folder, a hub name, or ``embedded:<name>``."""
 
     kind: Literal["transformers"] = "transformers"
+    """A local model."""
     model: str
+    """Folder, hub name, or ``embedded:<name>``."""
     device: str = "auto"
+    """auto: the first visible GPU, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the weights; auto: bfloat16 on GPUs, float32 on CPUs."""
     batch_size: int = Field(64, ge=1)
+    """Prompts generated together."""
 
 
 class VllmGenerator(GeneratorBase):
     """vLLM started on the cluster's GPUs through ray.serve.llm, then spoken to like any endpoint."""
 
     kind: Literal["vllm"] = "vllm"
+    """A vLLM server."""
     model: str
+    """Hub name or folder."""
     url: str | None = None
     """A vLLM server that already runs; None: start one."""
     tensor_parallel: int = Field(1, ge=1)
+    """GPUs of one replica."""
     accelerator_type: str | None = None
+    """Kind of GPU as Ray names it; None: any."""
     engine_kwargs: dict[str, Any] = {}
+    """Arguments of vLLM's engine."""
     max_in_flight: int = Field(256, ge=1)
+    """Open requests at once."""
     timeout_s: float = Field(600.0, gt=0)
+    """Of one attempt."""
 
 
 class RecordedGenerator(GeneratorBase):
     """One model of a recorded pool; answers from the file and never generates."""
 
     kind: Literal["recorded"] = "recorded"
+    """A recorded pool."""
     pool: str
-    """A pool file: raydebm's Parquet, or JSON lines with problem_id, model, text."""
+    """A pool file: raydebm's Parquet, or JSON lines with problem_id, model, text (docs/recorded_pools.md)."""
     model: str
     """The model's name in the pool."""
     text_fields: tuple[str, ...] = Field(("text",), min_length=1)

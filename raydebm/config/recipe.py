@@ -14,9 +14,11 @@ class SplitSource(Section):
     """Where problems of one split come from."""
 
     split: Literal["train", "test"]
+    """Which part of the source, as the task names its own."""
     source: str | None = None
     """None: the task's own default (hub data set or own maker); else a file, a folder or what the task documents."""
     limit: int | None = Field(None, ge=1)
+    """The first so many of what ``id_range`` keeps; None: all."""
     id_range: tuple[float, float] = (0.0, 1.0)
     """Keep problems whose id hashes into [low, high): splits data that comes as one part, whatever its order."""
 
@@ -34,7 +36,9 @@ class TaskConfig(Section):
     definition: dict[str, Any] | None = None
     """A task file's content. It travels with the recipe, so that every process on every node has it."""
     train: SplitSource = SplitSource(split="train")
+    """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")
+    """Problems for the evaluation; none of them may be among those of training."""
 
     @model_validator(mode="after")
     def _one_task(self) -> "TaskConfig":
@@ -50,8 +54,11 @@ class GenerationConfig(Section):
     """Paper: 4 generators x 8 candidates, T=0.7, top-p 0.95, one request per candidate."""
 
     num_samples: int = Field(8, ge=1)
+    """Candidates of each generator per problem."""
     temperature: float = Field(0.7, ge=0)
+    """Of samples; the greedy one has 0."""
     top_p: float = Field(0.95, gt=0, le=1)
+    """Nucleus sampling."""
     max_tokens: int | None = Field(None, ge=1)
     """None: the task's default."""
     greedy: bool = True
@@ -63,6 +70,7 @@ class GenerationConfig(Section):
     num_processes: int = Field(1, ge=1)
     """Generation actors per generator group."""
     max_failed_frac: float = Field(0.5, gt=0, le=1)
+    """A run stops when more of its requests failed; what was answered is kept."""
 
     def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
         if greedy:
@@ -78,7 +86,9 @@ class PairsConfig(Section):
     max_incorrect: int | None = Field(None, ge=1)
     """Per problem, the least severe failures first; None: the task's default."""
     validation_frac: float = Field(0.2, gt=0, lt=1)
+    """Share of the training problems kept for early stopping and calibration."""
     bag_frac: float = Field(0.8, gt=0, le=1)
+    """Share of the other problems that each adapter is trained on, drawn for each."""
     positive_frac: float = Field(0.25, gt=0, lt=1)
     """Continuous tasks: the best share of a problem's candidates counts as correct (paper: top 25 %)."""
     seed: int | None = None
@@ -90,10 +100,15 @@ class AdapterConfig(Section):
     """One LoRA set. ``targets`` are ModernBERT names; other backbones map them (see scorer.lora)."""
 
     name: str
+    """Its folder in the checkpoint."""
     rank: int = Field(ge=1)
+    """Of the low-rank matrices."""
     alpha: int = Field(ge=1)
+    """The update is scaled by alpha / rank."""
     targets: tuple[Literal["Wqkv", "Wo", "Wi"], ...]
+    """Projections that are adapted: attention in, attention out, MLP in."""
     dropout: float = Field(0.2, ge=0, lt=1)
+    """On the input of the low-rank update."""
 
 
 PAPER_ADAPTERS = (
@@ -116,11 +131,15 @@ class ScorerConfig(Section):
     max_length: int | None = Field(None, ge=16)
     """Tokens; None: the task's default, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
+    """The ensemble's members; the default is the paper's five."""
     head_dropout: float = Field(0.2, ge=0, lt=1)
+    """Inside the energy head."""
     pooling: Pooling = "cls"
     """What a head reads: the state of [CLS] (the paper), or the mean over the tokens' states."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
     device: str = "auto"
+    """auto: the first visible GPU, else the CPU; or a name of torch."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens of one forward pass."""
 
@@ -153,16 +172,23 @@ class TrainingConfig(Section):
     batch_size: int | None = Field(None, ge=1)
     """Pairs per optimiser step; None: the task's default."""
     patience: int | None = Field(None, ge=1)
+    """Epochs without a better validation loss before a training ends; None: the task's default."""
     max_epochs: int = Field(10, ge=1)
+    """Epochs at most."""
     weight_decay: float = Field(0.01, ge=0)
+    """Of AdamW."""
     warmup_frac: float = Field(0.1, ge=0, lt=1)
+    """Share of all steps in which the learning rate rises; then it falls along a cosine."""
     max_grad_norm: float = Field(1.0, gt=0)
+    """Gradients are clipped to this norm."""
     max_validation_problems: int | None = Field(None, ge=1)
+    """Problems that an epoch is judged by; None: all."""
     report_to: Annotated[
         tuple[TrackerName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
     ] = ()
     """Trackers that get every epoch of every adapter (see docs/training.md); changing it trains nothing again."""
     tracking: TrackingConfig = TrackingConfig()
+    """Names under which it is reported."""
 
     @model_validator(mode="after")
     def _distinct_trackers(self) -> "TrainingConfig":
@@ -181,9 +207,13 @@ class TriageConfig(Section):
     lambda_: float | None = Field(None, alias="lambda", ge=0)
     """None: the task's default, or what calibration found."""
     theta_sigma: float = Field(0.8, ge=0)
+    """Accept up to this sigma, where no constraint is broken; calibration may replace it."""
     theta_abstain: float = Field(1.5, ge=0)
+    """After the last pass, refuse above this sigma; calibration may replace it."""
     signal: Literal["selected", "pool_mean"] = "selected"
+    """Sigma of the selected candidate, or the mean sigma of the pool."""
     max_passes: int = Field(2, ge=1)
+    """Passes at most; 1 never regenerates."""
     num_regenerate: int = Field(8, ge=1)
     """N2: candidates of each later pass."""
     regenerate_with: str | None = None
@@ -201,16 +231,22 @@ class TriageConfig(Section):
 
 class CalibrationConfig(Section):
     enabled: bool = True
+    """Choose lambda and both thresholds on validation problems; else those of ``triage`` stay."""
     lambdas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    """Values tried, beside the recipe's own."""
     num_thresholds: int = Field(12, ge=2)
     """Grid points per threshold, at quantiles of the observed sigma."""
     max_abstain_frac: float = Field(0.10, ge=0, le=1)
+    """Share of the validation problems that thresholds may refuse."""
 
 
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100)
+    """Resamples of the intervals."""
     shuffle_seed: int = 42
+    """Of the candidates' order in a pool, which says nothing about their generators then."""
     two_pass: bool = True
+    """Draw later passes of the test problems, for the rows about the whole loop."""
 
 
 class RayConfig(Section):
@@ -225,10 +261,13 @@ class RayConfig(Section):
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
     """None: 0.5 when the cluster has GPUs, else 0. 0.5 places five adapters 2+2+1 on three GPUs."""
     cpus_per_adapter: float = Field(1.0, gt=0)
+    """Logical CPUs of a training or scoring worker."""
     threads_per_worker: int = Field(1, ge=1)
+    """Threads of torch in a worker on CPUs."""
     max_failures: int = Field(2, ge=0)
     """Restarts of one adapter's worker."""
     object_store_mb: int = Field(512, ge=100)
+    """Shared memory of our own cluster."""
 
 
 class ConfoundingConfig(Section):
@@ -247,22 +286,36 @@ class ConfoundingConfig(Section):
 
 class Recipe(Section):
     name: str
+    """Of the run, in reports and in ``run_dir``."""
     seed: int = 0
+    """Of everything that is drawn."""
     run_dir: str = "runs/{name}"
     """A folder; on a cluster one on a disk that all nodes share. ``{name}`` and ``{task}`` are filled in. A URL that
     pyarrow opens (``s3://...``) can be read and served from, but not be generated into: journals are appended to."""
     task: TaskConfig
+    """What is asked, and how it is judged."""
     generators: tuple[GeneratorConfig, ...]
+    """Who writes candidates; names must differ."""
     generation: GenerationConfig = GenerationConfig()
+    """How they are drawn."""
     pairs: PairsConfig = PairsConfig()
+    """What the adapters learn from."""
     scorer: ScorerConfig = ScorerConfig()
+    """Encoder and adapters."""
     training: TrainingConfig = TrainingConfig()
+    """How they are trained."""
     triage: TriageConfig = TriageConfig()
+    """Accept, regenerate or abstain."""
     calibration: CalibrationConfig = CalibrationConfig()
+    """How lambda and the thresholds are chosen."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    """How selectors are compared."""
     baselines: tuple[BaselineConfig, ...] = ()
+    """Models of others that rank the same candidates (docs/baselines.md)."""
     confounding: ConfoundingConfig = ConfoundingConfig()
+    """The style swap (docs/confounding.md)."""
     ray: RayConfig = RayConfig()
+    """Where things run."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
