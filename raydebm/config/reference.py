@@ -13,8 +13,8 @@ _HEAD = """# Recipes
 
 A recipe is a YAML file that says everything about a run (`configs/` has examples). Only `name`, `task.name` and one
 generator must be given. Unknown keys are refused. `${VAR}` and `${VAR:-default}` are read from the environment. Any key
-can be set on the command line (`raydebm run --config recipe.yaml generation.num_samples=4`), and `raydebm validate` shows
-a recipe with every default filled in. Keys of endpoints are never part of a recipe: `api_key_env` names the environment
+can be set on the command line (`raydebm run --config recipe.yaml generation.num_samples=4`); `raydebm validate` shows a
+recipe with every default filled in. Keys of endpoints are never part of a recipe: `api_key_env` names the environment
 variable.
 
 This page is the output of `raydebm reference`.
@@ -27,7 +27,7 @@ def render() -> str:
     """The page, sections in the order in which recipes have them."""
     schema = Recipe.model_json_schema(by_alias=True)
     definitions: Mapping[str, Schema] = schema["$defs"]
-    parts = [_HEAD, "## The recipe\n", _table(schema, definitions)]
+    parts: list[str] = [_HEAD, "## The recipe\n", _table(schema, definitions)]
     for name in _reachable(schema, definitions):
         found = definitions[name]
         parts += [f"## {_title(name)}\n"]
@@ -88,7 +88,8 @@ def _type(field: Schema) -> str:
     if field.get("type") == "array":
         inner = field.get("prefixItems") or [field.get("items", {})]
         return f"list of {' and '.join(dict.fromkeys(_type(item) for item in inner))}"
-    return {"null": "none", "object": "mapping"}.get(field.get("type", ""), field.get("type", "any")) + _bounds(field)
+    kind = str(field.get("type", "any"))
+    return {"null": "none", "object": "mapping"}.get(kind, kind) + _bounds(field)
 
 
 def _bounds(field: Schema) -> str:

@@ -18,9 +18,10 @@ from raydebm.distributed.session import cluster_nodes, get_or_raise
 from raydebm.evaluation.pools import Scores
 from raydebm.generators.journal import Journal
 from raydebm.generators.limits import Budget
-from raydebm.pairs import TrainingGroup
+from raydebm.pairs import TrainingGroup, build_pairs, training_groups, with_defaults
 from raydebm.records import Candidate, Problem
-from raydebm.store import RunDir
+from raydebm.store import LABELS, RunDir, label_of
+from raydebm.tasks import task_of
 
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
@@ -32,14 +33,16 @@ def score_baselines(
     *,
     basis: str,
     problems: Mapping[str, Problem],
+    splits: Mapping[str, Sequence[str]],
     candidates: Callable[[], Sequence[Candidate]],
-    groups: Callable[[], Groups],
 ) -> None:
-    """Scores of every baseline of the recipe that are not there yet.
+    """Scores of every baseline of the recipe that are not there yet, for the validation and test candidates.
 
     Args:
         basis: changes when candidates or pairs do; scores of another basis are made again.
-        candidates: read only where something has to be scored; likewise ``groups``, which EORM alone needs.
+        problems: by problem id.
+        splits: problem ids of ``train``, ``validation`` and ``test``.
+        candidates: all of the first pass; read only where something has to be scored.
     """
     done = run.manifest(STAGE) or {}
     for baseline in recipe.baselines:
@@ -48,10 +51,33 @@ def score_baselines(
             continue
         share = share_of(recipe.ray, cluster_nodes())
         work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
-        needed = groups() if baseline.kind == "eorm" else {}
-        get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, candidates(), needed))
+        everything = candidates()
+        scored = {*splits["validation"], *splits["test"]}
+        pools = [found for found in everything if found.problem_id in scored and not found.is_greedy]
+        groups = _all_pairs(recipe, run, problems, splits, everything) if baseline.kind == "eorm" else {}
+        get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, pools, groups))
         done = done | {baseline.name: state}
         run.finish(STAGE, done)
+
+
+def _all_pairs(
+    recipe: Recipe,
+    run: RunDir,
+    problems: Mapping[str, Problem],
+    splits: Mapping[str, Sequence[str]],
+    candidates: Sequence[Candidate],
+) -> Groups:
+    """All pairs of every problem, as EORM takes them."""
+    config = with_defaults(recipe.pairs, task_of(recipe.task).defaults).model_copy(update={"max_pairs": None})
+    labels = [label_of(row) for row in run.read_table(LABELS, "labels", "labels.parquet")]
+    found = {}
+    for split in ("train", "validation"):
+        ids = set(splits[split])
+        of_split = [candidate for candidate in candidates if candidate.problem_id in ids]
+        of_labels = [label for label in labels if label.problem_id in ids]
+        pairs = build_pairs(of_split, of_labels, config=config, seed=recipe.training_seed)
+        found[split] = training_groups(pairs, of_split, problems.values())
+    return found
 
 
 def scores_of(recipe: Recipe, run: RunDir) -> Scores | None:

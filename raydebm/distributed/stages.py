@@ -31,7 +31,7 @@ from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
-from raydebm.pairs import TrainingGroup, build_pairs, split_problems, training_groups, with_defaults
+from raydebm.pairs import build_pairs, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
@@ -467,29 +467,13 @@ class Pipeline:
         }
 
     def _score_baselines(self) -> None:
-        def groups() -> dict[str, list[TrainingGroup]]:
-            """All pairs of every problem, as EORM takes them."""
-            everything = with_defaults(self.recipe.pairs, self.passes.task.defaults).model_copy(
-                update={"max_pairs": None}
-            )
-            labels = [label_of(row) for row in self.run.read_table(LABELS, "labels", "labels.parquet")]
-            candidates, problems, splits = self.candidates(), self.problems(), self.splits()
-            found = {}
-            for split in ("train", VALIDATION):
-                ids = set(splits[split])
-                of_split = [candidate for candidate in candidates if candidate.problem_id in ids]
-                of_labels = [label for label in labels if label.problem_id in ids]
-                pairs = build_pairs(of_split, of_labels, config=everything, seed=self.recipe.training_seed)
-                found[split] = training_groups(pairs, of_split, problems.values())
-            return found
-
         score_baselines(
             self.recipe,
             self.run,
             basis=self._fingerprint("pairs"),
             problems=self.problems(),
-            candidates=self.pool_candidates,
-            groups=groups,
+            splits=self.splits(),
+            candidates=self.candidates,
         )
 
     def evaluated_pools(self, split: str) -> list[EvaluatedPool]:
