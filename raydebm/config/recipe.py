@@ -271,7 +271,8 @@ class RayConfig(Section):
 
 
 class ConfoundingConfig(Section):
-    """The style swap of ``raydebm confounding`` and ``repair``: a correct answer rewritten, its energy compared."""
+    """Of ``raydebm confounding`` and ``repair``: the style swap, in which a correct answer is rewritten and its energy
+    compared, and how much is scored again."""
 
     swap: tuple[str, ...] = ()
     """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
@@ -282,6 +283,10 @@ class ConfoundingConfig(Section):
     """Correct answers to validation problems that ``rewriter`` is shown of a style."""
     max_problems: int = Field(40, ge=1)
     """Answers per source; the paper rewrites 40."""
+    max_ablation_problems: int | None = Field(100, ge=1)
+    """Test problems whose candidates are scored again in every variant of style, drawn by the seed; None: all."""
+    max_probe_texts: int | None = Field(4000, ge=1)
+    """Candidates of whole test problems that the linear probes see; None: all."""
 
 
 class Recipe(Section):

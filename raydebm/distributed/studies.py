@@ -168,7 +168,13 @@ def _section(found: ConfoundingReport) -> Section:
 
 
 def _settings(pipeline: Pipeline) -> ConfoundingSettings:
-    return ConfoundingSettings(num_bootstrap=pipeline.recipe.evaluation.num_bootstrap, seed=pipeline.recipe.seed)
+    recipe = pipeline.recipe
+    return ConfoundingSettings(
+        num_bootstrap=recipe.evaluation.num_bootstrap,
+        seed=recipe.seed,
+        max_ablation_problems=recipe.confounding.max_ablation_problems,
+        max_probe_texts=recipe.confounding.max_probe_texts,
+    )
 
 
 def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
