@@ -6,6 +6,7 @@ Mathematics lives in ``evaluation`` and ``confounding``; this module moves rows,
 cluster.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from raydebm.confounding.swap import SwapResult
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.score import score
-from raydebm.distributed.session import cluster_nodes, get_or_raise
+from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
 from raydebm.errors import ConfigError
@@ -38,6 +39,10 @@ from raydebm.triage.calibration import GridRow
 
 _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
 """How the paper's transfer table marks a scorer's backbone."""
+
+
+MAX_CPUS = 8.0
+"""Of a task that scores on CPUs; a small encoder gains little from more."""
 
 
 def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False) -> tuple[Reproduction, str]:
@@ -297,8 +302,14 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
 
 
 def _on_the_scorers_node(pipeline: Pipeline, work: Any) -> Any:
-    share = share_of(pipeline.recipe.ray, cluster_nodes())
-    return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
+    nodes = cluster_nodes()
+    share = share_of(pipeline.recipe.ray, nodes)
+    if share.gpus:
+        return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
+    # Nothing of the run goes on beside it, so it gets several CPUs, and with them as many threads of torch. A cluster of
+    # our own counts more CPUs than this machine may have.
+    most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
+    return work.options(num_cpus=min(most, os.cpu_count() or 1) if is_own_cluster() else most)
 
 
 def _written(found: ConfoundingReport | RepairReport, pipeline: Pipeline, stage: str) -> str:
