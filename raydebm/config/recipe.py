@@ -287,6 +287,10 @@ class ConfoundingConfig(Section):
     """Test problems whose candidates are scored again in every variant of style, drawn by the seed; None: all."""
     max_probe_texts: int | None = Field(4000, ge=1)
     """Candidates of whole test problems that the linear probes see; None: all."""
+    repair_cap: int = Field(396, ge=1)
+    """Answers of one generator and label that the repair learns from, at most (the paper's number)."""
+    repair_min_cell: int = Field(8, ge=1)
+    """A generator with fewer answers of either label is left out of the repair: its name tells the label there."""
 
 
 class Recipe(Section):

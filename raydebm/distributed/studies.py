@@ -297,7 +297,8 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
     if swap.recipe.confounding.swap:
         scorer = EnsembleScorer.load(folder / "scorer", device=arguments["device"], dtype=arguments["dtype"])
         swaps = style_swaps(swap, scorer)
-    settings = RepairSettings(equalise=equalise, seed=seed)
+    config = swap.recipe.confounding
+    settings = RepairSettings(equalise=equalise, seed=seed, cap=config.repair_cap, min_cell=config.repair_min_cell)
     return repair(folder / "scorer", folder / "repair" / "scorer", repair_settings=settings, swaps=swaps, **arguments)
 
 
@@ -306,8 +307,8 @@ def _on_the_scorers_node(pipeline: Pipeline, work: Any) -> Any:
     share = share_of(pipeline.recipe.ray, nodes)
     if share.gpus:
         return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
-    # Nothing of the run goes on beside it, so it gets several CPUs, and with them as many threads of torch. A cluster of
-    # our own counts more CPUs than this machine may have.
+    # Nothing of the run goes on beside it, so it gets several CPUs, and with them as many threads of torch. A cluster
+    # of our own counts more CPUs than this machine may have.
     most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
     return work.options(num_cpus=min(most, os.cpu_count() or 1) if is_own_cluster() else most)
 

@@ -168,7 +168,9 @@ def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished
 
 
 def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(finished):
-    pipeline, _, _ = finished
+    finished_run, _, _ = finished
+    few = ConfoundingConfig(repair_min_cell=4)
+    pipeline = replace(finished_run, recipe=finished_run.recipe.model_copy(update={"confounding": few}))
     repair_run(pipeline)
     run = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
 
