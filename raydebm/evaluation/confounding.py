@@ -181,7 +181,7 @@ def screen(
         within_auroc=_mean_within_auroc(table, within, bootstrap),
         pairs_within=bootstrap.mean(np.array([_pair_accuracy(pool, same=True) for pool in pools])),
         pairs_between=bootstrap.mean(np.array([_pair_accuracy(pool, same=False) for pool in pools])),
-        accuracy={name: bootstrap.mean(found) for name, found in values.items()},
+        accuracy={name: bootstrap.proportion(found) for name, found in values.items()},
         best_generator=best_generator if "best generator" in values else None,
         is_in_hindsight=in_hindsight,
         ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"])

@@ -13,7 +13,7 @@ import numpy as np
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
 from raydebm.evaluation.signals import SIGMA
 from raydebm.evaluation.table_cells import Table, number, points, with_interval
-from raydebm.evaluation.trust import Certainty
+from raydebm.evaluation.trust import LEARNED, Certainty
 from raydebm.evaluation.uncertainty import COVERAGE, NUM_RESAMPLES, Ranking
 
 
@@ -106,17 +106,16 @@ def best_signal(rows: Sequence[SeedSignal]) -> SeedSignal | None:
 
 
 def signal_sentence(rows: Sequence[SeedSignal], *, continuous: bool) -> str:
-    """What abstention brings, by sigma and by the best signal; empty without signals."""
+    """What abstention brings, by sigma, by the learned signal and by the best one; empty without signals."""
     best = best_signal(rows)
     if best is None:
         return ""
-    sigma = next((row for row in rows if row.name == SIGMA), None)
     what = "1 - violation changes" if continuous else "accuracy changes"
     unit = "" if continuous else " points"
-    parts = (
-        [] if sigma is None else [f"by {sigma.name} {_gain(sigma, continuous=continuous)}{unit} ({_verdict(sigma)})"]
-    )
-    if best is not sigma:
+    # Sigma is the paper's signal and the learned one was fitted on validation: these two were not chosen here.
+    fixed = [row for row in rows if row.name in (SIGMA, LEARNED)]
+    parts = [f"by {row.name} {_gain(row, continuous=continuous)}{unit} ({_verdict(row)})" for row in fixed]
+    if best not in fixed:
         which = f"the best of {len(rows)} signals, in hindsight"
         parts.append(f"by {best.name} {_gain(best, continuous=continuous)}{unit} ({which})")
     return f"Where the least certain fifth is not answered, {what} {'; '.join(parts)}."
