@@ -1,6 +1,7 @@
 """Reports over finished runs, on a real Ray: the paper's tables, baselines, transfer, confounding, repair."""
 
 import json
+import shutil
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,9 +43,12 @@ def reward_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pipelines(finished, reward_model):
-    """One run under two names, the first with a baseline."""
-    pipeline, _, _ = finished
+def pipelines(finished, reward_model, tmp_path_factory):
+    """A copy of one run under two names, the first with a baseline, which other tests' evaluation must not have."""
+    original, _, _ = finished
+    folder = tmp_path_factory.mktemp("copied") / "run"
+    shutil.copytree(original.run.root, folder)
+    pipeline = replace(original, recipe=original.recipe.model_copy(update={"run_dir": str(folder)}))
     baseline = RewardModelBaseline(name="tiny reward model", model=str(reward_model), input_format="pair")
     first = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"baselines": (baseline,)}))
     second = replace(
