@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from raydebm.config import load_recipe, parse_recipe
+from raydebm.config import JudgeBaseline, OpenAIGenerator, load_recipe, parse_recipe
 from raydebm.distributed.plan import plan_of
 from raydebm.distributed.stages import Pipeline
 from raydebm.errors import PoolError
@@ -56,6 +56,16 @@ def test_a_plan_that_would_stop_for_missing_recordings_says_so(recipe):
         return any("the run would stop" in note for note in plan_of(recipe(num_samples=num_samples)).notes)
 
     assert (warns(2), warns(3)) == (False, True)
+
+
+def test_baselines_are_named_with_what_a_judge_costs(recipe):
+    judge = JudgeBaseline(name="j", generator=OpenAIGenerator(name="w", model="m", api_key_env=None))
+    planned = recipe(num_samples=1).model_copy(update={"baselines": (judge,)})
+
+    assert [note for note in plan_of(planned).notes if note.startswith("baselines")] == [
+        "baselines score the validation and test candidates: j (judge); a judge asks once for every distinct one, "
+        "which is not in the estimate"
+    ]
 
 
 def test_a_pool_without_the_named_field_is_refused_with_a_way_out(recipe):
