@@ -45,18 +45,19 @@ def score_baselines(
         candidates: all of the first pass; read only where something has to be scored.
     """
     done = run.manifest(STAGE) or {}
-    for baseline in recipe.baselines:
-        state = {"config": baseline.model_dump(mode="json"), "basis": basis}
-        if done.get(baseline.name) == state:
-            continue
-        share = share_of(recipe.ray, cluster_nodes())
-        work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
-        everything = candidates()
-        scored = {*splits["validation"], *splits["test"]}
-        pools = [found for found in everything if found.problem_id in scored and not found.is_greedy]
+    states = {found.name: {"config": found.model_dump(mode="json"), "basis": basis} for found in recipe.baselines}
+    waiting = [found for found in recipe.baselines if done.get(found.name) != states[found.name]]
+    if not waiting:
+        return
+    share = share_of(recipe.ray, cluster_nodes())
+    work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
+    everything = candidates()
+    scored = {*splits["validation"], *splits["test"]}
+    pools = [found for found in everything if found.problem_id in scored and not found.is_greedy]
+    for baseline in waiting:
         groups = _all_pairs(recipe, run, problems, splits, everything) if baseline.kind == "eorm" else {}
         get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, pools, groups))
-        done = done | {baseline.name: state}
+        done = done | {baseline.name: states[baseline.name]}
         run.finish(STAGE, done)
 
 

@@ -349,11 +349,11 @@ class Pipeline:
         pools = RecordedPools()
         wanted = frozenset(self.splits()[split])
         pools.add(self.run, wanted, candidates="candidates", labels="labels", energies="energies")
-        for stage in self._later_passes(split):
+        for stage in self.later_passes(split):
             pools.add(self.run, wanted, candidates=stage, labels=stage, energies=stage)
         return pools
 
-    def _later_passes(self, split: str) -> list[str]:
+    def later_passes(self, split: str) -> list[str]:
         """Complete stages of later passes. They answer to one ensemble's picks, so another one's are not counted."""
         fingerprint, found = self._fingerprint("energies"), list[str]()
         while True:
@@ -365,7 +365,7 @@ class Pipeline:
 
     def _draw_later_pass(self, split: str, requests: Sequence[GenerationRequest]) -> None:
         """Draw, label, check and score what a replay did not find."""
-        stage = f"regenerated/{split}-{len(self._later_passes(split)) + 1}"
+        stage = f"regenerated/{split}-{len(self.later_passes(split)) + 1}"
         self.run.remove(stage, "manifest.json")
         bar = self.progress(f"pass 2 ({split})")
         generate(requests, recipe=self.recipe, run=self.run, stage=stage, on_progress=bar)
@@ -434,7 +434,8 @@ class Pipeline:
     def evaluate(self) -> Evaluation:
         """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
         self.make_policy()
-        self._score_baselines()
+        if self.recipe.baselines:
+            self._score_baselines()
         self._stage("evaluation", self._evaluate)
         return Evaluation.from_json(self.run.read_json("evaluation", "metrics.json"))
 

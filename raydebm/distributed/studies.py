@@ -194,8 +194,6 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
     pipeline.make_policy()
     swap = _swap_inputs(pipeline, keys)
     arguments = {
-        "test": swap.test,
-        "validation": swap.validation,
         "lambda_": pipeline.policy().lambda_,
         "settings": _settings(pipeline),
         "task": pipeline.recipe.task.name,
@@ -222,12 +220,12 @@ def _swap_inputs(pipeline: Pipeline, keys: Mapping[str, Secret]) -> SwapInputs:
 def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
     from raydebm.scorer.features import FeatureExtractor
 
-    options, recipe = dict(arguments), swap.recipe
+    recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
         features = FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype)
         scorer = features.scorer()
         sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
-        return confounding_report(options.pop("test"), sources=sources, **options)
+        return confounding_report(swap.test, validation=swap.validation, sources=sources, **arguments)
 
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
@@ -258,8 +256,6 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     arguments = {
         "train": texts["train"],
         "validation": texts[VALIDATION],
-        "test": swap.test,
-        "validation_pools": swap.validation,
         "lambda_": pipeline.policy().lambda_,
         "settings": _settings(pipeline),
         "task": pipeline.recipe.task.name,
@@ -283,6 +279,8 @@ def _make_run_of_the_repair(pipeline: Pipeline) -> None:
         pipeline.run.copy_stage(stage, repaired.run)
     for stage in ("energies", "calibration", "evaluation"):  # of an earlier repair
         repaired.run.remove(stage)
+    for stage in (*repaired.later_passes(VALIDATION), *repaired.later_passes(TEST)):  # its journals stay: they are paid
+        repaired.run.remove(stage, "manifest.json")
     repaired.run.write_json(repaired.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
     repaired.run.finish("scorer", {**(pipeline.run.manifest("scorer") or {}), "repaired": True})
 
@@ -299,7 +297,15 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
         swaps = style_swaps(swap, scorer)
     config = swap.recipe.confounding
     settings = RepairSettings(equalise=equalise, seed=seed, cap=config.repair_cap, min_cell=config.repair_min_cell)
-    return repair(folder / "scorer", folder / "repair" / "scorer", repair_settings=settings, swaps=swaps, **arguments)
+    return repair(
+        folder / "scorer",
+        folder / "repair" / "scorer",
+        test=swap.test,
+        validation_pools=swap.validation,
+        repair_settings=settings,
+        swaps=swaps,
+        **arguments,
+    )
 
 
 def _on_the_scorers_node(pipeline: Pipeline, work: Any) -> Any:
