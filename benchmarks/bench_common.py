@@ -5,7 +5,7 @@ import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -52,7 +52,7 @@ def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int
 def peft_model(backbone: Backbone, adapters: Sequence[AdapterConfig], *, seed: int = 1) -> PeftModel:
     """All adapters in one PEFT model; B matrices are random, so that the updates matter."""
     configs = [lora_config(adapter, family=backbone.family) for adapter in adapters]
-    transformers_logging.set_verbosity_error()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         model = get_peft_model(structure_copy(backbone.encoder), configs[0], adapter_name=adapters[0].name)
@@ -75,7 +75,7 @@ class Timing:
     """Median over rounds of (first variant's time / this one's) in the same round."""
 
 
-def interleave(variants: dict[str, Callable[[], object]], *, rounds: int) -> list[Timing]:
+def interleave(variants: Mapping[str, Callable[[], object]], *, rounds: int) -> list[Timing]:
     """Run every variant once per round, after one round of warm-up: load from outside hits all of them alike."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for round_index in range(rounds + 1):

@@ -10,14 +10,16 @@ A mock endpoint in a process of its own answers after a fixed latency; at 0.5 s 
 import argparse
 import asyncio
 import itertools
+import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -89,7 +91,7 @@ async def raw_asyncio(url: str, requests: list[GenerationRequest]) -> Clock:
     return clock
 
 
-def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], Awaitable[Clock]]:
+def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], Coroutine[Any, Any, Clock]]:
     async def run(url: str, requests: list[GenerationRequest]) -> Clock:
         config = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
         generator = OpenAIApiGenerator(
@@ -146,7 +148,9 @@ def main() -> None:
             os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_DATA_DISABLE_PROGRESS_BARS="1")
             import ray
 
-            ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            ray.init(
+                address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            )
             through_ray_data(url, make_requests(IN_FLIGHT + 64))  # starts Ray Data's helpers
             report("Ray Data stage", through_ray_data(url, make_requests(options.num_requests)), raw_rate)
             ray.shutdown()

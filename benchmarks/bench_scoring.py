@@ -5,6 +5,8 @@ python benchmarks/bench_scoring.py --backbone package:minilm --texts 32 --rounds
 
 import argparse
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from bench_common import backbone_of, interleave, peft_model, pool_ids, versions_line
@@ -52,19 +54,21 @@ class PeftLoop:
 
 
 def stored_adapters(model: PeftModel, heads: list[EnergyHead]) -> list[StoredAdapter]:
+    # Engines read nothing but the adapter of a record.
+    records = [AdapterRecord.model_construct(**dict[str, Any](adapter=adapter)) for adapter in PAPER_ADAPTERS]
     return [
         StoredAdapter(
-            record=AdapterRecord.model_construct(adapter=adapter),
-            peft_config={"r": adapter.rank, "lora_alpha": adapter.alpha},
-            lora=get_peft_model_state_dict(model, adapter_name=adapter.name, save_embedding_layers=False),
+            record=record,
+            peft_config={"r": record.adapter.rank, "lora_alpha": record.adapter.alpha},
+            lora=get_peft_model_state_dict(model, adapter_name=record.adapter.name, save_embedding_layers=False),
             head=head.state_dict(),
         )
-        for adapter, head in zip(PAPER_ADAPTERS, heads, strict=True)
+        for record, head in zip(records, heads, strict=True)
     ]
 
 
 def in_bfloat16(backbone: Backbone) -> Backbone:
-    encoder = copy.deepcopy(backbone.encoder).to(torch.bfloat16)
+    encoder = copy.deepcopy(backbone.encoder).to(torch.bfloat16)  # type: ignore[arg-type]
     return Backbone(
         name=backbone.name, family=backbone.family, encoder=encoder, tokenizer=backbone.tokenizer, fingerprint=""
     )
@@ -92,7 +96,7 @@ def main() -> None:
     stored = stored_adapters(model, heads)
     single = MergedEngine(backbone, stored, micro_batch_tokens=8192)
     half = MergedEngine(in_bfloat16(backbone), stored, micro_batch_tokens=8192)
-    variants = {
+    variants: dict[str, Callable[[], Tensor]] = {
         "PEFT set_adapter loop, one padded batch": PeftLoop(model, heads, ids, batches="padded"),
         "PEFT set_adapter loop, sorted micro-batches": PeftLoop(model, heads, ids, batches="sorted"),
         "raydebm, float32": lambda: single.energies(ids),

@@ -35,7 +35,7 @@ def plain_peft(backbone: Backbone, adapter: AdapterConfig, ids: Ids, pairs: Pair
     def step() -> float:
         output = model(input_ids=batch.ids, attention_mask=batch.mask)
         loss = bradley_terry_loss(head(output.last_hidden_state[:, 0]), rows)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -63,7 +63,9 @@ def ours(
 
     def step() -> float:
         batches = micro_batches(ids, max_tokens=max_tokens, pad_id=backbone.tokenizer.pad_token_id)
-        loss = backward(member, batches, rows, scaler=scaler, max_graph_bytes=max_graph_bytes)
+        loss = backward(
+            member, batches, rows, loss_of=bradley_terry_loss, scaler=scaler, max_graph_bytes=max_graph_bytes
+        )
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

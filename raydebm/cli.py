@@ -268,15 +268,6 @@ def import_pool(
 
 
 @app.command()
-def tasks() -> None:
-    """The known tasks."""
-    from raydebm.tasks import task_table
-
-    for name, where in sorted(task_table().items()):
-        console.print(f"{name:<20} {where}")
-
-
-@app.command()
 def demo(
     run_dir: Annotated[str, typer.Option("--run-dir", help="Where the demo keeps its files.")] = "runs/demo",
     port: Annotated[int, typer.Option(help="Port of the service; 0 picks a free one.")] = 0,

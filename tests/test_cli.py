@@ -125,12 +125,6 @@ def test_validate_prints_every_default(command, recipe):
     assert '"theta_sigma": 0.8' in done.stdout
 
 
-def test_tasks_lists_both(command):
-    done = command("tasks")
-
-    assert {line.split()[0] for line in done.stdout.splitlines()} >= {"gsm8k", "knights_knaves"}
-
-
 def test_a_job_file_takes_the_same_flags(repository):
     done = subprocess.run(
         [sys.executable, str(repository / "jobs" / "train_all.py"), "--help"],

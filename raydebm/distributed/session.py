@@ -49,11 +49,12 @@ OWN_CLUSTER_ENVIRONMENT = {
     # and each costs a process or a poll for every adapter.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
-    # Texts of ever new lengths: oneDNN would keep a compiled primitive for each, and glibc the blocks that were freed.
-    # Together they doubled a training worker's memory, for nothing in speed.
+    # Texts of ever new lengths: oneDNN would keep a compiled primitive for each.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32",
     "LRU_CACHE_CAPACITY": "32",
-    "MALLOC_MMAP_THRESHOLD_": str(2**20),
+    # Activations come back from glibc's own heap. Mapped anew for each tensor, their pages cost a third of the time.
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
     # Serve's 5 s for its proxy are less than a busy machine takes to start a process.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }

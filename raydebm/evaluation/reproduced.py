@@ -4,6 +4,7 @@ A cell is *measured*, *not measurable* with the pools at hand (and why), *needs 
 the paper has no value either. Measured values come from ``StudyResults`` and ``Transfer`` alone.
 """
 
+import re
 from collections.abc import Sequence
 
 from raydebm.evaluation.entries import ALL_PASSES, OURS, SelectorRow
@@ -106,10 +107,11 @@ _EXTERNAL: dict[str, tuple[str, str, Status]] = {
     "LLM-as-Judge": ("judge", "a judge needs an API key", "needs a key or GPU"),
 }  # fmt: skip
 _SINGLE_SHOT = {
-    "Claude Opus 4.6": ("opus",),
-    "Claude Sonnet 4.6": ("sonnet-4", "sonnet 4"),
-    "Qwen-72B-Instruct": ("72b",),
+    "Claude Opus 4.6": re.compile(r"\bopus\W4\b"),
+    "Claude Sonnet 4.6": re.compile(r"\bsonnet\W4\b"),
+    "Qwen-72B-Instruct": re.compile(r"\bqwen.*\b72b\b"),
 }
+"""How a row of ours names the paper's model: its family and major version. The cell says which model was measured."""
 OWN_ROWS = (
     "first",
     "shortest",
@@ -155,10 +157,12 @@ def _selection(context: Context, row: str, column: str) -> Answer:
 
 def _single_shot(model: str, selectors: Sequence[str]) -> str | None:
     """The selector that stands for single answers of a model of the paper: its own row, else its part of the pool."""
-    words = next((words for name, words in _SINGLE_SHOT.items() if model.lower() in name.lower()), ())
+    wanted = next((pattern for name, pattern in _SINGLE_SHOT.items() if model.lower() in name.lower()), None)
+    if wanted is None:
+        return None
     kinds = (SINGLE_SHOT, "greedy ", "generator ")
     found = (name for kind in kinds for name in selectors if name.startswith(kind))
-    return next((name for name in found if any(word in name.lower() for word in words)), None)
+    return next((name for name in found if wanted.search(name.lower())), None)
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------

@@ -246,6 +246,24 @@ def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
     assert (found.estimate.value, found.reason) == (1.0, "here: single-shot claude-opus-4.6")
 
 
+@pytest.mark.parametrize("other", ["claude-3-opus-20240229", "claude-3.5-sonnet", "llama-72b", "qwen2.5-7b"])
+def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other):
+    pools = [
+        make_pool(
+            (0, {"generator": "small", "members": (0.0,)}),
+            (1, {"generator": other, "greedy": True}),
+            problem_id=f"p{index}",
+        )
+        for index in range(4)
+    ]
+    policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
+    results = study(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
+    found = reproduction([results])
+
+    rows = ("Claude Opus 4.6", "Claude Sonnet 4.6", "Qwen-72B-Instruct")
+    assert {cell(found, "tab:main_results", row, "K&K").status for row in rows} == {"needs a key or GPU"}
+
+
 def test_every_cell_is_counted(found):
     total = sum(len(cells) for table in found.tables for _, cells in table.rows)
 
