@@ -14,7 +14,7 @@ from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from raydebm.config import PAPER_ADAPTERS
-from raydebm.scorer.backbone import Backbone
+from raydebm.scorer.backbone import Backbone, converted
 from raydebm.scorer.batching import micro_batches, pad
 from raydebm.scorer.checkpoint import AdapterRecord, StoredAdapter
 from raydebm.scorer.ensemble import MergedEngine
@@ -68,7 +68,7 @@ def stored_adapters(model: PeftModel, heads: list[EnergyHead]) -> list[StoredAda
 
 
 def in_bfloat16(backbone: Backbone) -> Backbone:
-    encoder = copy.deepcopy(backbone.encoder).to(torch.bfloat16)  # type: ignore[arg-type]
+    encoder = converted(copy.deepcopy(backbone.encoder), torch.bfloat16)
     return Backbone(
         name=backbone.name, family=backbone.family, encoder=encoder, tokenizer=backbone.tokenizer, fingerprint=""
     )

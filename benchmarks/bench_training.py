@@ -4,6 +4,7 @@ python benchmarks/bench_training.py --backbone package:minilm --texts 16 --pairs
 """
 
 import argparse
+import math
 import random
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from bench_common import backbone_of, interleave, peft_model, pool_ids, versions
 
 from raydebm.config import PAPER_ADAPTERS, AdapterConfig
 from raydebm.scorer.backbone import Backbone
-from raydebm.scorer.batching import micro_batches, pad
+from raydebm.scorer.batching import MicroBatch, micro_batches, pad
 from raydebm.scorer.gradient import backward
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.loss import bradley_terry_loss, step_pairs
@@ -52,7 +53,7 @@ def ours(
     *,
     autocast: torch.dtype | None = None,
     max_tokens: int = 8192,
-    max_graph_bytes: float = 2.0**31,
+    in_two_phases: bool = False,
 ) -> Callable[[], float]:
     """The package's own step: each distinct text once, in micro-batches of similar length."""
     member = Member(backbone, adapter, head_dropout=0.2, autocast=autocast).train()
@@ -61,10 +62,14 @@ def ours(
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     rows = step_pairs([("p", len(ids), pairs)], device=member.device)
 
+    def limit(batches: list[MicroBatch]) -> float:
+        """Enough for the whole step, or for each micro-batch alone."""
+        return max(member.graph_bytes([batch]) for batch in batches) if in_two_phases else math.inf
+
     def step() -> float:
         batches = micro_batches(ids, max_tokens=max_tokens, pad_id=backbone.tokenizer.pad_token_id)
         loss = backward(
-            member, batches, rows, loss_of=bradley_terry_loss, scaler=scaler, max_graph_bytes=max_graph_bytes
+            member, batches, rows, loss_of=bradley_terry_loss, scaler=scaler, max_graph_bytes=limit(batches)
         )
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -93,7 +98,7 @@ def main() -> None:
     variants: dict[str, Callable[[], object]] = {
         "plain PEFT, two padded texts per pair": plain_peft(backbone, adapter, ids, pairs),
         "raydebm, float32": ours(backbone, adapter, ids, pairs),
-        "raydebm, float32, in two phases": ours(backbone, adapter, ids, pairs, max_graph_bytes=0),
+        "raydebm, float32, in two phases": ours(backbone, adapter, ids, pairs, max_tokens=1024, in_two_phases=True),
         "raydebm, bfloat16": ours(backbone, adapter, ids, pairs, autocast=torch.bfloat16),
     }
     num_tokens = sum(map(len, ids))

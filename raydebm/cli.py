@@ -38,6 +38,9 @@ app.command()(export)
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
 RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory; overrides the recipe's.")]
+RetryOption = Annotated[
+    bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of these settings.")
+]
 SetArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as generation.num_samples=4.")
 ]
@@ -59,6 +62,7 @@ def run(
     task: TaskOption = None,
     run_dir: RunDirOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")] = False,
+    retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
     """Everything: problems, candidates, labels, adapters, energies, calibration, evaluation, report."""
@@ -66,16 +70,21 @@ def run(
     if dry_run:
         show_plan(recipe)
         return
-    with pipeline_for(recipe) as pipeline:
+    with pipeline_for(recipe, judges=True, retry_failed=retry_failed) as pipeline:
         show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
 
 
 @app.command()
 def generate(
-    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
+    overrides: SetArgument = None,
 ) -> None:
     """Draw candidates from every generator; resumes where it stopped, without paying twice."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+    recipe = read_recipe(config, task, run_dir, overrides)
+    with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
         pipeline.make_candidates()
 
 
@@ -118,10 +127,15 @@ def calibrate(
 
 @app.command()
 def evaluate(
-    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
+    overrides: SetArgument = None,
 ) -> None:
     """Compare all selectors on the test split and write the report."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+    recipe = read_recipe(config, task, run_dir, overrides)
+    with pipeline_for(recipe, judges=True, retry_failed=retry_failed) as pipeline:
         show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
 
 
@@ -137,7 +151,7 @@ def reproduce(
     tasks: list[str | None] = [*task] if task else [None]
     recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
     with ExitStack() as stack:
-        pipelines = [stack.enter_context(pipeline_for(recipe)) for recipe in recipes]
+        pipelines = [stack.enter_context(pipeline_for(recipe, judges=True)) for recipe in recipes]
         from raydebm.distributed.studies import reproduce as make_report
         from raydebm.store import RunDir
 

@@ -19,11 +19,15 @@ if not console.is_terminal:
 
 
 @contextmanager
-def pipeline_for(recipe: Recipe, *, own_candidates: bool = True) -> Iterator["Pipeline"]:
+def pipeline_for(
+    recipe: Recipe, *, own_candidates: bool = True, judges: bool = False, retry_failed: bool = False
+) -> Iterator["Pipeline"]:
     """A pipeline inside a Ray session, with progress bars and one printed line per stage.
 
     Args:
         own_candidates: it draws into its own run directory what is missing there, and needs the keys for that.
+        judges: it asks the recipe's judges, too, and needs their keys.
+        retry_failed: requests that failed in an earlier run are sent again.
     """
     from raydebm.tasks import task_of
     from raydebm.tracking import check_trackers
@@ -37,8 +41,10 @@ def pipeline_for(recipe: Recipe, *, own_candidates: bool = True) -> Iterator["Pi
 
     with ProgressBars() as bars:
         pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
+        if retry_failed:
+            pipeline.forget_failed()
         if own_candidates:
-            pipeline.check_keys()
+            pipeline.check_keys(judges=judges)
         with ray_session(recipe.ray):
             yield pipeline
 

@@ -134,6 +134,14 @@ def test_a_recipe_survives_being_stored(tmp_path):
             },
             "recorded generators cannot be asked to rewrite; give confounding.rewriter",
         ),
+        (
+            {"confounding": {"rewriter": {"kind": "vllm", "name": "w", "model": "m"}}},
+            "confounding.rewriter: .*give 'w' the `url`",
+        ),
+        (
+            {"confounding": {"swap": ["q"]}, "generators": [{"kind": "vllm", "name": "q", "model": "m"}]},
+            "confounding.swap: .*give generator 'q' the `url` .* or give confounding.rewriter",
+        ),
     ],
 )
 def test_a_style_swap_needs_a_known_source_and_someone_to_write(change, message):

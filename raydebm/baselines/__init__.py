@@ -22,8 +22,7 @@ from raydebm.config import (
     RewardModelBaseline,
 )
 from raydebm.errors import ConfigError
-from raydebm.generators.journal import Journal
-from raydebm.generators.limits import Budget
+from raydebm.generators import Budget, Journal, Secret
 from raydebm.pairs import TrainingGroup
 
 __all__ = [
@@ -42,6 +41,7 @@ def build_scorer(
     *,
     journal: Journal | None = None,
     budget: Budget | None = None,
+    key: Secret | None = None,
     train: Sequence[TrainingGroup] = (),
     validation: Sequence[TrainingGroup] = (),
     folder: Path | None = None,
@@ -51,6 +51,7 @@ def build_scorer(
     Args:
         journal: of a judge's replies; what stands there is not asked (and paid) again.
         budget: shared by all endpoints of a run.
+        key: of a judge's endpoint; None reads it from the environment.
         train: EORM's training pairs, all pairs of a problem (``PairsConfig(max_pairs=None)``) as published.
         validation: chooses EORM's epoch.
         folder: where EORM's checkpoint is or will be.
@@ -77,7 +78,7 @@ def build_scorer(
         case JudgeBaseline():
             from raydebm.baselines.judge import Judge
 
-            return Judge(config, journal=journal, budget=budget)
+            return Judge(config, journal=journal, budget=budget, key=key)
         case EormBaseline():
             from raydebm.baselines.eorm import Eorm, train_eorm
 

@@ -11,6 +11,7 @@ Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden
 
 import math
 import random
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.backbone import resolve_backbone, resolve_device
-from raydebm.scorer.batching import MicroBatch, cut_middle, micro_batches
+from raydebm.scorer.batching import MicroBatch, cut_middle, micro_batches, token_ids
 from raydebm.scorer.checkpoint import Record, load_tensors, read_record, save_tensors
 from raydebm.scorer.loss import bradley_terry_loss, step_pairs
 from raydebm.scorer.member import gather
@@ -116,17 +117,13 @@ class _Texts:
         self.vocabulary = len(tokenizer)
         self._room = config.max_length - NUM_SPECIAL
 
-    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[tuple[int, ...]]:
-        distinct = list(dict.fromkeys(text for pair in texts for text in pair))
-        if not distinct:
-            return []
-        encoded = self._tokenizer(distinct, add_special_tokens=False, verbose=False)["input_ids"]
-        ids = dict(zip(distinct, encoded, strict=True))
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Sequence[int]]:
+        ids = token_ids(self._tokenizer, (text for pair in texts for text in pair))
         return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
 
-    def _join(self, problem: list[int], candidate: list[int]) -> tuple[int, ...]:
+    def _join(self, problem: Sequence[int], candidate: Sequence[int]) -> Sequence[int]:
         candidate = candidate[max(0, len(candidate) - self._room) :]
-        return (self.cls, *cut_middle(problem, self._room - len(candidate)), self.sep, *candidate)
+        return array("i", (self.cls, *cut_middle(problem, self._room - len(candidate)), self.sep, *candidate))
 
 
 def _first(*ids: int | None) -> int:

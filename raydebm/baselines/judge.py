@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from raydebm.baselines.pooling import regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.config import JudgeBaseline
-from raydebm.generators import Budget, Generator, Journal, build_generator, collect
+from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, collect
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 
@@ -61,15 +61,25 @@ class Judge:
 
     # One event loop for all calls: the generator's semaphores belong to the loop in which they first had to wait.
 
-    def __init__(self, config: JudgeBaseline, *, journal: Journal | None = None, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        config: JudgeBaseline,
+        *,
+        journal: Journal | None = None,
+        budget: Budget | None = None,
+        key: Secret | None = None,
+    ) -> None:
         """
+        Args:
+            key: the endpoint's key; None reads it from the environment.
+
         Raises:
             MissingKeyError: the endpoint's key is not in the environment.
             GenerationError: a local model cannot be loaded.
         """
         self.name = config.name
         self._config = config
-        self._generator: Generator = build_generator(config.generator, journal=journal, budget=budget)
+        self._generator: Generator = build_generator(config.generator, journal=journal, budget=budget, key=key)
         self._runner = asyncio.Runner()
         weakref.finalize(self, self._runner.close)
 

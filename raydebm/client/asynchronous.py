@@ -91,7 +91,10 @@ class AsyncRaydebm:
         bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
         found: list[TriageResult | ServiceError] = []
         for some in calls.groups(bodies):
-            part = await self._do(calls.batch_call(some, max_parallel))
+            try:
+                part = await self._do(calls.batch_call(some, max_parallel))
+            except ServiceError as error:  # what came before it was paid for
+                part = calls.all_failed(error, some)
             found += part
         return found
 

@@ -123,6 +123,11 @@ def batch_call(bodies: Sequence[Mapping[str, Any]], max_parallel: int) -> Call[l
     )
 
 
+def all_failed(error: ServiceError, bodies: Sequence[Mapping[str, Any]]) -> list[TriageResult | ServiceError]:
+    """What became of one batch request that failed as a whole: an error in every place."""
+    return [error] * len(bodies)
+
+
 def score_call(
     problem: Problem, candidates: Sequence[str], task: str | None, lambda_: float | None
 ) -> Call[ScoreResult]:

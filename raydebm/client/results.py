@@ -35,6 +35,8 @@ class CandidateResult:
     pass_index: int = 1
     sample_index: int = 0
     error: str | None = None
+    finish_reason: str | None = None
+    """``length``: the text was cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

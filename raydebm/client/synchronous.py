@@ -89,7 +89,14 @@ class Raydebm:
     ) -> list[TriageResult | ServiceError]:
         """Triage many problems; one that fails is a ServiceError in its place and sinks no other."""
         bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
-        return [found for some in calls.groups(bodies) for found in self._do(calls.batch_call(some, max_parallel))]
+        found: list[TriageResult | ServiceError] = []
+        for some in calls.groups(bodies):
+            try:
+                part = self._do(calls.batch_call(some, max_parallel))
+            except ServiceError as error:  # what came before it was paid for
+                part = calls.all_failed(error, some)
+            found += part
+        return found
 
     def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None

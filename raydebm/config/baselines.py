@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from raydebm.config.generators import OpenAIGenerator, TransformersGenerator, VllmGenerator
+from raydebm.config.generators import AskedGenerator
 from raydebm.config.section import Section
 
 
@@ -68,8 +68,8 @@ class JudgeBaseline(BaselineBase):
 
     kind: Literal["judge"] = "judge"
     """An LLM as judge."""
-    generator: OpenAIGenerator | TransformersGenerator | VllmGenerator = Field(discriminator="kind")
-    """Who is asked."""
+    generator: AskedGenerator
+    """Who is asked. A vLLM server must have its ``url``: none is started for a judge."""
     criteria: str = "Is the final answer right, and is every step that leads to it sound?"
     """What the judge is asked to rate."""
     max_tokens: int = Field(1024, ge=1)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from raydebm.config.section import Section
 
@@ -34,7 +34,8 @@ class OpenAIGenerator(GeneratorBase):
     requests_per_minute: float | None = Field(None, gt=0)
     """Spread evenly over the minute; None: no limit."""
     timeout_s: float = Field(120.0, gt=0)
-    """Of one attempt."""
+    """Of one attempt. One whose reply does not come in time may be billed all the same, so it is repeated at most once,
+    and not at all under a limit in US dollars."""
     max_retries: int = Field(6, ge=0)
     """Attempts after the first one, with growing pauses; errors that cannot pass are not repeated."""
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
@@ -80,7 +81,7 @@ class VllmGenerator(GeneratorBase):
     max_in_flight: int = Field(256, ge=1)
     """Open requests at once."""
     timeout_s: float = Field(600.0, gt=0)
-    """Of one attempt."""
+    """Of one attempt. One whose reply does not come in time is repeated at most once."""
 
 
 class RecordedGenerator(GeneratorBase):
@@ -99,3 +100,17 @@ class RecordedGenerator(GeneratorBase):
 GeneratorConfig = Annotated[
     OpenAIGenerator | TransformersGenerator | VllmGenerator | RecordedGenerator, Field(discriminator="kind")
 ]
+
+
+def _with_server(config: GeneratorBase) -> GeneratorBase:
+    if isinstance(config, VllmGenerator) and config.url is None:
+        raise ValueError(
+            f"a vLLM server is started to write candidates alone; give {config.name!r} the `url` of one that is running"
+        )
+    return config
+
+
+AskedGenerator = Annotated[
+    OpenAIGenerator | TransformersGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)
+]
+"""Who is asked beside the recipe's generators, such as a judge."""

@@ -1,11 +1,12 @@
 """A whole recipe: one model per stage."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from raydebm.config.baselines import BaselineConfig
-from raydebm.config.generators import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
+from raydebm.config.generators import AskedGenerator, GeneratorConfig
 from raydebm.config.section import Section
 from raydebm.records import Sampling
 
@@ -64,7 +65,9 @@ class GenerationConfig(Section):
     greedy: bool = True
     """One extra sample at T=0 per generator, the greedy baseline."""
     max_usd: float | None = Field(None, gt=0)
-    """Stop sending requests when the run has cost so much."""
+    """Stop sending requests when the run has cost so much: candidates, later passes, judges and rewriting together.
+    Failed requests count what they were billed, and those whose reply did not come in time what they may have cost at
+    most."""
     num_in_flight: int = Field(256, ge=1)
     """Over all endpoints of one process."""
     num_processes: int = Field(1, ge=1)
@@ -277,8 +280,9 @@ class ConfoundingConfig(Section):
     swap: tuple[str, ...] = ()
     """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
     often. Costs a request per answer and style; empty: none."""
-    rewriter: OpenAIGenerator | TransformersGenerator | VllmGenerator | None = Field(None, discriminator="kind")
-    """Who writes every style, shown answers of it; None: each generator writes its own, if it can be asked."""
+    rewriter: AskedGenerator | None = None
+    """Who writes every style, shown answers of it; None: each generator writes its own, if it can be asked. A vLLM
+    server must have its ``url``: none is started for rewriting."""
     num_examples: int = Field(3, ge=1)
     """Correct answers to validation problems that ``rewriter`` is shown of a style."""
     max_problems: int = Field(40, ge=1)
@@ -291,6 +295,20 @@ class ConfoundingConfig(Section):
     """Answers of one generator and label that the repair learns from, at most (the paper's number)."""
     repair_min_cell: int = Field(8, ge=1)
     """A generator with fewer answers of either label is left out of the repair: its name tells the label there."""
+
+
+def _check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
+    if all(generator.kind == "recorded" for generator in generators):
+        raise ValueError(
+            "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
+            "generator that can (kind: openai, transformers or vllm)"
+        )
+    for generator in generators:
+        if generator.kind == "vllm" and generator.url is None:
+            raise ValueError(
+                "confounding.swap: a vLLM server is started to write candidates alone; give generator "
+                f"{generator.name!r} the `url` of one that is running, or give confounding.rewriter"
+            )
 
 
 class Recipe(Section):
@@ -337,15 +355,8 @@ class Recipe(Section):
         for source in self.confounding.swap:
             if source not in names:
                 raise ValueError(f"confounding.swap: {source!r} is none of the generators {', '.join(names)}")
-        if (
-            self.confounding.swap
-            and self.confounding.rewriter is None
-            and all(generator.kind == "recorded" for generator in self.generators)
-        ):
-            raise ValueError(
-                "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
-                "generator that can (kind: openai, transformers or vllm)"
-            )
+        if self.confounding.swap and self.confounding.rewriter is None:
+            _check_rewriters(self.generators)
         selectors = [baseline.name for baseline in self.baselines]
         if len(set(selectors)) != len(selectors):
             raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")

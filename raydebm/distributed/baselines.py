@@ -6,18 +6,19 @@ Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
 
 from raydebm.baselines import build_scorer, read_scores, score_candidates, write_scores
 from raydebm.baselines.running import STAGE
-from raydebm.config import Recipe
+from raydebm.config import BaselineConfig, Recipe
 from raydebm.distributed.folders import absolute
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise
+from raydebm.distributed.spending import journal_and_budget
 from raydebm.evaluation.pools import Scores
-from raydebm.generators.journal import Journal
-from raydebm.generators.limits import Budget
+from raydebm.generators import Secret, check_keys
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups, with_defaults
 from raydebm.records import Candidate, Problem
 from raydebm.store import LABELS, RunDir, label_of
@@ -43,12 +44,15 @@ def score_baselines(
         problems: by problem id.
         splits: problem ids of ``train``, ``validation`` and ``test``.
         candidates: all of the first pass; read only where something has to be scored.
+
+    Raises:
+        MissingKeyError: a judge's key is not in the environment; nothing was scored.
     """
-    done = run.manifest(STAGE) or {}
-    states = {found.name: {"config": found.model_dump(mode="json"), "basis": basis} for found in recipe.baselines}
-    waiting = [found for found in recipe.baselines if done.get(found.name) != states[found.name]]
+    waiting = _waiting(recipe, run, basis)
     if not waiting:
         return
+    keys = {found.name: _key_of(found) for found in waiting}
+    done = run.manifest(STAGE) or {}
     share = share_of(recipe.ray, cluster_nodes())
     work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
     everything = candidates()
@@ -56,9 +60,53 @@ def score_baselines(
     pools = [found for found in everything if found.problem_id in scored and not found.is_greedy]
     for baseline in waiting:
         groups = _all_pairs(recipe, run, problems, splits, everything) if baseline.kind == "eorm" else {}
-        get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, pools, groups))
-        done = done | {baseline.name: states[baseline.name]}
+        key = keys[baseline.name]
+        get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, pools, groups, key))
+        done = done | {baseline.name: _state(baseline, basis)}
         run.finish(STAGE, done)
+
+
+def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
+    """Find a missing key before anything is paid for.
+
+    Args:
+        basis: see ``score_baselines``; None: candidates are still to be drawn, so that every judge will be asked.
+
+    Raises:
+        MissingKeyError: the key of a judge that is still to be asked is not in the environment.
+    """
+    for baseline in _waiting(recipe, run, basis):
+        _key_of(baseline)
+
+
+def _waiting(recipe: Recipe, run: RunDir, basis: str | None) -> list[BaselineConfig]:
+    """The baselines that have no scores of this basis."""
+    done = run.manifest(STAGE) or {}
+    return [found for found in recipe.baselines if done.get(found.name) != _state(found, basis)]
+
+
+def _state(baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
+    return {"config": baseline.model_dump(mode="json"), "basis": basis}
+
+
+def _key_of(baseline: BaselineConfig) -> Secret | None:
+    """Read here and handed over: a worker on another node, or of a cluster that runs, has another environment."""
+    if baseline.kind != "judge":
+        return None
+    return check_keys([baseline.generator]).get(baseline.generator.name)
+
+
+def forget_ratings(recipe: Recipe, run: RunDir) -> bool:
+    """Have the judges' ratings made again: those that their journals hold cost nothing, those that failed are asked.
+
+    Returns:
+        Whether there were any.
+    """
+    judges = {baseline.name for baseline in recipe.baselines if baseline.kind == "judge"}
+    done = run.manifest(STAGE) or {}
+    if judges & done.keys():
+        run.finish(STAGE, {name: state for name, state in done.items() if name not in judges})
+    return bool(judges & done.keys())
 
 
 def _all_pairs(
@@ -96,14 +144,18 @@ def _score_baseline(
     problems: Mapping[str, Problem],
     candidates: Sequence[Candidate],
     groups: Groups,
+    key: Secret | None,
 ) -> None:
     config = next(baseline for baseline in recipe.baselines if baseline.name == name)
     local = "://" not in run.root
-    journal = Journal(Path(run.root) / STAGE / f"{name}.journal") if config.kind == "judge" and local else None
+    journal, budget = (
+        journal_and_budget(recipe, run, STAGE, f"{name}.journal") if config.kind == "judge" else (None, None)
+    )
     scorer = build_scorer(
         config,
         journal=journal,
-        budget=Budget(recipe.generation.max_usd, journal),
+        budget=budget,
+        key=key,
         train=groups.get("train", ()),
         validation=groups.get("validation", ()),
         folder=Path(run.root) / STAGE / f"{name}.model" if local else None,

@@ -1,15 +1,18 @@
-"""What a stage's output depends on, as one id: settings, and the weights that lie on this machine."""
+"""What a stage's output depends on: settings, the files that a recipe names, and the making of the stage before it."""
 
 import hashlib
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
 from raydebm.config import REPORTING, Recipe
+from raydebm.config.baselines import LocalModelBaseline
 from raydebm.embedded import embedded_path
 from raydebm.identity import content_id
+from raydebm.store import RunDir
 
 _SETTINGS: dict[str, tuple[str, ...]] = {"problems": ("task", "seed")}
 _SETTINGS["candidates"] = (*_SETTINGS["problems"], "generators", "generation")
@@ -21,6 +24,9 @@ _SETTINGS["calibration"] = (*_SETTINGS["energies"], "triage", "calibration")
 _SETTINGS["evaluation"] = (*_SETTINGS["calibration"], "baselines", "evaluation")
 """The recipe's sections that matter to a stage: by construction, all those upstream too."""
 
+_BEFORE = dict(zip(list(_SETTINGS)[1:], _SETTINGS, strict=False))
+"""The stage that each stage reads."""
+
 _PLACEMENT = frozenset(
     {
         "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
@@ -31,34 +37,84 @@ _PLACEMENT = frozenset(
 
 
 def stage_fingerprint(stage: str, recipe: Recipe) -> str:
-    """The same id exactly when a stage would make the same thing again.
-
-    Weights in local folders and of embedded models count by their content, so that a model trained anew is noticed;
-    models of a hub count by their name.
-    """
-    sections = _SETTINGS[stage]
+    """An id of the settings that matter to a stage, and of the version of this package."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
-    settings = {name: _without_placement(tree[name]) for name in sections}
-    return content_id(__version__, settings, [_weights_id(name) for name in _models(recipe, sections)])
+    return content_id(__version__, {name: _without_placement(tree[name]) for name in _SETTINGS[stage]})
 
 
-def _models(recipe: Recipe, sections: Iterable[str]) -> list[str]:
-    found = []
+def stage_contents(stage: str, recipe: Recipe) -> dict[str, str]:
+    """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
+
+    These are the sources of problems, recorded pools, and models in folders or embedded in the package. What a hub or a
+    URL holds, and the code of a task that another package brings, count by their names alone.
+    """
+    found = {name: _content(name) for name in sorted(set(_names(recipe, _SETTINGS[stage])))}
+    return {name: content for name, content in found.items() if content is not None}
+
+
+def new_manifest(stage: str, recipe: Recipe, run: RunDir, *, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a stage that was made just now."""
+    return {
+        "fingerprint": stage_fingerprint(stage, recipe),
+        "contents": stage_contents(stage, recipe),
+        "upstream": making_of(_BEFORE.get(stage), run),
+        "making": uuid.uuid4().hex,
+        "version": __version__,
+        "facts": dict(facts),
+    }
+
+
+def current_manifest(stage: str, recipe: Recipe, run: RunDir) -> dict[str, Any] | None:
+    """The stage's manifest where the stage is what the recipe would make now; else None.
+
+    That is so when it was made with the same settings, from files with the same contents, and after the stage before it
+    was last made. A file that is not on this machine cannot have been changed on it, so that what was made is believed.
+    """
+    manifest = run.manifest(stage)
+    if manifest is None or manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
+        return None
+    made_from: Mapping[str, str] = manifest.get("contents", {})
+    if any(made_from.get(name) != content for name, content in stage_contents(stage, recipe).items()):
+        return None
+    before = _BEFORE.get(stage)
+    if before is not None and run.manifest(before) is not None and manifest.get("upstream") != making_of(before, run):
+        return None
+    return manifest
+
+
+def making_of(stage: str | None, run: RunDir) -> str | None:
+    """An id that is another one each time the stage is made; None where it is not complete."""
+    manifest = None if stage is None else run.manifest(stage)
+    return None if manifest is None else manifest.get("making")
+
+
+def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
+    if "task" in sections:
+        yield from (source.source for source in (recipe.task.train, recipe.task.test) if source.source is not None)
     if "generators" in sections:
-        found += [config.model for config in recipe.generators if config.kind == "transformers"]
+        yield from (found.pool for found in recipe.generators if found.kind == "recorded")
+        yield from (found.model for found in recipe.generators if found.kind == "transformers")
     if "scorer" in sections:
-        found.append(recipe.scorer.backbone)
-    return found
+        yield recipe.scorer.backbone
+    if "baselines" in sections:
+        yield from (found.model for found in recipe.baselines if isinstance(found, LocalModelBaseline))
 
 
 @cache
-def _weights_id(model: str) -> str | None:
-    folder = embedded_path(model.removeprefix("embedded:")) if model.startswith("embedded:") else Path(model)
-    if not folder.is_dir():
+def _content(name: str) -> str | None:
+    """None where the name is no file or folder of this machine."""
+    path = embedded_path(name.removeprefix("embedded:")) if name.startswith("embedded:") else Path(name)
+    try:
+        files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    except OSError:  # a name that no path can have, such as one too long
+        return None
+    if not files:
         return None
     digest = hashlib.blake2b(digest_size=16)
-    for file in sorted(folder.glob("*.safetensors")):
-        digest.update(file.read_bytes())
+    for file in files:
+        digest.update(file.relative_to(path).as_posix().encode() + b"\0")
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "blake2b").digest())
     return digest.hexdigest()
 
 

@@ -28,7 +28,8 @@ from ray.data import ActorPoolStrategy
 
 from raydebm.config import GeneratorConfig, Recipe, TransformersGenerator
 from raydebm.distributed.pooled import map_in_tasks
-from raydebm.distributed.vllm import running_endpoints
+from raydebm.distributed.spending import spent_elsewhere_usd
+from raydebm.distributed.vllm import beside_servers, running_endpoints
 from raydebm.errors import RaydebmError, UnknownNameError
 from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, check_keys, collect
 from raydebm.generators.recorded import recorded_generators
@@ -76,6 +77,7 @@ class _Setup:
     keys: dict[str, Secret]
     journal: str
     max_usd: float | None
+    elsewhere_usd: float
     num_in_flight: int
     threads: int
 
@@ -90,7 +92,7 @@ class GenerateBlocks:
         self._setup = setup
         self._configs = {config.name: config for config in setup.configs}
         self._journal = Journal(setup.journal)
-        self._budget = Budget(setup.max_usd, self._journal)
+        self._budget = Budget(setup.max_usd, self._journal, elsewhere_usd=setup.elsewhere_usd)
         self._slots: asyncio.Semaphore | None = None
         self._generators: dict[str, Generator | RaydebmError] = {}
 
@@ -159,7 +161,8 @@ def generate(
         MissingKeyError: an endpoint's key is not in the environment; nothing was sent.
         UnknownNameError: a request names a generator that the recipe lacks; nothing was sent.
         PoolError: too many requests failed; the answers stay in the journal.
-        ResourceError: a vLLM server is to be started and cannot be.
+        ResourceError: a vLLM server is to be started and cannot be, or it leaves no GPU to a local model that asks
+            for one.
     """
     started = time.monotonic()
     placed = list(enumerate({request.candidate_id: request for request in requests}.values()))
@@ -171,16 +174,19 @@ def generate(
         placed = sink.write_reused(placed, Journal(journal_folder))
         placed = _replay_recorded(placed, configs, problems, sink)
         if placed:
-            with running_endpoints(configs, num_gpus=_cluster_gpus()) as reachable:
+            num_gpus = _cluster_gpus()
+            configs, left_gpus = beside_servers(configs, num_gpus=num_gpus)
+            with running_endpoints(configs, num_gpus=num_gpus) as reachable:
                 setup = _Setup(
                     configs=reachable,
                     keys=keys,
                     journal=journal_folder,
                     max_usd=recipe.generation.max_usd,
+                    elsewhere_usd=spent_elsewhere_usd(recipe, run, journal=journal_folder),
                     num_in_flight=recipe.generation.num_in_flight,
                     threads=recipe.ray.threads_per_worker,
                 )
-                _stream(placed, setup=setup, recipe=recipe, sink=sink)
+                _stream(placed, setup=setup, recipe=recipe, sink=sink, num_gpus=left_gpus)
         summary = sink.tally.summary(seconds=time.monotonic() - started)
         check_enough(summary, max_failed_frac=recipe.generation.max_failed_frac, journal=journal_folder)
         run.write_bytes(sink.assembled(), stage, "candidates.parquet")
@@ -218,12 +224,16 @@ def _cluster_gpus() -> float:
     return float(resources.get("GPU", 0.0))
 
 
-def _stream(placed: Sequence[Placed], *, setup: _Setup, recipe: Recipe, sink: "_Sink") -> None:
-    """Run one stream of blocks for endpoints and one for local models, at the same time."""
+def _stream(placed: Sequence[Placed], *, setup: _Setup, recipe: Recipe, sink: "_Sink", num_gpus: float) -> None:
+    """Run one stream of blocks for endpoints and one for local models, at the same time.
+
+    Args:
+        num_gpus: what local models may have.
+    """
     local = {config.name for config in setup.configs if isinstance(config, TransformersGenerator)}
     streams = [
         _http_blocks([item for item in placed if item[1].generator not in local], setup, recipe),
-        _local_blocks([item for item in placed if item[1].generator in local], setup, recipe),
+        _local_blocks([item for item in placed if item[1].generator in local], setup, recipe, num_gpus),
     ]
     with ThreadPoolExecutor(max_workers=len(streams)) as pool:
         for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
@@ -247,7 +257,7 @@ def _http_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> _Bl
     )
 
 
-def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> _Blocks:
+def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe, num_gpus: float) -> _Blocks:
     """Blocks hold one generator's requests, of similar length, as many as decode together.
 
     Where each process would get one block, on a CPU, the blocks go to tasks: that is a later pass of few problems.
@@ -263,7 +273,7 @@ def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> _B
             key=lambda item: (sum(len(message["content"]) for message in item[1].messages), item[1].problem_id),
         )
         blocks += list(_chunks(mine, min(size, max(1, -(-len(placed) // num_processes)))))
-    wants_gpu = _cluster_gpus() > 0 and any(
+    wants_gpu = num_gpus > 0 and any(
         isinstance(config, TransformersGenerator) and config.device in ("auto", "cuda") for config in setup.configs
     )
     if len(blocks) <= num_processes and not wants_gpu:
@@ -278,7 +288,7 @@ def _local_blocks(placed: Sequence[Placed], setup: _Setup, recipe: Recipe) -> _B
         num_actors=num_actors,
         max_concurrency=1,
         num_cpus=1.0,
-        num_gpus=min(1.0, _cluster_gpus() / num_actors) if wants_gpu else 0.0,
+        num_gpus=min(1.0, num_gpus / num_actors) if wants_gpu else 0.0,
     )
 
 

@@ -36,6 +36,14 @@ def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> Share:
     return Share(cpus=config.cpus_per_adapter, gpus=gpus)
 
 
+def gpu_share(config: RayConfig) -> float:
+    """The part of a GPU's memory that a training worker on it may count on.
+
+    With ``gpus_per_adapter: 0`` nobody counts the workers that ``scorer.device`` sends to a GPU: two are assumed.
+    """
+    return config.gpus_per_adapter or DEFAULT_GPU_SHARE
+
+
 def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
     """How many workers fit on the nodes at once; a worker lives on one node, and on one GPU.
 
@@ -55,7 +63,7 @@ def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
 
 
 def graph_gib(share: Share, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
-    """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs, which are not shared so.
+    """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs (see ``gpu_share``).
 
     A quarter of the smallest node's memory, divided by the workers that it may hold. On 24 GiB, five workers that took
     2 GiB each for activations came to 4 GiB each in all, and Ray ended them one after the other.

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raydebm.config import Recipe
+from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.stages import Pipeline
 from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
@@ -28,8 +29,8 @@ def plan_of(recipe: Recipe) -> Plan:
         PoolError: the recorded pools answer none of the problems.
     """
     pipeline = Pipeline(recipe=recipe)
-    loaded = list(pipeline.load_problems())
-    problems = [problem for _, problem, _ in pipeline.answerable(loaded)]
+    loaded = list(load_problems(recipe))
+    problems = [problem for _, problem, _ in answerable(recipe, loaded)]
     requests = pipeline.requests(problems)
     recorded = _recorded(recipe, problems, requests)
     estimates = estimate_cost(requests, recipe.generators)

@@ -40,10 +40,12 @@ def train_seeds(
 
     Raises:
         ConfigError: fewer than two different seeds.
+        MissingKeyError: the key of an endpoint that is to be asked is not in the environment.
     """
     if len(set(seeds)) < 2 or len(set(seeds)) < len(seeds):
         raise ConfigError(f"a summary over seeds needs two or more different seeds, got {list(seeds)}")
     pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run), progress=progress, on_stage=on_stage) for seed in seeds]
+    pipelines[0].check_keys()
     pipelines[0].make_labels()
     trainings, aurocs, within, screens = [], [], [], []
     for seed, pipeline in zip(seeds, pipelines, strict=True):

@@ -8,28 +8,26 @@ moves rows.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from raydebm import __version__
-from raydebm.config import Recipe, RecordedGenerator, SplitSource
-from raydebm.distributed.baselines import score_baselines, scores_of
-from raydebm.distributed.fingerprints import stage_fingerprint
+from raydebm.config import Recipe
+from raydebm.distributed.baselines import check_judges, forget_ratings, score_baselines, scores_of
+from raydebm.distributed.fingerprints import current_manifest, making_of, new_manifest, stage_fingerprint
 from raydebm.distributed.generate import generate
 from raydebm.distributed.label import label
+from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
-from raydebm.errors import CheckpointError, PoolError, TaskDataError
+from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
-from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
 from raydebm.pairs import build_pairs, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
@@ -55,6 +53,8 @@ from raydebm.triage.policy import Policy, policy_of
 from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 
 VALIDATION, TEST = "validation", "test"
+REPAIRED = "repaired.json"
+"""This file stands in the run directory of a repaired scorer."""
 
 
 class Progress(Protocol):
@@ -78,11 +78,6 @@ class StageReport:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def _keep(problem_id: str, source: SplitSource) -> bool:
-    low, high = source.id_range
-    return low <= int(content_id("split", problem_id, length=8), 16) / 2**32 < high
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """One run of a recipe. Ray must be initialised for the stages that use it (see ``distributed.session``)."""
@@ -101,23 +96,21 @@ class Pipeline:
 
     # ---- bookkeeping -------------------------------------------------------------------------------------------
 
-    def _fingerprint(self, stage: str) -> str:
-        return stage_fingerprint(stage, self.recipe)
+    def basis(self, stage: str) -> str:
+        """An id of what the stage is now, for what is made from it outside the row of stages."""
+        return content_id(stage_fingerprint(stage, self.recipe), making_of(stage, self.run))
 
-    def _stage(self, stage: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Run ``make`` unless the stage is complete for these settings; returns its manifest."""
-        fingerprint = self._fingerprint(stage)
-        manifest = self.run.manifest(stage)
-        if manifest is not None and manifest.get("fingerprint") == fingerprint:
-            self.on_stage(StageReport(stage=stage, reused=True, seconds=0.0, facts=manifest.get("facts", {})))
-            return manifest
+    def _stage(self, stage: str, make: Callable[[], dict[str, Any]]) -> None:
+        """Run ``make`` unless the stage is there as the recipe would make it now."""
+        current = current_manifest(stage, self.recipe, self.run)
+        if current is not None:
+            self.on_stage(StageReport(stage=stage, reused=True, seconds=0.0, facts=current.get("facts", {})))
+            return
         self.run.remove(stage, "manifest.json")
         started = time.monotonic()
         facts = make()
-        manifest = {"fingerprint": fingerprint, "version": __version__, "facts": facts}
-        self.run.finish(stage, manifest)
+        self.run.finish(stage, new_manifest(stage, self.recipe, self.run, facts=facts))
         self.on_stage(StageReport(stage=stage, reused=False, seconds=time.monotonic() - started, facts=facts))
-        return manifest
 
     # ---- problems ----------------------------------------------------------------------------------------------
 
@@ -125,57 +118,9 @@ class Pipeline:
         self._stage("problems", self._make_problems)
         self.run.write_json(self.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
 
-    def load_problems(self) -> Iterator[tuple[str, Problem, Gold]]:
-        """(split, problem, gold) of the recipe's sources, within their id ranges and limits.
-
-        Raises:
-            TaskDataError: the data is missing, a part is empty, or a problem is in both parts.
-        """
-        task = task_of(self.recipe.task)
-        seen: dict[str, str] = {}
-        for split, source in (("train", self.recipe.task.train), (TEST, self.recipe.task.test)):
-            loaded = task.load(source.split, source=source.source, seed=self.recipe.seed)
-            kept = islice((pair for pair in loaded if _keep(pair[0].problem_id, source)), source.limit)
-            for problem, gold in kept:
-                if seen.setdefault(problem.problem_id, split) != split:
-                    raise TaskDataError(
-                        f"problem {problem.problem_id!r} is in the train and the test part of task {task.name!r}; "
-                        "choose disjoint sources or id_range"
-                    )
-                yield split, problem, gold
-            if split not in seen.values():
-                raise TaskDataError(
-                    f"task {task.name!r}: source {source.source!r} has no problems for {split} "
-                    f"(id_range {source.id_range}, limit {source.limit})"
-                )
-
-    def answerable(self, loaded: Sequence[tuple[str, Problem, Gold]]) -> Sequence[tuple[str, Problem, Gold]]:
-        """What ``load_problems`` gave, without the problems that no generator can answer.
-
-        A recorded pool rarely covers a whole benchmark, and a problem without a single candidate measures nothing.
-
-        Raises:
-            TaskDataError: a recorded pool cannot be read.
-            UnknownNameError: a recorded pool has no such model.
-            PoolError: the recorded pools answer none of the problems.
-        """
-        configs = self.recipe.generators
-        if not all(isinstance(config, RecordedGenerator) for config in configs):
-            return loaded
-        pools = [*recorded_generators(configs, problems=[problem for _, problem, _ in loaded])]
-        kept = [item for item in loaded if any(pool.answers(item[1].problem_id) for pool in pools)]
-        if not kept:
-            raise PoolError(
-                f"the recorded pools of {', '.join(dict.fromkeys(pool.path for pool in pools))} answer none of the "
-                f"{len(loaded)} problems of task {self.recipe.task.name!r}: their problem ids must be ours or the "
-                f"source_id of a problem (ours look like {loaded[0][1].problem_id!r}), and text_fields must name the "
-                "field that holds the answer"
-            )
-        return kept
-
     def _make_problems(self) -> dict[str, Any]:
-        loaded = list(self.load_problems())
-        kept = self.answerable(loaded)
+        loaded = list(load_problems(self.recipe))
+        kept = answerable(self.recipe, loaded)
         dropped = len(loaded) - len(kept)
         self.run.write_table((gold_row(gold) for _, _, gold in kept), GOLDS, "problems", "golds.parquet")
         rows = [problem_row(problem, split) for split, problem, _ in kept]
@@ -217,16 +162,29 @@ class Pipeline:
         self.make_problems()
         self._stage("candidates", self._make_candidates)
 
-    def check_keys(self) -> None:
+    def check_keys(self, *, judges: bool = True) -> None:
         """Needs no Ray, so that a missing key is told before a cluster is started.
 
+        Args:
+            judges: whether the recipe's judges will be asked too.
+
         Raises:
-            MissingKeyError: candidates are still to be drawn, and an endpoint's key is not in the environment.
+            MissingKeyError: something is still to be drawn or rated, and an endpoint's key is not in the environment.
         """
-        manifest = self.run.manifest("candidates") or {}
-        if manifest.get("fingerprint") != self._fingerprint("candidates"):
+        are_drawn = current_manifest("candidates", self.recipe, self.run) is not None
+        if not are_drawn:
             greedy = self.recipe.generation.greedy
             check_keys([config for config in self.passes.asked if greedy or config.num_samples != 0])
+        if judges:
+            check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_drawn else None)
+
+    def forget_failed(self) -> None:
+        """Have failed requests sent again, for candidates and for ratings of judges; what was answered is kept."""
+        facts = (self.run.manifest("candidates") or {}).get("facts", {})
+        if facts.get("num_failed"):
+            self.run.remove("candidates", "manifest.json")
+        if forget_ratings(self.recipe, self.run):
+            self.run.remove("evaluation", "manifest.json")
 
     def _make_candidates(self) -> dict[str, Any]:
         problems = list(self.problems().values())
@@ -284,8 +242,18 @@ class Pipeline:
     # ---- the scorer --------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Train the five adapters; makes candidates, labels and pairs first where they are missing."""
+        """Train the five adapters; makes candidates, labels and pairs first where they are missing.
+
+        Raises:
+            ConfigError: the run directory is that of a repair, whose scorer is not trained but refitted, and its scorer
+                is not there or was made with other settings.
+        """
         self.make_pairs()
+        if self.run.exists(REPAIRED) and current_manifest("scorer", self.recipe, self.run) is None:
+            raise ConfigError(
+                f"{self.run.root} is the directory of a repair, and its scorer is missing or belongs to other "
+                "settings, files or versions than it is asked for; run `raydebm repair` on the original run again"
+            )
         self._stage("scorer", self._train)
 
     def _train(self) -> dict[str, Any]:
@@ -334,15 +302,10 @@ class Pipeline:
 
     # ---- triage ------------------------------------------------------------------------------------------------
 
-    @property
-    def can_regenerate(self) -> bool:
-        """Recorded pools have no generator that could answer feedback."""
-        return self.passes.regenerator.kind != "recorded" and self.recipe.evaluation.two_pass
-
     def default_policy(self) -> Policy:
-        """The recipe's own policy, before calibration."""
+        """The recipe's own policy, before calibration. Recorded pools have no generator that could answer feedback."""
         policy = policy_of(self.recipe.triage, task_of(self.recipe.task).defaults)
-        return policy if self.can_regenerate else replace(policy, max_passes=1)
+        return policy if self.passes.regenerator.kind != "recorded" else replace(policy, max_passes=1)
 
     def recorded(self, split: str) -> RecordedPools:
         """All recorded candidates of a split, of all passes, with labels, checks and energies."""
@@ -355,11 +318,11 @@ class Pipeline:
 
     def later_passes(self, split: str) -> list[str]:
         """Complete stages of later passes. They answer to one ensemble's picks, so another one's are not counted."""
-        fingerprint, found = self._fingerprint("energies"), list[str]()
+        basis, found = self.basis("energies"), list[str]()
         while True:
             stage = f"regenerated/{split}-{len(found) + 1}"
             manifest = self.run.manifest(stage)
-            if manifest is None or manifest.get("fingerprint") != fingerprint:
+            if manifest is None or manifest.get("fingerprint") != basis:
                 return found
             found.append(stage)
 
@@ -371,7 +334,7 @@ class Pipeline:
         generate(requests, recipe=self.recipe, run=self.run, stage=stage, on_progress=bar)
         self._label(stage, stage)
         self._score(self.candidates(stage), stage)
-        self.run.finish(stage, {"fingerprint": self._fingerprint("energies"), "requests": len(requests)})
+        self.run.finish(stage, {"fingerprint": self.basis("energies"), "requests": len(requests)})
 
     def make_policy(self) -> None:
         """Choose lambda and both thresholds on the validation split."""
@@ -410,8 +373,13 @@ class Pipeline:
         return Policy.from_json(self.run.read_json("calibration", "policy.json"))
 
     def outcomes(self, split: str = TEST) -> list[Outcome]:
-        """The loop's outcome for every problem of a split, under the calibrated policy."""
-        return self._complete(split, [self.policy()])[0]
+        """The loop's outcome for every problem of a split, under the policy that is evaluated."""
+        return self._complete(split, [self.evaluated_policy()])[0]
+
+    def evaluated_policy(self) -> Policy:
+        """The calibrated one; of one pass where the evaluation is to draw no further ones."""
+        policy = self.policy()
+        return policy if self.recipe.evaluation.two_pass else replace(policy, max_passes=1)
 
     def _complete(self, split: str, policies: Sequence[Policy]) -> list[list[Outcome]]:
         """Run the loop over what is recorded, draw in bulk what it lacked, and run it again until it lacks nothing."""
@@ -442,7 +410,7 @@ class Pipeline:
     def _evaluate(self) -> dict[str, Any]:
         from raydebm.evaluation.report import write_report  # draws, and no other stage needs that
 
-        policy, outcomes = self.policy(), self.outcomes()
+        policy, outcomes = self.evaluated_policy(), self.outcomes()
         pools = self.recorded(TEST)
         result = evaluate(
             self.evaluated_pools(TEST),
@@ -471,7 +439,7 @@ class Pipeline:
         score_baselines(
             self.recipe,
             self.run,
-            basis=self._fingerprint("pairs"),
+            basis=self.basis("pairs"),
             problems=self.problems(),
             splits=self.splits(),
             candidates=self.candidates,

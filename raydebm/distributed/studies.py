@@ -18,11 +18,12 @@ from raydebm.confounding.pages import write_report
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.swap import SwapResult
+from raydebm.distributed.fingerprints import new_manifest
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.score import score
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
-from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
+from raydebm.distributed.stages import REPAIRED, TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
@@ -75,7 +76,7 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
     return study(
         pools[TEST],
         pools[VALIDATION],
-        policy=pipeline.policy(),
+        policy=pipeline.evaluated_policy(),
         config=recipe.evaluation,
         task=recipe.task.name,
         name=name_of(pipeline),
@@ -125,8 +126,8 @@ def _transferred(source: Pipeline, target: Pipeline, *, run: RunDir) -> list[Eva
     candidates = [item for item in target.pool_candidates() if item.problem_id in wanted]
     stage = f"transfer/{source.recipe.name}-{source.recipe.task.name}/{target.recipe.name}-{target.recipe.task.name}"
     basis = {
-        "scorer": (source.run.manifest("scorer") or {}).get("fingerprint"),
-        "candidates": (target.run.manifest("candidates") or {}).get("fingerprint"),
+        "scorer": source.basis("scorer"),
+        "candidates": target.basis("candidates"),
     }
     if run.manifest(stage) != basis:
         score(
@@ -262,6 +263,8 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
         "device": pipeline.recipe.scorer.device,
         "dtype": pipeline.recipe.scorer.dtype,
     }
+    # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
+    RunDir(pipeline.run.uri("repair")).write_json({"repair_of": pipeline.run.root}, REPAIRED)
     found: RepairReport = get_or_raise(
         _on_the_scorers_node(pipeline, _repair).remote(
             absolute(pipeline.run), arguments, equalise, pipeline.recipe.seed, swap
@@ -282,7 +285,8 @@ def _make_run_of_the_repair(pipeline: Pipeline) -> None:
     for stage in (*repaired.later_passes(VALIDATION), *repaired.later_passes(TEST)):  # its journals stay: they are paid
         repaired.run.remove(stage, "manifest.json")
     repaired.run.write_json(repaired.recipe.model_dump(mode="json", by_alias=True), "recipe.json")
-    repaired.run.finish("scorer", {**(pipeline.run.manifest("scorer") or {}), "repaired": True})
+    facts = (pipeline.run.manifest("scorer") or {}).get("facts", {})
+    repaired.run.finish("scorer", new_manifest("scorer", repaired.recipe, repaired.run, facts=facts))
 
 
 @ray.remote

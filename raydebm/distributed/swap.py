@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from raydebm.config import Recipe, RecordedGenerator
 from raydebm.confounding.swap import Rewriter, SwapResult, SwapSettings, style_swap
+from raydebm.distributed.spending import journal_and_budget
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.generators import Budget, Journal, Secret, build_generator, check_keys
+from raydebm.generators import Secret, build_generator, check_keys
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Label, Problem
 from raydebm.scorer.halving import TextScorer
@@ -98,8 +98,7 @@ def _check(problem: Problem, candidate: Candidate, *, task: Task, golds: Mapping
 def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
     """One per style: the generators themselves where they can be asked, or one model that is shown examples."""
     recipe, settings = inputs.recipe, inputs.recipe.confounding
-    journal = Journal(Path(inputs.run.root, *JOURNAL)) if "://" not in inputs.run.root else None
-    budget = Budget(recipe.generation.max_usd, journal)
+    journal, budget = journal_and_budget(recipe, inputs.run, *JOURNAL)
     if settings.rewriter is not None:
         key = inputs.keys.get(settings.rewriter.name)
         writer = build_generator(settings.rewriter, journal=journal, budget=budget, key=key)

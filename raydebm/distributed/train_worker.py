@@ -18,6 +18,7 @@ import ray.train
 
 from raydebm import __version__
 from raydebm.distributed.folders import local_copy, publish
+from raydebm.distributed.placement import gpu_share
 from raydebm.distributed.training_job import DONE_FILE, ENSEMBLE_FILE, TrainingJob
 from raydebm.errors import CheckpointError, RaydebmError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
@@ -131,7 +132,7 @@ def _run_epochs(
             backbone=backbone,
             train=[group for group in train if group.problem_id in bagged],
             validation=validation,
-            settings=replace(settings, graph_gib=job.graph_gib),
+            settings=replace(settings, graph_gib=job.graph_gib, gpu_share=gpu_share(recipe.ray)),
             out_dir=out_dir,
             report=report,
             resume_from=resume_from,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
-from raydebm.config import GeneratorConfig, VllmGenerator
+from raydebm.config import GeneratorConfig, TransformersGenerator, VllmGenerator
 from raydebm.embedded import embedded_path
 from raydebm.errors import ResourceError
 
@@ -31,18 +32,45 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
     Raises:
         ResourceError: vLLM is not installed, the cluster has too few GPUs, or the servers do not come up.
     """
-    wanted = [config for config in configs if isinstance(config, VllmGenerator) and config.url is None]
+    wanted = _to_start(configs)
     if not wanted:
         yield tuple(configs)
         return
     _check_gpus(wanted, num_gpus)
-    from ray import serve  # a second of imports that other runs do without
-
-    url = _start(wanted)
+    app = _app(wanted)
     try:
+        url = _start(app)
         yield tuple(config.model_copy(update={"url": url}) if config in wanted else config for config in configs)
     finally:
-        serve.delete(APP)
+        _delete()
+
+
+def beside_servers(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> tuple[tuple[GeneratorConfig, ...], float]:
+    """The same generators, and how many GPUs the servers that ``running_endpoints`` starts leave to local models.
+
+    Where they leave none, a local model with ``device: auto`` gets the CPU. It has to be told: Ray hides no GPU from an
+    actor that asked for none.
+
+    Raises:
+        ResourceError: they leave none, and a local model asks for one.
+    """
+    taken = _gpus_of(_to_start(configs))
+    left = max(0.0, num_gpus - taken)
+    if not taken or left:
+        return tuple(configs), left
+    for config in configs:
+        if isinstance(config, TransformersGenerator) and config.device.startswith("cuda"):
+            raise ResourceError(
+                f"generator {config.name!r} asks for device {config.device!r}, and the vLLM servers to be started take "
+                f"all of the cluster's {num_gpus:g} GPUs; add a GPU, set its `device` to cpu, or set the vLLM "
+                "generators' `url` to a server that already runs"
+            )
+    return tuple(
+        config.model_copy(update={"device": "cpu"})
+        if isinstance(config, TransformersGenerator) and config.device == "auto"
+        else config
+        for config in configs
+    ), left
 
 
 def llm_settings(config: VllmGenerator) -> dict[str, Any]:
@@ -60,8 +88,16 @@ def llm_settings(config: VllmGenerator) -> dict[str, Any]:
     return settings
 
 
+def _to_start(configs: Sequence[GeneratorConfig]) -> list[VllmGenerator]:
+    return [config for config in configs if isinstance(config, VllmGenerator) and config.url is None]
+
+
+def _gpus_of(wanted: Sequence[VllmGenerator]) -> int:
+    return sum(config.tensor_parallel for config in wanted)
+
+
 def _check_gpus(wanted: Sequence[VllmGenerator], num_gpus: float) -> None:
-    needed = sum(config.tensor_parallel for config in wanted)
+    needed = _gpus_of(wanted)
     if needed > num_gpus:
         names = ", ".join(config.name for config in wanted)
         raise ResourceError(
@@ -70,22 +106,39 @@ def _check_gpus(wanted: Sequence[VllmGenerator], num_gpus: float) -> None:
         )
 
 
-def _start(wanted: Sequence[VllmGenerator]) -> str:
+def _app(wanted: Sequence[VllmGenerator]) -> Any:
     try:
         import vllm  # noqa: F401
-        from ray import serve
         from ray.serve.llm import LLMConfig, build_openai_app
     except ImportError as error:
         raise ResourceError(
             f"generator {wanted[0].name!r} wants a vLLM server to be started, and vLLM is not installed ({error}); "
             "install the extra raydebm[vllm] on the cluster, or set the generator's `url` to a server that already runs"
         ) from error
-    app = build_openai_app({"llm_configs": [LLMConfig(**llm_settings(config)) for config in wanted]})
+    return build_openai_app({"llm_configs": [LLMConfig(**llm_settings(config)) for config in wanted]})
+
+
+def _start(app: Any) -> str:
+    from ray import serve  # a second of imports that other runs do without
+
     # Generating actors on other nodes must reach it.
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     try:
         serve.start(http_options={"host": host, "port": PORT})
         serve.run(app, name=APP, route_prefix=ROUTE)
     except (RuntimeError, TimeoutError) as error:
-        raise ResourceError(f"the vLLM servers did not come up: {error}; see `serve status`") from error
+        raise ResourceError(
+            f"the vLLM servers did not come up: {error}; see logs/serve in Ray's session folder"
+        ) from error
     return f"http://{host}:{PORT}{ROUTE}"
+
+
+def _delete() -> None:
+    """End the servers, also those that do not come up: Serve would try again for ever, and hold their GPUs."""
+    from ray import serve
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        serve.delete(APP)
+    except (RayServeException, RayError, TimeoutError) as error:  # what was answered counts for more
+        _LOG.warning("the vLLM servers could not be ended: %s; see `serve status`", error)

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.entries import OURS, VOTE, Entry
+from raydebm.evaluation.entries import OURS, VOTE, VOTES, Entry
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
 from raydebm.evaluation.seed_signals import SeedSignal, seed_signals, signal_table
 from raydebm.evaluation.significance import Comparison, compare
@@ -157,7 +157,7 @@ def _in_all(name: str, trainings: Sequence[Training]) -> bool:
 
 def _pairs(names: Sequence[str], groups: Mapping[str, str]) -> list[tuple[str, str]]:
     ours = [(OURS, name) for name in names if OURS in names and groups[name] not in ("ours", "bound")]
-    votes = [(name, VOTE) for name in names if VOTE in names and name != VOTE and "vote" in name]
+    votes = [(name, VOTE) for name in VOTES if {name, VOTE} <= {*names}]
     return [*ours, *votes]
 
 

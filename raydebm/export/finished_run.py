@@ -7,7 +7,7 @@ from typing import Any
 
 from raydebm import __version__
 from raydebm.config import Recipe, parse_recipe
-from raydebm.distributed.fingerprints import stage_fingerprint
+from raydebm.distributed.fingerprints import current_manifest
 from raydebm.errors import ConfigError
 from raydebm.evaluation.results import Evaluation
 from raydebm.store import RunDir
@@ -44,7 +44,7 @@ class FinishedRun:
         if manifest is None:
             return False
         made_here = manifest.get("version") == __version__
-        return not made_here or manifest.get("fingerprint") == stage_fingerprint(stage, self.recipe)
+        return not made_here or current_manifest(stage, self.recipe, self.run) is not None
 
     def evaluation(self) -> Evaluation | None:
         """None when the scorer was not evaluated as it is now."""

@@ -11,6 +11,7 @@ Does not know: text, chat, requests.
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -104,6 +105,7 @@ def decode(
     eos_ids: Sequence[int],
     pad_id: int,
     should_stop: Callable[[int, list[int]], bool] | None = None,
+    cancelled: threading.Event | None = None,
 ) -> list[DecodedRow]:
     """Draw one completion per row.
 
@@ -112,12 +114,13 @@ def decode(
         eos_ids: tokens that end a completion.
         pad_id: any token; padding is masked.
         should_stop: told (row index, its new tokens) after each token; for stop strings.
+        cancelled: once it is set the decoding ends after the current step, with rows that are not finished.
 
     Returns:
         One entry per row, in the order of the rows.
     """
     batch = _Batch(model, rows, eos_ids=eos_ids, pad_id=pad_id)
-    while batch.num_alive:
+    while batch.num_alive and not (cancelled is not None and cancelled.is_set()):
         batch.step(should_stop)
     return batch.decoded
 

@@ -2,6 +2,7 @@
 
 ``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start. A
 torn last line (the writer was killed) is dropped. Only answers with text are kept: a failed request is asked again.
+What failed requests cost stands in lines of its own, so that a rerun's budget knows it.
 
 Does not know: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
 must see the same one.
@@ -11,18 +12,25 @@ import itertools
 import json
 import logging
 import os
+import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from raydebm.errors import ConfigError
 from raydebm.generators.protocol import Generator
+from raydebm.generators.replies import well_formed
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest
 from raydebm.store import candidate_of, candidate_row
 
 _LOG = logging.getLogger(__name__)
 _FILE_NUMBERS = itertools.count()
+_LOST = "lost_usd"
+"""The only field of a line that is no answer."""
+_SPENT = re.compile(rb'"(?:cost|lost)_usd":([0-9.eE+-]+)[,}]')
+"""The cost in a line. Never found within a text, where each quotation mark has a backslash before it."""
 
 
 class Journal:
@@ -33,7 +41,7 @@ class Journal:
         Raises:
             ConfigError: the folder cannot be made or written.
         """
-        self._folder = _local_folder(folder)
+        self._folder = local_folder(folder)
         self._answers: dict[str, Candidate] = {}
         self._offsets: dict[str, int] = {}
         self._read_usd = 0.0
@@ -51,7 +59,7 @@ class Journal:
 
     @property
     def read_usd(self) -> float:
-        """The known cost of the answers that others wrote: earlier runs and other processes."""
+        """What earlier runs and other processes spent: the known cost of their answers and of their failed requests."""
         return self._read_usd
 
     def get(self, candidate_id: str) -> Candidate | None:
@@ -65,14 +73,25 @@ class Journal:
         """
         if candidate.text is None or candidate.candidate_id in self._answers:
             return
-        line = canonical_json(candidate_row(candidate)).encode("utf-8", errors="surrogatepass") + b"\n"
+        self._write(candidate_row(candidate))
+        self._answers[candidate.candidate_id] = candidate
+
+    def put_lost(self, usd: float) -> None:
+        """Make durable what was spent on no answer.
+
+        Raises:
+            OSError: the disk refused the line (full, gone).
+        """
+        self._write({_LOST: usd})
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        line = canonical_json(row).encode("utf-8", errors="surrogatepass") + b"\n"
         if self._file is None:
             path = self._folder / self._own_name
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         written = os.write(self._file, line)
         if written != len(line):  # a full disk takes part of a line: the reader drops it as torn
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
-        self._answers[candidate.candidate_id] = candidate
 
     def catch_up(self) -> None:
         """Read what other writers have added since the last look."""
@@ -95,7 +114,11 @@ class Journal:
         self._offsets[name] = self._offsets.get(name, 0) + len(complete)
         for line in complete.splitlines():
             try:
-                candidate = candidate_of(json.loads(line.decode("utf-8", errors="surrogatepass")))
+                row = json.loads(well_formed(line.decode("utf-8", errors="surrogatepass")))
+                if _LOST in row:
+                    self._read_usd += float(row[_LOST])
+                    continue
+                candidate = candidate_of(row)
             except (ValueError, KeyError, TypeError) as error:
                 _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
                 continue
@@ -104,7 +127,26 @@ class Journal:
                 self._read_usd += candidate.cost_usd or 0.0
 
 
-def _local_folder(folder: str | Path) -> Path:
+def spent_usd(folders: Iterable[str | Path]) -> float:
+    """What is known to have been spent on all that stands in these journals. Looks for the costs alone, which is quick.
+
+    Raises:
+        ConfigError: a folder is on a file system that cannot append.
+    """
+    total = 0.0
+    for folder in folders:
+        for file in sorted(local_folder(folder).glob("*.jsonl")):
+            with file.open("rb") as lines:
+                total += sum(float(found[1]) for found in map(_SPENT.search, lines) if found is not None)
+    return total
+
+
+def local_folder(folder: str | Path) -> Path:
+    """The folder as a path.
+
+    Raises:
+        ConfigError: it is on a file system that cannot append.
+    """
     text = str(folder)
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))

@@ -63,21 +63,43 @@ class RateLimit:
 class Budget:
     """Stops spending. Requests in flight when the limit is reached still finish, so it can be passed by their cost.
 
-    With a journal, what other processes and earlier runs spent counts too.
+    With a journal, what other processes and earlier runs spent counts too, on failed requests as well.
     """
 
-    def __init__(self, max_usd: float | None, journal: Journal | None = None) -> None:
+    def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
+        """
+        Args:
+            elsewhere_usd: what was spent before and does not stand in this journal.
+        """
         self._max_usd = max_usd
         self._journal = journal
+        self._elsewhere_usd = elsewhere_usd
         self._own_usd = 0.0
 
     @property
+    def is_limited(self) -> bool:
+        return self._max_usd is not None
+
+    @property
     def spent_usd(self) -> float:
-        return self._own_usd + (self._journal.read_usd if self._journal is not None else 0.0)
+        journaled_usd = self._journal.read_usd if self._journal is not None else 0.0
+        return self._elsewhere_usd + self._own_usd + journaled_usd
 
     def add(self, cost_usd: float | None) -> None:
-        """Count what this process has just spent; None is a cost that nobody stated."""
+        """Count what this process has just spent on an answer; None is a cost that nobody stated."""
         self._own_usd += cost_usd or 0.0
+
+    def add_lost(self, cost_usd: float | None) -> None:
+        """Count what this process has just spent, or may have spent, on no answer.
+
+        The journal keeps it for other processes and later runs, to whom no answer will tell it.
+
+        Raises:
+            OSError: the journal's disk is full or gone.
+        """
+        self.add(cost_usd)
+        if cost_usd and self._journal is not None:
+            self._journal.put_lost(cost_usd)
 
     def refusal(self) -> str | None:
         """Why nothing more may be sent; None while the budget lasts."""
@@ -87,4 +109,7 @@ class Budget:
             self._journal.catch_up()
         if self.spent_usd < self._max_usd:
             return None
-        return f"budget of ${self._max_usd:g} reached (spent ${self.spent_usd:.4f}); raise generation.max_usd to go on"
+        return (
+            f"budget of ${self._max_usd:g} reached (spent ${self.spent_usd:.4f}); raise generation.max_usd and repeat "
+            "the command with --retry-failed"
+        )

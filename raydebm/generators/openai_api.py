@@ -7,12 +7,13 @@ Does not know: journals, tasks, Ray.
 
 import asyncio
 import json
+import math
 import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from raydebm import tracing
@@ -20,14 +21,16 @@ from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
 from raydebm.generators.hedging import Hedging
 from raydebm.generators.limits import Backoff, Budget, RateLimit, retry_after_s
-from raydebm.generators.replies import Completion, ReplyError, read_reply, stated_cost
-from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered
-from raydebm.generators.transports import AiohttpTransport, CarrierError, Transport
+from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, read_reply
+from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost
+from raydebm.generators.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest
 
 FATAL_PAUSE_S = 30.0
 """After a refusal that no request can escape (bad key, no credit, unknown model), others fail at once for so long."""
+DOUBTFUL_IN_A_ROW = 3
+"""A refusal that may be one request's own fault is taken for everybody's after so many without a success between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,21 @@ def key_of(config: OpenAIGenerator) -> Secret:
 
 def aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
     return AiohttpTransport(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
+
+
+@dataclass(slots=True)
+class _Draw:
+    """One candidate's requests to the endpoint."""
+
+    request: GenerationRequest
+    may_repeat: bool
+    """Whether one that may be billed already may be followed by another. At most one is."""
+    costs: list[float] = field(default_factory=list)
+    """Of every reply, as far as they are known."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        return math.fsum(self.costs) if self.costs else None
 
 
 class OpenAIApiGenerator:
@@ -93,6 +111,8 @@ class OpenAIApiGenerator:
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
         self._fatal: tuple[float, str] | None = None
+        self._num_doubtful = 0
+        self._is_free = cost_of(config, 1, 1) == 0.0
         self._hedging = hedging
 
     async def stream(self, requests: Sequence[GenerationRequest], *, hedge: bool = True) -> AsyncIterator[Candidate]:
@@ -100,7 +120,8 @@ class OpenAIApiGenerator:
 
         Args:
             requests: what to draw.
-            hedge: whether slow ones may be sent a second time, where this generator does so.
+            hedge: whether one that may be billed already may be sent a second time: a slow one, where this generator
+                does so, and one whose reply did not come within ``timeout_s``. Free endpoints are asked again anyway.
         """
         tasks = [asyncio.create_task(self._candidate(request, hedge=hedge)) for request in requests]
         try:
@@ -123,46 +144,52 @@ class OpenAIApiGenerator:
         return candidate
 
     async def _drawn(self, request: GenerationRequest, *, hedge: bool) -> Candidate:
+        # Under a limit in US dollars nothing may be billed twice, for the limit reckons with one answer per request.
+        draw = _Draw(request, may_repeat=self._is_free or (hedge and not self._budget.is_limited))
         async with self._slots, self._shared_slots:
             started = time.monotonic()
             try:
-                completion, *others = await self._first_of(request, hedge=hedge)
+                completion = await self._first_of(draw, hedge=hedge)
             except (ReplyError, CarrierError) as error:
-                return unanswered(request, self._explain(error))
-        costs = [cost for found in (completion, *others) if (cost := self._cost_of(found)) is not None]
-        cost_usd = sum(costs) if costs else None
-        self._budget.add(cost_usd)
+                self._budget.add_lost(draw.cost_usd)
+                usage = error.usage if isinstance(error, ReplyError) else NO_USAGE
+                return unanswered(
+                    request,
+                    self._explain(error),
+                    prompt_tokens=usage.prompt_tokens,
+                    completion_tokens=usage.completion_tokens,
+                    cost_usd=draw.cost_usd,
+                )
+        self._budget.add(draw.cost_usd)
         return answered(
             request,
             completion.text,
             reasoning=completion.reasoning,
             finish_reason=completion.finish_reason,
-            prompt_tokens=completion.prompt_tokens,
-            completion_tokens=completion.completion_tokens,
-            cost_usd=cost_usd,
+            prompt_tokens=completion.usage.prompt_tokens,
+            completion_tokens=completion.usage.completion_tokens,
+            cost_usd=draw.cost_usd,
             latency_s=time.monotonic() - started,
         )
 
-    async def _first_of(self, request: GenerationRequest, *, hedge: bool) -> list[Completion]:
-        """The completion that counts; then another one that was paid for."""
+    async def _first_of(self, draw: _Draw, *, hedge: bool) -> Completion:
+        """The completion that counts."""
         if self._hedging is None or not hedge:
-            return [await self._complete(request)]
+            return await self._complete(draw)
         # The first request has its place already.
         places: Iterator[AbstractAsyncContextManager[Any]] = iter((nullcontext(), self._slots))
 
         async def send() -> Completion:
-            async with next(places):
-                return await self._complete(request)
+            place = next(places)
+            if place is self._slots:  # the second request, after which there is no third
+                draw.may_repeat = False
+            async with place:
+                return await self._complete(draw)
 
-        return await self._hedging.first_of(send, has_place=lambda: not self._slots.locked())
+        found = await self._hedging.first_of(send, has_place=lambda: draw.may_repeat and not self._slots.locked())
+        return found[0]
 
-    def _cost_of(self, completion: Completion) -> float | None:
-        """As the endpoint states it, else by the recipe's prices."""
-        if completion.cost_usd is not None:
-            return completion.cost_usd
-        return cost_of(self._config, completion.prompt_tokens, completion.completion_tokens)
-
-    async def _complete(self, request: GenerationRequest) -> Completion:
+    async def _complete(self, draw: _Draw) -> Completion:
         attempt = 0
         while True:
             self._refuse_if_hopeless()
@@ -170,13 +197,22 @@ class OpenAIApiGenerator:
                 await asyncio.sleep(wait_s)
             wished_s: float | None = None
             try:
-                reply = await self._transport.post(self._body(request))
+                reply = await self._transport.post(self._body(draw.request))
                 wished_s = retry_after_s(reply.headers, now=time.time())
-                return read_reply(reply)
+                completion = read_reply(reply)
+                self._num_doubtful = 0
+                self._bill(draw, completion.usage)
+                return completion
             except ReplyError as error:
-                self._note_failure(error)
+                self._bill(draw, error.usage)
+                self._note_refusal(error)
                 if not error.retry or attempt >= self._config.max_retries:
                     raise
+            except LateReplyError:
+                self._budget.add_lost(worst_cost(self._config, draw.request))
+                if not draw.may_repeat or attempt >= self._config.max_retries:
+                    raise
+                draw.may_repeat = False
             except CarrierError:
                 if attempt >= self._config.max_retries:
                     raise
@@ -190,14 +226,18 @@ class OpenAIApiGenerator:
         if self._fatal is not None and time.monotonic() - self._fatal[0] < FATAL_PAUSE_S:
             raise ReplyError(f"not sent, because the endpoint refused an earlier request: {self._fatal[1]}")
 
-    def _note_failure(self, error: ReplyError) -> None:
-        """A failed request may have been billed; a fatal one spares the others the journey."""
-        cost_usd = stated_cost(error.usage)
+    def _bill(self, draw: _Draw, usage: Usage) -> None:
+        """The cost as the endpoint states it, else by the recipe's prices."""
+        cost_usd = usage.cost_usd
         if cost_usd is None:
-            counts = (error.usage.get("prompt_tokens"), error.usage.get("completion_tokens"))
-            cost_usd = cost_of(self._config, *counts) if all(isinstance(count, int) for count in counts) else None
-        self._budget.add(cost_usd)
-        if error.fatal:
+            cost_usd = cost_of(self._config, usage.prompt_tokens, usage.completion_tokens)
+        if cost_usd is not None:
+            draw.costs.append(cost_usd)
+
+    def _note_refusal(self, error: ReplyError) -> None:
+        """A refusal that the other requests would meet as well spares them the journey."""
+        self._num_doubtful += error.doubtful
+        if error.fatal or (error.doubtful and self._num_doubtful >= DOUBTFUL_IN_A_ROW):
             self._fatal = (time.monotonic(), self._explain(error))
 
     def _body(self, request: GenerationRequest) -> dict[str, Any]:
@@ -225,9 +265,9 @@ class OpenAIApiGenerator:
             source = f"the key in environment variable {variable}" if variable else "a request without a key"
             text += f" (the endpoint refused {source}; check the key, or set the generator's api_key_env)"
         elif status == 404:
-            text += f" (is {self._config.model!r} a model of this endpoint?)"
+            text += f" (is {self._config.model!r} a model of this endpoint, and does it take these parameters?)"
         elif status == 402:
-            text += " (add credit at the provider, then run the same command again)"
+            text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
         if self._key.value:
             text = text.replace(self._key.value, "***")
         prefix = "" if text.startswith(("budget of", "not sent")) else f"{self._config.base_url}: "

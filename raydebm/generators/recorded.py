@@ -22,6 +22,7 @@ import pyarrow as pa
 from raydebm.config import GeneratorConfig
 from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.generators.replies import well_formed
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
 from raydebm.records import Candidate, GenerationRequest, Problem
@@ -331,6 +332,7 @@ def _entry(line: str, text_fields: Sequence[str]) -> _Entry:
     row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError(f"must be a JSON object, got {type(row).__name__}")
+    row = {name: well_formed(value) if isinstance(value, str) else value for name, value in row.items()}
     for name in ("problem_id", "model"):
         if not isinstance(row.get(name), str) or not row[name]:
             raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
@@ -349,7 +351,7 @@ def _entry(line: str, text_fields: Sequence[str]) -> _Entry:
 def _text(value: Any) -> str | None:
     """An answer as text: lists and objects as JSON, in the order in which they stand."""
     if isinstance(value, list | dict) and value:
-        return json.dumps(value, ensure_ascii=False)
+        return well_formed(json.dumps(value, ensure_ascii=False))
     return value if isinstance(value, str) else None
 
 

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
-_FATAL_STATUS = frozenset({401, 402, 404})
+_FATAL_STATUS = frozenset({401})
+_DOUBTFUL_STATUS = frozenset({402, 404})
+"""May mean the account or the model, or one request: OpenRouter answers 402 to one whose ``max_tokens`` the credit does
+not cover, and 404 to one whose parameters no provider of the model takes."""
 _EXCERPT_CHARS = 300
+_MAX_AMOUNT = 2**53
+"""Larger amounts are nonsense, and fit into no column."""
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,32 +30,58 @@ class HttpReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a request was billed for. None is what the endpoint does not say."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+    """US dollars as the endpoint states them (``usage.cost``)."""
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """A usable answer."""
 
     text: str
     reasoning: str | None
     finish_reason: str | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cost_usd: float | None
-    """As the endpoint states it (``usage.cost``); None when it does not."""
+    usage: Usage
 
 
 class ReplyError(Exception):
     """A reply without a usable answer. Becomes an error row and never leaves the generators."""
 
     def __init__(
-        self, message: str, *, retry: bool = False, fatal: bool = False, status: int | None = None, usage: object = None
+        self, message: str, *, retry: bool = False, status: int | None = None, usage: Usage = NO_USAGE
     ) -> None:
-        super().__init__(message)
+        super().__init__(well_formed(message))
         self.retry = retry
         """Asking again may help."""
-        self.fatal = fatal
-        """Every other request to this endpoint will fail the same way."""
         self.status = status
-        self.usage = usage if isinstance(usage, Mapping) else {}
+        self.usage = usage
         """What the failed request was billed for, where the endpoint says so."""
+
+    @property
+    def fatal(self) -> bool:
+        """Every other request to this endpoint will fail the same way."""
+        return self.status in _FATAL_STATUS
+
+    @property
+    def doubtful(self) -> bool:
+        """The others may fail the same way, or the fault may be this request's own."""
+        return self.status in _DOUBTFUL_STATUS
+
+
+def well_formed(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate.
+
+    JSON can spell half a character (``"\\ud83d"``), which no UTF-8 has: Arrow and tokenizers would raise at it.
+    """
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def read_reply(reply: HttpReply) -> Completion:
@@ -66,16 +98,16 @@ def read_reply(reply: HttpReply) -> Completion:
     if not isinstance(body, dict):
         raise ReplyError(f"the reply is a JSON {type(body).__name__}, not an object", retry=True)
     if body.get("error"):  # some gateways answer 200 and put the provider's error into the body
-        raise _error_in_body(body["error"])
-    choices = body.get("choices")
+        raise _error_in_body(body["error"], _usage(body.get("usage")))
+    choices, usage = body.get("choices"), _usage(body.get("usage"))
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise ReplyError("the reply has no choices", usage=body.get("usage"))
+        raise ReplyError("the reply has no choices", usage=usage)
     if choices[0].get("error"):
-        raise _error_in_body(choices[0]["error"])
-    return _completion(choices[0], body.get("usage"))
+        raise _error_in_body(choices[0]["error"], usage)
+    return _completion(choices[0], usage)
 
 
-def _completion(choice: Mapping[str, Any], usage: object) -> Completion:
+def _completion(choice: Mapping[str, Any], usage: Usage) -> Completion:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     finish_reason = choice.get("finish_reason")
@@ -83,14 +115,11 @@ def _completion(choice: Mapping[str, Any], usage: object) -> Completion:
     reasoning = message.get("reasoning") or message.get("reasoning_content") or thought
     if not text.strip():
         raise ReplyError(_why_empty(finish_reason, bool(reasoning), message.get("refusal")), usage=usage)
-    counts = usage if isinstance(usage, Mapping) else {}
     return Completion(
-        text=text,
-        reasoning=reasoning if isinstance(reasoning, str) else None,
-        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
-        prompt_tokens=_count(counts.get("prompt_tokens")),
-        completion_tokens=_count(counts.get("completion_tokens")),
-        cost_usd=stated_cost(counts),
+        text=well_formed(text),
+        reasoning=well_formed(reasoning) if isinstance(reasoning, str) else None,
+        finish_reason=well_formed(finish_reason) if isinstance(finish_reason, str) else None,
+        usage=usage,
     )
 
 
@@ -131,24 +160,34 @@ def _why_empty(finish_reason: object, has_reasoning: bool, refusal: object) -> s
     return f"the reply's content is empty (finish_reason {finish_reason!r})"
 
 
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _usage(value: object) -> Usage:
+    if not isinstance(value, Mapping):
+        return NO_USAGE
+    cost: Any = value.get("cost")
+    return Usage(
+        prompt_tokens=_count(value.get("prompt_tokens")),
+        completion_tokens=_count(value.get("completion_tokens")),
+        cost_usd=float(cost) if _is_number(cost) else None,
+    )
 
 
-def stated_cost(usage: Mapping[str, Any]) -> float | None:
-    """``usage.cost`` in US dollars, as OpenRouter gives it."""
-    cost = usage.get("cost")
-    return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None
+def _count(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and _is_number(value) else None
 
 
-def _status_error(status: int, content: bytes) -> ReplyError:
+def _is_number(value: Any) -> bool:
+    """What can be an amount; neither True nor NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_AMOUNT
+
+
+def _status_error(status: int, content: bytes, usage: Usage = NO_USAGE) -> ReplyError:
     text = " ".join(content.decode("utf-8", errors="replace").split())
     detail = _message_in(text)[:_EXCERPT_CHARS]
     return ReplyError(
         f"HTTP {status}" + (f": {detail}" if detail else ""),
         retry=status in _RETRY_STATUS or status >= 500,
-        fatal=status in _FATAL_STATUS,
         status=status,
+        usage=usage,
     )
 
 
@@ -161,11 +200,11 @@ def _message_in(text: str) -> str:
         return text
 
 
-def _error_in_body(error: object) -> ReplyError:
+def _error_in_body(error: object, usage: Usage) -> ReplyError:
     code = error.get("code") if isinstance(error, Mapping) else None
     message = error.get("message") if isinstance(error, Mapping) else error
     try:
         status = int(code) if code is not None else 500
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         status = 500
-    return _status_error(status, str(message).encode())
+    return _status_error(status, well_formed(str(message)).encode(), usage)

@@ -60,8 +60,15 @@ def candidate_facts(candidate: Candidate) -> dict[str, str | int | float | None]
     }
 
 
-def unanswered(request: GenerationRequest, error: str) -> Candidate:
-    """The row of a request that failed: it keeps its identity, has no text, and says why."""
+def unanswered(
+    request: GenerationRequest,
+    error: str,
+    *,
+    prompt_tokens: int | None = None,
+    completion_tokens: int | None = None,
+    cost_usd: float | None = None,
+) -> Candidate:
+    """The row of a request that failed: it keeps its identity, has no text, says why, and what was billed for it."""
     return Candidate(
         candidate_id=request.candidate_id,
         task=request.task,
@@ -73,6 +80,9 @@ def unanswered(request: GenerationRequest, error: str) -> Candidate:
         sample_index=request.sample_index,
         seed=request.seed,
         sampling=request.sampling,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost_usd=cost_usd,
     )
 
 

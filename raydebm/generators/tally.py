@@ -26,7 +26,8 @@ class GenerationSummary:
     prompt_tokens: int
     completion_tokens: int
     usd: float
-    """What is known to have been spent on the answers, those of earlier runs included."""
+    """What is known to have been spent: on the answers, those of earlier runs included, and on the failed requests of
+    this run."""
     num_unpriced: int
     """Answers whose cost nobody stated."""
     seconds: float
@@ -59,6 +60,9 @@ class Tally:
     def add(self, rows: Iterable[Mapping[str, Any]], *, reused: bool = False) -> None:
         """Count rows of the candidates table."""
         for row in rows:
+            self._prompt_tokens += row["prompt_tokens"] or 0
+            self._completion_tokens += row["completion_tokens"] or 0
+            self._usd += row["cost_usd"] or 0.0
             if row["text"] is None:
                 self.num_failed += 1
                 self._errors[str(row["error"])[:_ERROR_CHARS]] += 1
@@ -66,10 +70,7 @@ class Tally:
                 continue
             self.num_ok += 1
             self.num_reused += reused
-            self._prompt_tokens += row["prompt_tokens"] or 0
-            self._completion_tokens += row["completion_tokens"] or 0
             self._num_unpriced += row["cost_usd"] is None
-            self._usd += row["cost_usd"] or 0.0
 
     def summary(self, *, seconds: float) -> GenerationSummary:
         return GenerationSummary(

@@ -6,6 +6,8 @@ Does not know: endpoints, journals, Ray.
 """
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -70,12 +72,26 @@ class LocalGenerator:
         for start in range(0, len(prepared), self._batch_size):
             batch = prepared[start : start + self._batch_size]
             async with self._turn:
-                candidates = await asyncio.to_thread(self._decode, batch)
+                candidates = await self._in_thread(batch)
             for candidate in candidates:
                 yield candidate
 
     async def aclose(self) -> None:
         self._prompts.clear()
+
+    async def _in_thread(self, batch: Sequence[_Prepared]) -> list[Candidate]:
+        """Decode a batch. When the caller is cancelled the thread ends after its current step, and this one waits for
+        it: else it would decode on for nobody, beside the next batch."""
+        cancelled = threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(None, self._decode, batch, cancelled)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            while not work.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([work])
+            raise
 
     def _prepare(self, request: GenerationRequest) -> _Prepared | Candidate:
         prompt = self._prompt_ids(request.messages)
@@ -111,7 +127,7 @@ class LocalGenerator:
                 )
         return self._prompts[key]
 
-    def _decode(self, batch: Sequence[_Prepared]) -> list[Candidate]:
+    def _decode(self, batch: Sequence[_Prepared], cancelled: threading.Event) -> list[Candidate]:
         started = time.monotonic()
         decoded = decode(
             self._model,
@@ -119,6 +135,7 @@ class LocalGenerator:
             eos_ids=self._eos_ids,
             pad_id=self._eos_ids[0] if self._eos_ids else 0,
             should_stop=self._stop_test(batch),
+            cancelled=cancelled,
         )
         latency_s = time.monotonic() - started
         return [self._candidate(item, row, latency_s) for item, row in zip(batch, decoded, strict=True)]
@@ -140,7 +157,13 @@ class LocalGenerator:
             content = content.partition(stop)[0]
         text, reasoning = split_reasoning(content)
         if not text.strip():
-            return unanswered(item.request, f"the model wrote no answer (finish_reason {row.finish_reason!r})")
+            return unanswered(
+                item.request,
+                f"the model wrote no answer (finish_reason {row.finish_reason!r})",
+                prompt_tokens=len(item.row.prompt_ids),
+                completion_tokens=len(row.token_ids),
+                cost_usd=0.0,
+            )
         return answered(
             item.request,
             text,

@@ -15,10 +15,19 @@ from raydebm.generators.replies import HttpReply
 
 Body = Mapping[str, Any]
 _OPENAI_ARGUMENTS = frozenset({"model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop"})
+_CONNECT_S = 30.0
+"""Longest wait for a connection."""
 
 
 class CarrierError(Exception):
     """No complete reply came back (refused, reset, cut off, too late). Asking again may help."""
+
+
+class LateReplyError(CarrierError):
+    """The request was sent and its reply did not come in time.
+
+    Most providers write on for a client that has left, and bill it: asking again may pay twice.
+    """
 
 
 class Transport(Protocol):
@@ -26,7 +35,8 @@ class Transport(Protocol):
         """Send one chat completion and read the whole reply.
 
         Raises:
-            CarrierError: no complete reply came back in time.
+            LateReplyError: the request was sent, and no complete reply came back in time.
+            CarrierError: no complete reply came back for another reason.
         """
         ...
 
@@ -47,7 +57,8 @@ class AiohttpTransport:
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
         self._url = base_url.rstrip("/") + "/chat/completions"
         self._headers = dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        # A connection has at most half of the time, so that a total that runs out means a request that was sent.
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
         self._session: aiohttp.ClientSession | None = None
 
     def _open(self) -> aiohttp.ClientSession:
@@ -66,8 +77,10 @@ class AiohttpTransport:
         try:
             async with self._open().post(self._url, json=dict(body), headers=tracing.outgoing()) as response:
                 content = await response.read()
+        except aiohttp.ConnectionTimeoutError as error:
+            raise CarrierError(f"connection failed: none within {self._timeout.connect:g} s") from error
         except TimeoutError as error:
-            raise CarrierError(f"no reply within {self._timeout.total:g} s") from error
+            raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise CarrierError(f"connection failed: {type(error).__name__}: {error}") from error
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -111,6 +124,8 @@ class OpenAIClientTransport:
             response = raw.http_response
         except self._errors as error:
             if not isinstance(error, self._status_error):
+                if _is_late(error):
+                    raise LateReplyError(f"no reply within {self._timeout_s:g} s") from error
                 raise CarrierError(f"connection failed: {error} ({error.__cause__!r})") from error
             response = error.response
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -118,3 +133,14 @@ class OpenAIClientTransport:
 
     async def aclose(self) -> None:
         await self._client.close()
+
+
+def _is_late(error: BaseException) -> bool:
+    """Whether the time ran out after the request was sent.
+
+    The client's own exception says the same of a timed-out connection; which it was stands among its causes.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, aiohttp.SocketTimeoutError):
+        cause = cause.__cause__
+    return cause is not None

@@ -126,7 +126,7 @@ def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32"
     """
     encoder = _read_encoder(name, resolve_backbone(name))
     if dtype == "float32":
-        encoder = _converted(encoder, torch.float32)
+        encoder = converted(encoder, torch.float32)
     return {key: _to_numpy(tensor) for key, tensor in encoder.state_dict().items()}
 
 
@@ -160,7 +160,7 @@ def load_backbone(
     encoder = _read_encoder(name, source) if weights is None else map_weights(config, weights, name=name)
     fingerprint = fingerprint_of(encoder)
     place = resolve_device(device)
-    encoder = _converted(encoder, resolve_dtype(dtype, place), device=place)
+    encoder = converted(encoder, resolve_dtype(dtype, place), device=place)
     tokenizer = _read(name, AutoTokenizer.from_pretrained, source)
     return make_backbone(encoder, tokenizer, name=name, fingerprint=fingerprint)
 
@@ -228,6 +228,21 @@ def fingerprint_of(encoder: nn.Module) -> str:
     return digest.hexdigest()[:20]
 
 
+def converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.device | None = None) -> PreTrainedModel:
+    """The encoder itself with its weights in another dtype, moved to ``device`` where one is given.
+
+    What a state dict does not hold keeps its dtype, as when transformers reads a model: rotary frequencies rounded to
+    16 bits turn the tokens of a long text by whole radians.
+    """
+    weights = encoder.state_dict().keys()
+    tables = {name: table for name, table in encoder.named_buffers(remove_duplicate=False) if name not in weights}
+    nn.Module.to(encoder, device=device, dtype=dtype)
+    for name, table in tables.items():
+        parent, _, own_name = name.rpartition(".")
+        setattr(encoder.get_submodule(parent), own_name, table.to(device=device))
+    return encoder
+
+
 def resolve_device(device: str) -> torch.device:
     if device != "auto":
         return torch.device(device)
@@ -262,10 +277,6 @@ def _read_encoder(name: str, source: Path | str) -> PreTrainedModel:
     if missing:
         raise CheckpointError(f"backbone {name!r}: {len(missing)} weights are missing, such as {missing[0]!r}")
     return _without_pooler(encoder)
-
-
-def _converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.device | None = None) -> PreTrainedModel:
-    return nn.Module.to(encoder, device=device, dtype=dtype)
 
 
 def _frozen(encoder: PreTrainedModel) -> PreTrainedModel:

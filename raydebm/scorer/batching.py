@@ -7,7 +7,8 @@ Does not know: encoders, energies.
 Shapes: B texts of a micro-batch, T tokens.
 """
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,14 @@ MIN_FILL = 0.85
 """A micro-batch closes at a text shorter than this share of its longest one."""
 MIN_TOKENS = 1024
 """... but not below this size: small matrix products cost more than the padding that they avoid."""
+CHUNK = 1000
+"""Texts that are tokenized at once: what a tokenizer notes about a token takes 20 times the memory of its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedText:
-    ids: tuple[int, ...]
+    ids: Sequence[int]
+    """In an array: 4 bytes a token, where a tuple takes 36. A training keeps those of all its texts."""
     num_truncated: int
     """Tokens that were cut to fit."""
 
@@ -42,6 +46,10 @@ class MicroBatch:
 
     def to(self, device: torch.device) -> "MicroBatch":
         return MicroBatch(positions=self.positions, ids=self.ids.to(device), mask=self.mask.to(device))
+
+    def rows(self, rows: slice) -> "MicroBatch":
+        """Some of its texts, padded as they are."""
+        return MicroBatch(positions=self.positions[rows], ids=self.ids[rows], mask=self.mask[rows])
 
 
 class TextEncoder:
@@ -59,32 +67,38 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> list[EncodedText]:
         """One encoding per (problem, candidate), in order."""
-        if not texts:
-            return []
-        # The candidates of a pool share their problem: tokenize it once.
-        distinct = list(dict.fromkeys(text for pair in texts for text in pair))
-        encoded = self._tokenizer(
-            distinct, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
-            return_token_type_ids=False, verbose=False,
-        )  # fmt: skip
-        ids = dict(zip(distinct, encoded["input_ids"], strict=True))
+        ids = token_ids(self._tokenizer, (text for pair in texts for text in pair))
         return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
 
-    def _join(self, problem: list[int], candidate: list[int]) -> EncodedText:
+    def _join(self, problem: Sequence[int], candidate: Sequence[int]) -> EncodedText:
         budget = self._max_length - NUM_SPECIAL
         num_truncated = max(0, len(problem) + len(candidate) - budget)
         candidate = candidate[max(0, len(candidate) - budget) :]
         problem = cut_middle(problem, budget - len(candidate))
         cls, sep = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
-        return EncodedText(ids=(cls, *problem, sep, *candidate, sep), num_truncated=num_truncated)
+        return EncodedText(ids=array("i", (cls, *problem, sep, *candidate, sep)), num_truncated=num_truncated)
 
 
-def cut_middle(ids: list[int], length: int) -> list[int]:
+def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:
+    """Text -> its ids without special ones, in an array. A text that comes again, as a pool's problem, is read once."""
+    distinct = list(dict.fromkeys(texts))
+    ids: dict[str, Sequence[int]] = {}
+    for start in range(0, len(distinct), CHUNK):
+        chunk = distinct[start : start + CHUNK]
+        encoded = tokenizer(
+            chunk, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
+            return_token_type_ids=False, verbose=False,
+        )  # fmt: skip
+        ids |= {text: array("i", found) for text, found in zip(chunk, encoded["input_ids"], strict=True)}
+    return ids
+
+
+def cut_middle(ids: Sequence[int], length: int) -> list[int]:
     """At most ``length`` ids: the first half (rounded up) and the last half."""
     if len(ids) <= length:
-        return ids
+        return list(ids)
     last = length // 2
-    return ids[: length - last] + ids[len(ids) - last :]
+    return [*ids[: length - last], *ids[len(ids) - last :]]
 
 
 def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
@@ -106,7 +120,7 @@ def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int) -> list[list[
     return groups
 
 
-def pad(ids: Sequence[tuple[int, ...]], *, positions: Sequence[int], pad_id: int) -> MicroBatch:
+def pad(ids: Sequence[Sequence[int]], *, positions: Sequence[int], pad_id: int) -> MicroBatch:
     """The texts at ``positions``, padded at the right to the longest of them."""
     longest = max(len(ids[position]) for position in positions)
     ids_BT = torch.full((len(positions), longest), pad_id, dtype=torch.long)
@@ -118,7 +132,7 @@ def pad(ids: Sequence[tuple[int, ...]], *, positions: Sequence[int], pad_id: int
     return MicroBatch(positions=tuple(positions), ids=ids_BT, mask=mask_BT)
 
 
-def micro_batches(ids: Sequence[tuple[int, ...]], *, max_tokens: int, pad_id: int) -> list[MicroBatch]:
+def micro_batches(ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int) -> list[MicroBatch]:
     """Cut a list of texts into padded micro-batches; together they hold every position once."""
     plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens)
     return [pad(ids, positions=positions, pad_id=pad_id) for positions in plan]

@@ -43,7 +43,7 @@ class TextEnergies:
 class EnergyEngine(Protocol):
     """Turns token ids into energies. The seam at which a faster implementation replaces the plain one."""
 
-    def energies(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
+    def energies(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Energies, shape (K, N), float32 on the CPU, for N >= 1 texts in the order given."""
         ...
 
@@ -70,7 +70,7 @@ class MergedEngine:
         self._members = [_merged_member(backbone, adapter) for adapter in adapters]
 
     @torch.inference_mode()
-    def energies(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
+    def energies(self, ids: Sequence[Sequence[int]]) -> Tensor:
         energies_KN = torch.empty(len(self._members), len(ids))
         for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id):
             energies_KN[:, list(batch.positions)] = self._batch_energies(batch.to(self._device))

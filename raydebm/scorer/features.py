@@ -95,7 +95,7 @@ class FeatureExtractor:
         return np.concatenate(parts, axis=1)
 
     @torch.no_grad()
-    def _features(self, adapter: StoredAdapter, ids: Sequence[tuple[int, ...]]) -> Tensor:
+    def _features(self, adapter: StoredAdapter, ids: Sequence[Sequence[int]]) -> Tensor:
         where = f"adapter {adapter.record.adapter.name!r}"
         updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
         encoder = merged_copy(self._backbone.encoder, updates, where=where)

@@ -2,7 +2,8 @@
 
 A pair couples two texts, so the loss of a step needs the energies of all its texts. Where their graphs fit in memory
 they are all kept. Where not, energies are first computed without graphs, and each micro-batch then runs again with
-the derivative of the loss with respect to its energies. Both give the gradient of the whole step.
+the derivative of the loss with respect to its energies, in pieces whose graphs fit. Both give the gradient of the
+whole step.
 
 Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
@@ -33,7 +34,8 @@ def backward(
         batches: together each of the N texts once.
         loss_of: the loss of the energies, shape (N,), in nats (see ``loss``).
         scaler: of mixed precision in float16; disabled otherwise.
-        max_graph_bytes: above this estimate the step is run in two phases.
+        max_graph_bytes: above this estimate the step is run in two phases, in pieces that stay below it. A single text
+            is never cut, whatever it takes.
 
     Returns:
         The loss in nats, unscaled.
@@ -42,11 +44,25 @@ def backward(
         ScoringError: the loss is NaN or infinite.
     """
     if member.graph_bytes(batches) > max_graph_bytes:
-        return _backward_in_two_phases(member, batches, pairs, loss_of=loss_of, scaler=scaler)
+        pieces = [piece for batch in batches for piece in _pieces(member, batch, max_graph_bytes)]
+        return _backward_in_two_phases(member, pieces, pairs, loss_of=loss_of, scaler=scaler)
     energies_N = gather([member(batch.to(member.device)) for batch in batches], batches)
     loss = loss_of(energies_N, pairs)
     _backward(scaler.scale(loss))
     return float(loss.detach())
+
+
+def _pieces(member: Member, batch: MicroBatch, max_graph_bytes: float) -> list[MicroBatch]:
+    """The batch, halved until the graph of each piece fits.
+
+    Halved and not filled up: dropout is drawn per piece, so a limit that is a little different at the next start
+    should give the same pieces.
+    """
+    if len(batch.positions) == 1 or member.graph_bytes([batch]) <= max_graph_bytes:
+        return [batch]
+    middle = len(batch.positions) // 2
+    halves = (batch.rows(slice(None, middle)), batch.rows(slice(middle, None)))
+    return [piece for half in halves for piece in _pieces(member, half, max_graph_bytes)]
 
 
 def _backward_in_two_phases(

@@ -3,10 +3,13 @@
 Does not know: torch, Ray, files.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from raydebm.errors import ScoringError
+
+_LOG = logging.getLogger(__name__)
 
 
 class Scored(Protocol):
@@ -32,7 +35,8 @@ def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> li
     """What each text gets, in order, or why it gets nothing.
 
     Where a batch fails its halves are tried, down to the text at fault: few extra passes, and the others keep their
-    energies.
+    energies. A ValueError or TypeError counts as a text's fault as well, since tokenizers raise them for what they
+    cannot read; it is logged with its traceback, should the fault be ours. All else, such as a lost device, is raised.
     """
     if not texts:
         return []
@@ -41,5 +45,9 @@ def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> li
     except ScoringError as error:
         if len(texts) == 1:
             return [error]
+    except (ValueError, TypeError) as error:
+        if len(texts) == 1:
+            _LOG.exception("a text cannot be scored")
+            return [ScoringError(f"the scorer cannot read this text: {type(error).__name__}: {error}")]
     middle = len(texts) // 2
     return scores_or_errors(scorer, texts[:middle]) + scores_or_errors(scorer, texts[middle:])

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from raydebm.config import AdapterConfig, Loss, Pooling, Recipe
-from raydebm.errors import CheckpointError, ConfigError, PoolError, ScoringError, TrainingError
+from raydebm.errors import CheckpointError, ConfigError, PoolError, ScoringError, TrainingError, in_one_line
 from raydebm.identity import content_id, seed_for
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.backbone import DTYPES, Backbone
@@ -48,6 +48,9 @@ STATE_FILE = "state.json"
 MEMBER_FILE = "member.safetensors"
 BEST_FILE = "best.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+PLACEMENT = {"graph_gib", "gpu_share"}
+"""Settings that say where and beside how many, not what is trained."""
+MORE_MEMORY = "lower scorer.micro_batch_tokens, or raise ray.gpus_per_adapter so that fewer adapters share a GPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +78,10 @@ class TrainingSettings:
     micro_batch_tokens: int = 8192
     """Padded tokens of one forward pass."""
     graph_gib: float | None = None
-    """A step whose activations are estimated above this is run twice, piece by piece, with the same gradient.
-    None: 2 on the CPU, 30 % of a GPU's memory (two adapters share a GPU)."""
+    """A step whose activations are estimated above this is run twice, in pieces below it, with the same gradient.
+    None: 2 on the CPU; on a GPU 60 % of this worker's share of its memory, at most 30 % of the whole."""
+    gpu_share: float = 1.0
+    """Of the GPU that this worker is on; the workers beside it have the rest."""
     max_validation_problems: int | None = None
     seed: int = 0
 
@@ -84,6 +89,8 @@ class TrainingSettings:
         for field in ("max_length", "batch_size", "patience", "max_epochs", "micro_batch_tokens"):
             if getattr(self, field) < 1:
                 raise ConfigError(f"training setting {field} must be at least 1, got {getattr(self, field)}")
+        if not 0 < self.gpu_share <= 1:
+            raise ConfigError(f"training setting gpu_share must be above 0 and at most 1, got {self.gpu_share}")
         if not self.learning_rate > 0:
             raise ConfigError(f"training setting learning_rate must be above 0, got {self.learning_rate}")
 
@@ -175,7 +182,7 @@ def train_adapter(
 
     Raises:
         PoolError: there is nothing to train on.
-        TrainingError: the loss became NaN or infinite; the message names adapter, epoch and step.
+        TrainingError: the loss became NaN or infinite, or a GPU's memory is full. The message names adapter and epoch.
         CheckpointError: ``resume_from`` is torn or was made with other data or settings.
     """
     if not train:
@@ -250,8 +257,12 @@ class _AdapterRun:
         epoch = len(self._epochs) + 1
         started = time.perf_counter()
         torch.manual_seed(seed_for(self._settings.seed, "dropout", self._adapter.name, epoch))
-        train_loss = self._train_epoch(epoch)
-        validation_loss, accuracy = self._validate(epoch)
+        try:
+            train_loss = self._train_epoch(epoch)
+            validation_loss, accuracy = self._validate(epoch)
+        except torch.OutOfMemoryError as error:
+            reason = f"epoch {epoch}: {in_one_line(str(error))}; {MORE_MEMORY}"
+            raise TrainingError({self._adapter.name: reason}, ()) from error
         metrics = EpochMetrics(
             epoch=epoch,
             train_loss=train_loss,
@@ -317,7 +328,7 @@ class _AdapterRun:
             self._pairs(step),
             loss_of=self._loss_of,
             scaler=self._scaler,
-            max_graph_bytes=graph_bytes(self._settings.graph_gib, self._member.device),
+            max_graph_bytes=graph_bytes(self._settings, self._member.device),
         )
 
     def _pairs(self, step: Step) -> StepPairs:
@@ -351,7 +362,7 @@ class _AdapterRun:
         return total_loss / len(self._validation), total_ordered / total_pairs
 
     def _run_fingerprint(self) -> str:
-        settings = {key: value for key, value in asdict(self._settings).items() if key != "graph_gib"}
+        settings = {key: value for key, value in asdict(self._settings).items() if key not in PLACEMENT}
         data = data_fingerprint(self._train, self._validation)
         return content_id(self._adapter.model_dump(), self._backbone.fingerprint, settings, data)
 
@@ -448,8 +459,10 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     return None if found == torch.float32 else found
 
 
-def graph_bytes(graph_gib: float | None, device: torch.device) -> float:
-    """Memory for the graphs of one step; see ``TrainingSettings.graph_gib``."""
-    if graph_gib is not None:
-        return graph_gib * 2**30
-    return 0.3 * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 2.0 * 2**30
+def graph_bytes(settings: TrainingSettings, device: torch.device) -> float:
+    """Memory for the graphs of one step, in bytes; see ``TrainingSettings.graph_gib``."""
+    if settings.graph_gib is not None:
+        return settings.graph_gib * 2**30
+    if device.type != "cuda":
+        return 2.0 * 2**30
+    return min(0.3, 0.6 * settings.gpu_share) * torch.cuda.get_device_properties(device).total_memory

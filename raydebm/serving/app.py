@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 APP_NAME = "raydebm"
 REQUEST_TIMEOUT_S = 300.0
+ANSWER_S = 60.0
+"""Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
 MAX_QUEUED = 256
 
 
@@ -89,7 +91,8 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
             "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
             "`serve deploy serve_config.yaml`"
         )
-    serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=REQUEST_TIMEOUT_S))
+    timeout_s = max(REQUEST_TIMEOUT_S, (args.max_deadline_s or 0.0) + ANSWER_S)
+    serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=timeout_s))
     try:
         serve.run(application, name=name, route_prefix="/")
     except RuntimeError as error:

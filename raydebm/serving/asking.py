@@ -20,7 +20,7 @@ from raydebm.tasks.base import Task
 from raydebm.triage.policy import Policy
 
 AUTO = "auto"
-NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError)
+NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What a task may raise about ``data`` that a client made up."""
 
 
@@ -92,7 +92,7 @@ def make_ask(
     task, found = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     _check_context(bundle, context)
-    policy, generators = _policy(bundle.policies[task.name], overrides), _generators(bundle, overrides.generators)
+    policy, generators = _policy(bundle, task.name, overrides), _generators(bundle, overrides.generators)
     if policy.max_usd is not None:
         _check_prices(bundle, generators)
     run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
@@ -174,11 +174,12 @@ def _words(error: BaseException) -> str:
     return str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
 
 
-def _policy(base: Policy, overrides: Overrides) -> Policy:
+def _policy(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
     try:
-        return Policy.from_json({**base.to_json(), **overrides.policy_changes()})
+        policy = Policy.from_json({**bundle.policies[task_name].to_json(), **overrides.policy_changes()})
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+    return bundle.in_time(policy)
 
 
 def _check_prices(bundle: Bundle, generators: Sequence[str]) -> None:

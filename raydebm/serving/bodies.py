@@ -49,7 +49,7 @@ def response_body(
         feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
         generators=_generators(watch, outcome),
         usage=_usage(watch.drawn),
-        cost_usd=sum(costs) if costs else None,
+        cost_usd=math.fsum(costs) if costs else None,  # the same in whatever order they came
         latency_ms=round(elapsed_ms, 3),
         stages_ms=watch.stages_ms,
         policy=ask.policy.to_json(),
@@ -100,6 +100,7 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
         num_tokens=None if energies is None else energies.num_tokens,
         num_truncated=None if energies is None else energies.num_truncated,
         completion_tokens=candidate.completion_tokens,
+        finish_reason=candidate.finish_reason,
         cost_usd=candidate.cost_usd,
     )
 
@@ -180,11 +181,8 @@ def _generators(watch: Watch, outcome: Outcome) -> list[GeneratorBody]:
     asked = Counter(request.generator for request in watch.asked)
     over_budget = Counter(request.generator for request in watch.over_budget)
     pool = [scored.candidate for scored in outcome.pool]
-    late = {candidate.candidate_id: candidate.generator for candidate in pool if is_late(candidate)}
-    num_late = Counter(late.values())
-    written = Counter(
-        found.generator for found in watch.drawn if found.text is not None and found.candidate_id not in late
-    )
+    num_late = Counter(candidate.generator for candidate in pool if is_late(candidate))
+    written = Counter(candidate.generator for candidate in pool if candidate.text is not None)
     errors: dict[str, str] = {}
     for candidate in [*watch.drawn, *pool]:
         if candidate.error is not None:

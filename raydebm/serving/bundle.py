@@ -76,6 +76,10 @@ class AppArgs(BaseModel):
     """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
     milliseconds, or after the 95th percentile of what its last requests took (see ``generators.hedging``). None: never,
     because it costs up to a tenth more."""
+    max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
+    """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
+    longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
+    None: no request has a deadline but its own."""
     max_problem_chars: int = Field(32_000, ge=1)
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
@@ -110,6 +114,8 @@ class Bundle:
     max_problem_chars: int
     max_body_bytes: int
     max_candidate_chars: int = 64_000
+    max_deadline_s: float | None = None
+    """See ``AppArgs``."""
     profiles: Mapping[str, Overrides] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
     limits: LimitArgs = field(default_factory=LimitArgs)
@@ -130,6 +136,10 @@ class Bundle:
     def task(self, name: str) -> Task:
         """The served task of that name."""
         return _task(self.recipe, name)
+
+    def in_time(self, policy: Policy) -> Policy:
+        """The policy with a deadline that the service keeps: its own, unless the service's is earlier."""
+        return policy if self.max_deadline_s is None else policy.within(round(1000 * self.max_deadline_s))
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
         return tuple(config for config in self.recipe.generators if config.name in self.generators)
@@ -171,6 +181,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
         max_candidate_chars=args.max_candidate_chars,
+        max_deadline_s=args.max_deadline_s,
         profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
         records=_records(run, args.records),

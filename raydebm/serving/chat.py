@@ -98,10 +98,11 @@ def final_text(answer: TriageResponse, on_abstain: str) -> tuple[str | None, str
 def completion_body(answer: TriageResponse, *, model: str, on_abstain: str) -> dict[str, Any]:
     """The body of a chat completion that is not streamed."""
     content, refusal = final_text(answer, on_abstain)
+    finish_reason = _finish_reason(answer, content)
     message = {"role": "assistant", "content": content, "refusal": refusal}
     return {
         **_head(answer, model, "chat.completion"),
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}],
         "usage": answer.usage.model_dump(),
         "raydebm": decision_object(answer),
     }
@@ -121,9 +122,16 @@ def completion_chunks(
     yield {**head, "choices": [_delta({"role": "assistant", "content": "" if refusal is None else None})]}
     for start in range(0, len(text or ""), CHUNK_CHARS):
         yield {**head, "choices": [_delta({field: (text or "")[start : start + CHUNK_CHARS]})]}
-    yield {**head, "choices": [_delta({}, finish_reason="stop")], "raydebm": decision_object(answer)}
+    finish_reason = _finish_reason(answer, content)
+    yield {**head, "choices": [_delta({}, finish_reason=finish_reason)], "raydebm": decision_object(answer)}
     if include_usage:
         yield {**head, "choices": [], "usage": answer.usage.model_dump()}
+
+
+def _finish_reason(answer: TriageResponse, content: str | None) -> str:
+    """``length`` for a candidate that was cut, which is what clients look for; a refusal is whole."""
+    returned = None if content is None else answer.candidate
+    return "length" if returned is not None and returned.finish_reason == "length" else "stop"
 
 
 def decision_object(answer: TriageResponse) -> dict[str, Any]:

@@ -18,6 +18,9 @@ T = TypeVar("T")
 KEEP_ALIVE_S = 15.0
 """A comment goes out after so long without an event, because proxies close idle connections."""
 KEEP_ALIVE = ": keep-alive\n\n"
+_LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+"""Characters that many readers, httpx among them, take for the end of a line, though events know no such; as JSON
+spells them."""
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -49,7 +52,7 @@ async def _gone(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """Server-sent events of an async generator, which is closed when the client goes away."""
+    """Server-sent events of an async generator, which is closed when the client goes away. What they carry is JSON."""
 
     media_type = "text/event-stream"
 
@@ -68,7 +71,8 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         try:
             async for text in _kept_alive(self._events):
-                await send({"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True})
+                body = text.translate(_LINE_ENDS).encode("utf-8", "replace")
+                await send({"type": "http.response.body", "body": body, "more_body": True})
         finally:
             await self._events.aclose()
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -79,7 +79,6 @@ def _candidate(scored: ScoredCandidate, lambda_: float) -> StoredCandidate:
     return StoredCandidate(
         **candidate_body(scored, lambda_).model_dump(),
         reasoning=candidate.reasoning,
-        finish_reason=candidate.finish_reason,
         prompt_tokens=candidate.prompt_tokens,
         latency_s=candidate.latency_s,
     )

@@ -129,7 +129,6 @@ class StoredCandidate(CandidateBody):
 
     reasoning: str | None
     """Thinking that came apart from the answer; never scored or parsed."""
-    finish_reason: str | None
     prompt_tokens: int | None
     latency_s: float | None
 

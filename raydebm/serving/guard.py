@@ -54,7 +54,8 @@ class _Answer:
 
 
 class Guard:
-    """Wraps the application. Sets ``request.state.request_id``, ``request.state.received`` and ``logs.REQUEST_ID``.
+    """Wraps the application. Sets ``request_id``, ``received`` and ``key_use`` of ``request.state``, and
+    ``logs.REQUEST_ID``.
 
     Args:
         max_body_bytes: larger bodies are answered 413.
@@ -113,7 +114,8 @@ class Guard:
             return
         key = self._caller(scope)
         place: AbstractAsyncContextManager[None] = self._admission.place()
-        with self._key_limits.open(key):
+        with self._key_limits.open(key) as use:
+            scope["state"]["key_use"] = use
             async with place if scope["method"] == "POST" else nullcontext():
                 self._tell_load()
                 await self._app(scope, limited, answer.send)

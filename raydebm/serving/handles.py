@@ -31,8 +31,13 @@ STATUS_TIMEOUT_S = 5.0
 LOAD_TIMEOUT_S = 120.0
 
 
-async def persistently(call: Callable[[], Awaitable[T]], *, what: str) -> T:
+async def persistently(call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False) -> T:
     """Make a call again when the replica that held it died.
+
+    Args:
+        call: makes it.
+        what: for messages.
+        patiently: also when too many calls wait, for what the call is about was paid for.
 
     Raises:
         ServiceError: 503 when replicas keep dying, or too many calls wait.
@@ -45,6 +50,9 @@ async def persistently(call: Callable[[], Awaitable[T]], *, what: str) -> T:
             log.warning("a %s replica died; calling again (try %d of %d)", what, attempt + 2, NUM_TRIES)
             await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
         except BackPressureError as error:
+            if patiently and attempt + 1 < NUM_TRIES:
+                await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+                continue
             raise ServiceError(f"too many requests wait for the {what}; try again", 503, "overloaded") from error
         except DeploymentUnavailableError as error:
             raise ServiceError(f"the {what} is not available: {error}", 503, "unavailable") from error
@@ -111,12 +119,16 @@ class HandleBackend:
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         call = self._constraint.check
         return await persistently(
-            lambda: self._call(call, problem, list(candidates), tracing.outgoing()), what="constraint checker"
+            lambda: self._call(call, problem, list(candidates), tracing.outgoing()),
+            what="constraint checker",
+            patiently=True,
         )
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         call, checkpoint = self._scorer.score, self._checkpoint
-        return await persistently(lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer")
+        return await persistently(
+            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer", patiently=True
+        )
 
     async def status(self) -> dict[str, Any]:
         try:

@@ -37,10 +37,25 @@ class TokenBucket:
 
 
 @dataclass(slots=True)
-class _Use:
-    bucket: TokenBucket | None
-    max_open: int | None
+class KeyUse:
+    """What one key does, and how much it may do."""
+
+    name: str = ""
+    bucket: TokenBucket | None = None
+    """None: any rate."""
+    max_open: int | None = None
     num_open: int = 0
+    clock: Callable[[], float] = time.monotonic
+
+    def charge(self) -> None:
+        """Count one more request, such as each further one of a batch.
+
+        Raises:
+            TooManyError: 429, with the seconds to wait.
+        """
+        if self.bucket is not None and (wait_s := self.bucket.take(self.clock())):
+            words = f"key {self.name!r} is above its requests per minute; try again in {math.ceil(wait_s)} s"
+            raise TooManyError(words, 429, wait_s)
 
 
 class KeyLimits:
@@ -49,33 +64,33 @@ class KeyLimits:
     def __init__(self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         # By the whole key: one whose limits were changed in the keys file begins anew.
-        self._uses: dict[ApiKey, _Use] = {}
+        self._uses: dict[ApiKey, KeyUse] = {}
 
     @contextmanager
-    def open(self, key: ApiKey | None) -> Iterator[None]:
-        """Holds one of the key's places.
+    def open(self, key: ApiKey | None) -> Iterator[KeyUse]:
+        """Holds one of the key's places; whoever asks without a key has no limits of their own.
 
         Raises:
             TooManyError: 429, with the seconds to wait.
         """
         if key is None:
-            yield
+            yield KeyUse()
             return
         use = self._uses.setdefault(key, self._use(key))
         if use.max_open is not None and use.num_open >= use.max_open:
             raise TooManyError(f"key {key.name!r} has {use.max_open} open requests, its limit", 429, BUSY_RETRY_S)
-        if use.bucket is not None and (wait_s := use.bucket.take(self._clock())):
-            raise TooManyError(f"key {key.name!r} is above its requests per minute", 429, wait_s)
+        use.charge()
         use.num_open += 1
         try:
-            yield
+            yield use
         finally:
             use.num_open -= 1
 
-    def _use(self, key: ApiKey) -> _Use:
+    def _use(self, key: ApiKey) -> KeyUse:
         per_minute = key.requests_per_minute or self._limits.requests_per_minute
         bucket = None if per_minute is None else TokenBucket(per_minute, now=self._clock())
-        return _Use(bucket, key.max_concurrent or self._limits.max_concurrent)
+        most = key.max_concurrent or self._limits.max_concurrent
+        return KeyUse(name=key.name, bucket=bucket, max_open=most, clock=self._clock)
 
 
 class Admission:

@@ -180,8 +180,8 @@ class LiveMeter:
         found = self._bin()
         found.running, found.waiting = max(found.running, num_running), max(found.waiting, num_waiting)
 
-    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
-        self._to.decided(answer, drawn)
+    def decided(self, answer: TriageResponse) -> None:
+        self._to.decided(answer)
         found, decision = self._bin(), answer.decision
         found.decisions[decision] += 1
         found.passes[str(answer.num_passes)] += 1
@@ -192,7 +192,11 @@ class LiveMeter:
         if answer.energy is not None:
             found.energies[decision, even_bar(answer.energy, ENERGY_WIDTH)] += 1
         found.violations.update(violation.constraint for violation in answer.violations)
-        for candidate in drawn:
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        self._to.drawn(candidates)
+        found = self._bin()
+        for candidate in candidates:
             _count(found, candidate)
 
     def figures(self, window_s: int, *, writer: WriterFigures | None = None) -> LiveFigures:

@@ -19,8 +19,12 @@ class Meter(Protocol):
         """How many requests are worked on and wait in this process."""
         ...
 
-    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
-        """One decision was made, from these candidates of all passes."""
+    def decided(self, answer: TriageResponse) -> None:
+        """One decision was made."""
+        ...
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """One request drew these in all its passes, whether or not they led to a decision."""
         ...
 
 
@@ -33,5 +37,8 @@ class NoMeter:
     def load(self, *, num_running: int, num_waiting: int) -> None:
         pass
 
-    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
+    def decided(self, answer: TriageResponse) -> None:
+        pass
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
         pass

@@ -48,7 +48,7 @@ class RayMeter:
         self._running.set(num_running)
         self._waiting.set(num_waiting)
 
-    def decided(self, answer: TriageResponse, drawn: Sequence[Candidate]) -> None:
+    def decided(self, answer: TriageResponse) -> None:
         task = {"task": answer.task}
         self._decisions.inc(1, {**task, "decision": answer.decision, "passes": str(answer.num_passes)})
         for stage, elapsed_ms in answer.stages_ms.items():
@@ -59,7 +59,9 @@ class RayMeter:
             self._sigma.observe(answer.sigma, task)
         for violation in answer.violations:
             self._violations.inc(1, {**task, "constraint": violation.constraint})
-        for candidate in drawn:
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
             self._count(candidate)
 
     def reloaded(self, outcome: Literal["applied", "refused"]) -> None:

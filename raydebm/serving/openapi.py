@@ -72,7 +72,7 @@ _MEANINGS = {
     429: "The key is above its limits; `Retry-After` says when to come back.",
     500: "A fault of the service; the log has it under the request id.",
     503: "A part does not work, or too many requests are open; `Retry-After` says when to come back.",
-    504: "No candidate was drawn, checked and scored within `deadline_ms`.",
+    504: "No candidate was drawn, checked and scored within `deadline_ms`, or within the service's own deadline.",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": meaning} for status, meaning in _MEANINGS.items()

@@ -73,6 +73,7 @@ class Watch:
     over_budget: list[GenerationRequest] = field(default_factory=list)
     """Not asked, because ``max_usd`` might not have covered them."""
     drawn: list[Candidate] = field(default_factory=list)
+    """In the order of their arrival, those of a pass that was lost included."""
     stages_ms: dict[str, float] = field(default_factory=dict)
 
     def tell(self, event: str, **facts: Any) -> None:
@@ -112,6 +113,7 @@ class Source:
             if candidate.candidate_id not in found:
                 fitting = self._fitting(candidate)
                 found[candidate.candidate_id] = fitting
+                self.watch.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
                 self._tell_candidate(fitting, done=len(found), total=len(plan.asked))
                 arrived(fitting)
 
@@ -125,9 +127,7 @@ class Source:
             missing = [request for request in plan.asked if request.candidate_id not in found]
             for request in missing:
                 take(unanswered(request, str(error)))
-        candidates = [found[request.candidate_id] for request in plan.asked]
-        self.watch.drawn.extend(candidates)
-        return candidates
+        return [found[request.candidate_id] for request in plan.asked]
 
     async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
         """All candidates, or those that come in time and a late one for each of the others."""

@@ -22,6 +22,7 @@ CHANGEABLE = (
     "checkpoint",
     "policies",
     "limits",
+    "max_deadline_s",
     "max_problem_chars",
     "max_candidate_chars",
     "max_body_bytes",

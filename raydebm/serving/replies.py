@@ -20,7 +20,8 @@ class Choice(BaseModel):
     index: int
     message: AssistantMessage
     logprobs: None
-    finish_reason: Literal["stop"]
+    finish_reason: Literal["stop", "length"]
+    """length: the text that is returned was cut at ``max_tokens``."""
 
 
 class ChatDecision(DecisionBody):

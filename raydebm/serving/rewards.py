@@ -16,6 +16,8 @@ from raydebm.serving.schema import MAX_CANDIDATES_TO_SCORE, Finite, NotNegative,
 from raydebm.serving.service import TriageService
 
 FLOOR = -10.0
+MAX_PARALLEL = 16
+"""Prompts of one request that are scored at once: the scorer's and the checker's queues belong to everybody."""
 
 
 class RewardSettings(BaseModel):
@@ -72,12 +74,20 @@ async def get_rewards(
         (prompt, indices, [request.query[index].removeprefix(prompt) for index in indices])
         for prompt, indices in places.items()
     ]
-    found = await asyncio.gather(
-        *(_scored(service, prompt, texts, settings, request_id) for prompt, _, texts in groups)
-    )
+    turns = asyncio.Semaphore(MAX_PARALLEL)
+
+    async def one(prompt: str, texts: list[str]) -> list[ScoreItem]:
+        async with turns:
+            return await _scored(service, prompt, texts, settings, request_id)
+
+    try:
+        async with asyncio.TaskGroup() as work:
+            found = [work.create_task(one(prompt, texts)) for prompt, _, texts in groups]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
     items: dict[int, ScoreItem] = {}
     for (_, indices, _), scored in zip(groups, found, strict=True):
-        items.update(zip(indices, scored, strict=True))
+        items.update(zip(indices, scored.result(), strict=True))
     return _response(service, [items[index] for index in range(len(request.query))], settings)
 
 

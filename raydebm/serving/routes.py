@@ -167,7 +167,15 @@ def _triage_routes(service: TriageService) -> APIRouter:
     )
     async def batch(body: BatchRequest, request: Request) -> BatchResponse:
         """Many of them; each is answered or failed by itself, and the status is 200."""
-        work = triage_batch(service, body, request_id=request.state.request_id, headers=request.headers)
+        state = request.state
+        work = triage_batch(
+            service,
+            body,
+            request_id=state.request_id,
+            headers=request.headers,
+            received=state.received,
+            key_use=state.key_use,
+        )
         return await while_connected(request, work)
 
     return router
@@ -225,7 +233,7 @@ def _health_route(service: TriageService) -> APIRouter:
         return {
             "status": "ok",
             "tasks": list(bundle.tasks),
-            "policies": {name: policy.to_json() for name, policy in bundle.policies.items()},
+            "policies": {name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
             "versions": dict(bundle.versions),
             "warnings": service.notices(),
             **parts,

@@ -121,7 +121,7 @@ class Samples:
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
     return OptionsBody(
         tasks=list(bundle.tasks),
-        policies={name: policy.to_json() for name, policy in bundle.policies.items()},
+        policies={name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
         named_policies={name: _changes(bundle, name) for name in bundle.profiles},
         generators=list(bundle.generators),
         num_samples=_num_samples(bundle),

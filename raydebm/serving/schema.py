@@ -22,11 +22,14 @@ MAX_STOPS = 16
 
 
 def _writable(value: Any) -> Any:
-    """Refuse lone surrogates, which JSON can spell and neither UTF-8 nor a tokenizer can hold."""
+    """Refuse lone surrogates, which JSON can spell and neither UTF-8 nor a tokenizer can hold, and what is nested so
+    deeply that it cannot be written down."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError("holds a lone surrogate (such as \\ud800), which is not text") from error
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
     return value
 
 
@@ -272,6 +275,8 @@ class CandidateBody(BaseModel):
     num_truncated: int | None
     """Problem tokens that did not fit the scorer's context."""
     completion_tokens: int | None
+    finish_reason: str | None
+    """Why the generator stopped, where it says so; ``length``: the text was cut at ``max_tokens``."""
     cost_usd: float | None
 
 

@@ -59,14 +59,17 @@ class TriageService:
     async def _triage(self, ask: Ask, on_progress: Progress | None) -> TriageResponse:
         started = time.perf_counter()
         watch = Watch(on_progress)
-        outcome = await self._solve(ask, watch, waited_s=started - (ask.received or started))
+        try:
+            outcome = await self._solve(ask, watch, waited_s=started - (ask.received or started))
+        finally:
+            self.meter.drawn(watch.drawn)  # also of a request that fails or that nobody waits for any more
         _check_answered(outcome)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         versions = self.bundle.versions
         if self.records is not None:
             self.records.put(decision_record(ask, outcome, watch, elapsed_ms=elapsed_ms, versions=versions))
         answer = response_body(ask, outcome, watch, elapsed_ms, versions)
-        self.meter.decided(answer, watch.drawn)
+        self.meter.decided(answer)
         log.info("decision", extra={"facts": decision_facts(answer)})
         return answer
 

@@ -365,7 +365,10 @@ def _offers_another(rest: str, choices: Sequence[str]) -> bool:
 
 
 def _snippet(marked: str) -> str:
-    return _LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "").strip(_MARKS)
+    # One blank for many: the patterns would try each of them as a beginning.
+    return _SPACES.sub(" ", _LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "")).strip(
+        _MARKS
+    )
 
 
 def _number_of(match: re.Match[str], num_choices: int) -> int | None:

@@ -15,7 +15,7 @@ A policy also holds the limits of one request (candidates, time, money). They en
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from raydebm.config import TriageConfig
@@ -73,6 +73,10 @@ class Policy:
             limit = getattr(self, name)
             if limit is not None and not (math.isfinite(limit) and limit >= least):
                 raise ConfigError(f"{name} must be a number >= {least}, got {limit}")
+
+    def within(self, most_ms: int) -> "Policy":
+        """The same with a deadline that is not later than this."""
+        return replace(self, deadline_ms=min(self.deadline_ms or most_ms, most_ms))
 
     def to_json(self) -> dict[str, Any]:
         """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are

@@ -40,12 +40,22 @@ def test_every_kind_is_told_by_its_kind():
         ([{"kind": "reward_model", "name": "x"}], "model: Field required"),
         ([{"kind": "eorm", "name": "x", "hidden_size": 20, "num_heads": 3}], r"multiple of 2 \* num_heads"),
         ([{"kind": "process_reward", "name": "x", "model": "m", "aggregate": "median"}], "aggregate"),
+        (
+            [{"kind": "judge", "name": "x", "generator": {"kind": "vllm", "name": "v", "model": "m"}}],
+            "baselines.0.judge.generator: .*started to write candidates alone; give 'v' the `url`",
+        ),
     ],
-    ids=["same-name", "unknown-kind", "no-model", "heads", "aggregate"],
+    ids=["same-name", "unknown-kind", "no-model", "heads", "aggregate", "no-server"],
 )
 def test_a_wrong_entry_is_refused_with_its_place(baselines, message):
     with pytest.raises(ConfigError, match=message):
         recipe(*baselines)
+
+
+def test_a_vllm_server_that_runs_can_judge():
+    server = {"kind": "vllm", "name": "v", "model": "m", "url": "http://host:8000"}
+
+    assert recipe({"kind": "judge", "name": "x", "generator": server}).baselines[0].generator.url == server["url"]
 
 
 def test_single_shot_models_are_generators_without_samples():

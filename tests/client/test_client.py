@@ -230,6 +230,22 @@ def test_a_batch_is_cut_into_requests_and_failures_stay_in_their_place(connect):
     assert (found[size].status, found[size].code) == (422, "not_a_problem")
 
 
+@pytest.mark.parametrize(
+    ("lost", "status"),
+    [(lambda: failed(401), 401), (lambda: failed(503), 503), (lambda: httpx.ReadTimeout("slow"), 504)],
+    ids=["401", "503", "timeout"],
+)
+def test_a_batch_request_that_fails_costs_its_own_problems_only(connect, lost, status):
+    good = {"index": 0, "result": ACCEPTED, "error": None, "status": 200}
+    size = calls.BATCH_SIZE
+    service = Service(ok({"data": [good] * size}), lost(), ok({"data": [good]}))
+
+    found = connect(service, max_retries=0)("batch", ["?"] * (2 * size + 1))
+
+    assert [isinstance(item, TriageResult) for item in found] == [True] * size + [False] * size + [True]
+    assert {item.status for item in found[size : 2 * size]} == {status}
+
+
 def test_scores_keep_the_order(connect):
     items = [{"index": 0, "score": 2.0, "energy": -2.0}, {"index": 1, "score": None, "error": "no answer"}]
     service = Service(ok({"data": items, "model": "m"}))

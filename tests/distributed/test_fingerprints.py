@@ -5,7 +5,9 @@ import copy
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.distributed.fingerprints import stage_fingerprint
+from raydebm.distributed import fingerprints
+from raydebm.distributed.fingerprints import current_manifest, new_manifest, stage_fingerprint
+from raydebm.store import RunDir
 
 TASK = {
     "name": "routing",
@@ -48,3 +50,81 @@ def test_a_tasks_own_field_counts_whatever_its_name():
     other["output"]["schema"]["properties"]["device"]["type"] = "integer"
     found = [fingerprint("problems", task={"name": "routing", "definition": task}) for task in (TASK, other)]
     assert found[0] != found[1]
+
+
+@pytest.fixture
+def sourced(tmp_path):
+    """(a recipe whose problems and pool are files, the file of problems, the pool, a run directory)"""
+    source, pool = tmp_path / "train.jsonl", tmp_path / "pool.jsonl"
+    source.write_text("one\n")
+    pool.write_text("answers\n")
+    part = {"split": "train", "source": str(source)}
+    generator = {"kind": "recorded", "name": "ada", "model": "m", "pool": str(pool)}
+    tree = TREE | {"task": {"name": "gsm8k", "train": part, "test": part}, "generators": [generator]}
+    return parse_recipe(tree), source, pool, RunDir(str(tmp_path / "run"))
+
+
+def made(recipe, run, *stages):
+    for stage in stages:
+        run.finish(stage, new_manifest(stage, recipe, run, facts={}))
+
+
+def in_another_process():
+    fingerprints._content.cache_clear()
+
+
+def test_a_stage_is_current_after_it_was_made(sourced):
+    recipe, _, _, run = sourced
+    made(recipe, run, "problems", "candidates")
+
+    assert current_manifest("candidates", recipe, run) is not None
+
+
+def test_an_edited_file_of_problems_makes_them_again(sourced):
+    recipe, source, _, run = sourced
+    made(recipe, run, "problems")
+    source.write_text("one, corrected\n")
+    in_another_process()
+
+    assert current_manifest("problems", recipe, run) is None
+
+
+def test_a_longer_pool_draws_again_and_leaves_the_problems_alone(sourced):
+    recipe, _, pool, run = sourced
+    made(recipe, run, "problems", "candidates")
+    pool.write_text("answers\nmore answers\n")
+    in_another_process()
+
+    assert current_manifest("problems", recipe, run) is not None
+    assert current_manifest("candidates", recipe, run) is None
+
+
+def test_a_file_that_is_not_here_is_believed(sourced):
+    """A run directory is served and exported where its data is not."""
+    recipe, source, pool, run = sourced
+    made(recipe, run, "problems", "candidates")
+    source.unlink()
+    pool.unlink()
+    in_another_process()
+
+    assert current_manifest("candidates", recipe, run) is not None
+
+
+def test_a_stage_that_is_made_again_makes_what_follows_again(sourced):
+    recipe, _, _, run = sourced
+    made(recipe, run, "problems", "candidates", "labels")
+    made(recipe, run, "candidates")
+
+    assert current_manifest("labels", recipe, run) is None
+    assert current_manifest("candidates", recipe, run) is not None
+
+
+def test_a_changed_tokenizer_of_a_local_backbone_trains_again(tmp_path):
+    for name in ("model.bin", "tokenizer.json"):
+        (tmp_path / name).write_text("a")
+    recipe, run = parse_recipe(TREE | {"scorer": {"backbone": str(tmp_path)}}), RunDir(str(tmp_path / "run"))
+    made(recipe, run, "scorer")
+    (tmp_path / "tokenizer.json").write_text("b")
+    in_another_process()
+
+    assert current_manifest("scorer", recipe, run) is None

@@ -139,6 +139,15 @@ def test_budget_leaves_the_rest_for_a_later_run(local_ray, server, run):
     assert server.num_requests == 12
 
 
+def test_budget_is_of_all_stages_together(local_ray, server, run):
+    recipe = recipe_of(http(server.url, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0)
+    generate([ask(f"p{i}: priced") for i in range(3)], recipe=recipe, run=run)
+    later = generate([ask(f"q{i}: priced") for i in range(3)], recipe=recipe, run=run, stage="regenerated/test-1")
+    assert (later.num_ok, later.num_failed) == (1, 2)
+    assert "budget of $1 reached (spent $1.0000)" in later.errors[0][0]
+    assert server.num_requests == 4
+
+
 def test_missing_key_stops_before_anything_is_sent(local_ray, server, run, monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     with pytest.raises(MissingKeyError, match="NO_SUCH_KEY"):
@@ -186,6 +195,27 @@ def tiny_model(tmp_path_factory):
     fast.save_pretrained(folder)
     LlamaForCausalLM(config).save_pretrained(folder)
     return str(folder)
+
+
+def test_local_model_runs_on_cpus_beside_servers_that_hold_all_gpus(local_ray, server, run, tiny_model, monkeypatch):
+    @contextlib.contextmanager
+    def holding_all_gpus(configs, *, num_gpus):
+        group = local_ray.util.placement_group([{"GPU": num_gpus}])
+        local_ray.get(group.ready())
+        try:
+            yield tuple(
+                found if found.name == "l" else found.model_copy(update={"url": server.url}) for found in configs
+            )
+        finally:
+            local_ray.util.remove_placement_group(group)
+
+    monkeypatch.setattr("raydebm.distributed.generate.running_endpoints", holding_all_gpus)
+    vllm = {"kind": "vllm", "name": "v", "model": "m", "tensor_parallel": 3}
+    recipe = recipe_of(vllm, {"kind": "transformers", "name": "l", "model": tiny_model})
+    requests = [ask(f"w{i}: ok", generator="vl"[i % 2], seed=i) for i in range(8)]
+    summary = generate(requests, recipe=recipe, run=run)
+    assert [candidate.generator for candidate in table(run)] == ["v", "l"] * 4
+    assert summary.num_ok > 4
 
 
 @pytest.fixture(scope="module")

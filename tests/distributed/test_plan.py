@@ -6,6 +6,7 @@ from itertools import islice
 import pytest
 
 from raydebm.config import JudgeBaseline, OpenAIGenerator, load_recipe, parse_recipe
+from raydebm.distributed.loading import load_problems
 from raydebm.distributed.plan import plan_of
 from raydebm.distributed.stages import Pipeline
 from raydebm.errors import PoolError
@@ -79,7 +80,7 @@ def test_shipped_recipes_find_most_of_their_recorded_answers(repository, shared_
     for file in sorted((repository / "configs").glob("*_recorded.yaml")):
         loaded = load_recipe(file)
         pipeline = Pipeline(recipe=loaded)
-        problems = [problem for _, problem, _ in pipeline.load_problems()]
+        problems = [problem for _, problem, _ in load_problems(loaded)]
         pools = {generator.name: generator for generator in recorded_generators(loaded.generators, problems=problems)}
         requests = pipeline.requests(
             problem for problem in problems if any(pool.answers(problem.problem_id) for pool in pools.values())

@@ -7,7 +7,9 @@ import shutil
 import pytest
 from tiny_run import recipe_of
 
-from raydebm.errors import MissingKeyError, PoolError, TaskDataError, UnknownNameError
+from raydebm.distributed.fingerprints import new_manifest
+from raydebm.distributed.stages import REPAIRED, Pipeline
+from raydebm.errors import ConfigError, MissingKeyError, PoolError, TaskDataError, UnknownNameError
 from raydebm.records import Decision
 
 pytestmark = pytest.mark.ray
@@ -70,8 +72,6 @@ def test_the_report_is_written(finished):
 
 
 def test_a_second_run_reuses_every_stage(finished):
-    from raydebm.distributed.stages import Pipeline
-
     reports = []
     Pipeline(recipe=finished[0].recipe, on_stage=reports.append).evaluate()
 
@@ -79,8 +79,6 @@ def test_a_second_run_reuses_every_stage(finished):
 
 
 def test_other_evaluation_settings_redo_the_evaluation_alone(finished, tmp_path):
-    from raydebm.distributed.stages import Pipeline
-
     reports = []
     recipe = recipe_of(shutil.copytree(finished[0].run.root, tmp_path / "run"), evaluation={"num_bootstrap": 150})
     Pipeline(recipe=recipe, on_stage=reports.append).evaluate()
@@ -89,20 +87,16 @@ def test_other_evaluation_settings_redo_the_evaluation_alone(finished, tmp_path)
 
 
 def test_placement_settings_redo_nothing(finished):
-    from raydebm.distributed.stages import Pipeline
-
     pipeline = finished[0]
     other = pipeline.recipe.model_copy(
         update={"ray": pipeline.recipe.ray.model_copy(update={"max_failures": 5, "threads_per_worker": 2})}
     )
     changed = dataclasses.replace(pipeline, recipe=other)
 
-    assert changed.run.manifest("scorer")["fingerprint"] == Pipeline(recipe=other)._fingerprint("scorer")
+    assert changed.basis("scorer") == Pipeline(recipe=pipeline.recipe).basis("scorer")
 
 
 def test_an_empty_part_is_refused_and_named(local_ray, tmp_path):
-    from raydebm.distributed.stages import Pipeline
-
     task = {
         "name": "knights_knaves",
         "train": {"split": "train", "source": "generate:2-3", "limit": 4, "id_range": [0.0, 1e-9]},
@@ -112,30 +106,63 @@ def test_an_empty_part_is_refused_and_named(local_ray, tmp_path):
 
 
 def test_an_unknown_task_is_refused_before_anything_is_written(tmp_path):
-    from raydebm.distributed.stages import Pipeline
-
     with pytest.raises(UnknownNameError, match=r"'knights_knave'.*did you mean 'knights_knaves'"):
         Pipeline(recipe=recipe_of(tmp_path / "run", task={"name": "knights_knave"})).make_problems()
     assert not (tmp_path / "run").exists()
 
 
 def test_a_key_is_needed_only_where_candidates_are_still_to_be_drawn(tmp_path, monkeypatch):
-    from raydebm.distributed.stages import Pipeline
-
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     endpoint = {"kind": "openai", "name": "e", "model": "m", "api_key_env": "NO_SUCH_KEY"}
     pipeline = Pipeline(recipe=recipe_of(tmp_path, generators=[endpoint]))
 
     with pytest.raises(MissingKeyError, match="NO_SUCH_KEY"):
         pipeline.check_keys()
-    pipeline.run.finish("candidates", {"fingerprint": pipeline._fingerprint("candidates")})
+    pipeline.run.finish("candidates", new_manifest("candidates", pipeline.recipe, pipeline.run, facts={}))
     pipeline.check_keys()
+
+
+@pytest.mark.parametrize(("num_failed", "is_kept"), [(1, False), (0, True)])
+def test_only_failed_requests_are_asked_again_on_demand(tmp_path, num_failed, is_kept):
+    pipeline = Pipeline(recipe=recipe_of(tmp_path))
+    facts = {"num_failed": num_failed}
+    pipeline.run.finish("candidates", new_manifest("candidates", pipeline.recipe, pipeline.run, facts=facts))
+    pipeline.forget_failed()
+
+    assert (pipeline.run.manifest("candidates") is not None) is is_kept
+
+
+def test_ratings_are_made_again_on_demand_and_other_scores_kept(tmp_path):
+    endpoint = {"kind": "openai", "name": "e", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    judge, eorm = {"kind": "judge", "name": "strict", "generator": endpoint}, {"kind": "eorm", "name": "eorm"}
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[judge, eorm]))
+    pipeline.run.finish("scores", {"strict": {"basis": "b"}, "eorm": {"basis": "b"}})
+    pipeline.run.finish("evaluation", {})
+    pipeline.forget_failed()
+
+    assert (pipeline.run.manifest("scores"), pipeline.run.manifest("evaluation")) == ({"eorm": {"basis": "b"}}, None)
+
+
+def test_the_folder_of_a_repair_is_never_trained(local_ray, finished, tmp_path):
+    recipe = recipe_of(shutil.copytree(finished[0].run.root, tmp_path / "run"), training={"max_epochs": 2})
+    pipeline = Pipeline(recipe=recipe)
+    pipeline.run.write_json({}, REPAIRED)
+
+    with pytest.raises(ConfigError, match=r"directory of a repair.*raydebm repair"):
+        pipeline.train()
+
+
+def test_an_evaluation_of_one_pass_leaves_the_calibrated_policy_alone(finished, tmp_path):
+    """``evaluation.two_pass`` says what is drawn for the report, not what is calibrated and served."""
+    root = shutil.copytree(finished[0].run.root, tmp_path / "run")
+    pipeline = Pipeline(recipe=recipe_of(root, evaluation={"num_bootstrap": 100, "two_pass": False}))
+    pipeline.make_policy()
+
+    assert (pipeline.policy().max_passes, pipeline.evaluated_policy().max_passes) == (2, 1)
 
 
 def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):
     """Recorded answers that all say nothing: every candidate is incorrect, so nothing can be learned."""
-    from raydebm.distributed.stages import Pipeline
-
     first = Pipeline(recipe=recipe_of(tmp_path / "run"))
     first.make_problems()
     pool = tmp_path / "pool.jsonl"

@@ -5,9 +5,8 @@ import json
 import pytest
 import yaml
 
-from raydebm import __version__
 from raydebm.config import parse_recipe
-from raydebm.distributed.fingerprints import stage_fingerprint
+from raydebm.distributed.fingerprints import new_manifest
 from raydebm.export.finished_run import FinishedRun
 from raydebm.pairs import training_groups
 from raydebm.records import Candidate, Pair, Problem
@@ -56,8 +55,7 @@ def recipe_of(run_dir):
 
 
 def finish(run, stage, recipe, **facts):
-    fingerprint = stage_fingerprint(stage, recipe)
-    run.finish(stage, {"fingerprint": fingerprint, "version": __version__, "facts": facts})
+    run.finish(stage, new_manifest(stage, recipe, run, facts=facts))
 
 
 def train(run, recipe, pairs):

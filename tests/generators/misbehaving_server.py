@@ -185,6 +185,9 @@ BEHAVIOURS: dict[str, Behaviour] = {
     ),
     "error in body": _fixed(200, {"error": {"code": 502, "message": "provider is down"}}),
     "priced": _fixed(200, completion("four", usage={"cost": 0.25})),
+    "half a character": _fixed(200, completion("four \ud83d")),
+    "half a character in reasoning": _fixed(200, completion("four", message={"reasoning": "two \ud83d"})),
+    "half a character refused": _fixed(400, {"error": {"message": "not \ud83d"}}),
 }
 
 

@@ -1,6 +1,7 @@
 """Decoding a tiny random Llama: the same text alone and in company, and the same as transformers when greedy."""
 
 import random
+import threading
 from collections import Counter
 
 import pytest
@@ -46,6 +47,18 @@ def test_text_alone_is_text_in_a_batch_of_16(model):
     together = texts(model, rows)
     assert [texts(model, [alone])[0] for alone in rows] == together
     assert len({tuple(text) for text in together}) == 16
+
+
+def test_a_cancelled_decoding_ends_after_its_current_step(model):
+    cancelled = threading.Event()
+
+    def third_token(index, token_ids):
+        if len(token_ids) == 3:
+            cancelled.set()
+        return False
+
+    found = texts(model, [row(seed) for seed in range(4)], eos_ids=(), should_stop=third_token, cancelled=cancelled)
+    assert [len(text) for text in found] == [3, 3, 3, 3]
 
 
 def test_order_of_the_batch_does_not_matter(model):

@@ -9,6 +9,7 @@ from raydebm.generators import Hedging
 from raydebm.generators.openai_api import OpenAIApiGenerator, Secret
 from raydebm.generators.protocol import collect
 from raydebm.generators.replies import HttpReply
+from raydebm.generators.transports import LateReplyError
 
 
 class Endpoint:
@@ -156,6 +157,29 @@ def test_a_candidate_is_the_same_whichever_request_answered(ask, run_virtually, 
     assert (candidate.text, candidate.candidate_id, candidate.cost_usd) == ("42", request.candidate_id, 0.25)
     assert (time_s, len(transport.bodies)) == (ended_s, num_sent)
     assert len({body["seed"] for body in transport.bodies}) == 1
+
+
+def test_a_repeated_request_is_not_repeated_again_when_its_reply_is_late(ask, run_virtually):
+    class Late(TwoSpeeds):
+        async def post(self, body):
+            self.bodies.append(body)
+            await asyncio.sleep(60)
+            raise LateReplyError("no reply within 60 s")
+
+    transport = Late()
+
+    async def work():
+        generator = OpenAIApiGenerator(
+            OpenAIGenerator(name="g", model="m", api_key_env=None),
+            key=Secret(None),
+            transport=lambda config, key: transport,
+            hedging=Hedging(5.0),
+        )
+        return await collect(generator, [ask("p: ok", generator="g")])
+
+    (candidate,) = run_virtually(work())
+    assert "no reply within 60 s" in candidate.error
+    assert len(transport.bodies) == 2
 
 
 def test_both_costs_count_when_both_are_known(ask, run_virtually):

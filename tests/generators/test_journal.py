@@ -1,11 +1,13 @@
 import asyncio
 
+import pyarrow as pa
 import pytest
 
 from raydebm.errors import ConfigError
-from raydebm.generators.journal import Journal, JournaledGenerator
+from raydebm.generators.journal import Journal, JournaledGenerator, spent_usd
 from raydebm.generators.protocol import collect
 from raydebm.generators.requests import answered, unanswered
+from raydebm.store import CANDIDATES, candidate_row
 
 
 class CountingGenerator:
@@ -72,6 +74,22 @@ def test_catch_up_sees_other_writers(tmp_path, requests):
     assert mine.read_usd == 0.5
 
 
+def test_what_failed_requests_cost_is_read_back_and_is_no_answer(tmp_path, requests):
+    mine, other = Journal(tmp_path), Journal(tmp_path)
+    other.put_lost(0.25)
+    other.put(answered(requests[0], "text", cost_usd=0.5))
+    mine.catch_up()
+    assert (mine.read_usd, len(mine)) == (0.75, 1)
+    assert other.read_usd == 0.0
+
+
+def test_half_a_character_of_an_older_journal_is_replaced(tmp_path, requests):
+    Journal(tmp_path).put(answered(requests[0], "four \ud83d", reasoning="\ude00"))
+    found = Journal(tmp_path).get(requests[0].candidate_id)
+    assert (found.text, found.reasoning) == ("four \ufffd", "\ufffd")
+    assert pa.Table.from_pylist([candidate_row(found)], schema=CANDIDATES).num_rows == 1
+
+
 def test_same_answer_twice_is_one_line(tmp_path, requests):
     journal = Journal(tmp_path)
     for _ in range(2):
@@ -105,3 +123,18 @@ def test_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be made"):
         Journal(tmp_path / "file" / "journal")
+
+
+def test_what_journals_hold_is_summed_without_reading_answers(tmp_path, requests):
+    """Of a line its own cost counts and nothing that a text says; of a torn one too, because it has been paid."""
+    journal = Journal(tmp_path / "one")
+    journal.put(answered(requests[0], '{"cost_usd":100,"lost_usd":100}', cost_usd=0.25))
+    journal.put(answered(requests[1], "nobody said what it cost", cost_usd=None))
+    journal.put_lost(1e-05)
+    other = Journal(tmp_path / "two")
+    other.put(answered(requests[2], "text", cost_usd=2))
+    (file,) = (tmp_path / "two").glob("*.jsonl")
+    line = file.read_bytes()
+    file.write_bytes(line + line[: line.index(b'"text"')] + b"\n" + line[: line.index(b'"cost_usd"') + 11])
+
+    assert spent_usd([tmp_path / "one", tmp_path / "two", tmp_path / "none"]) == pytest.approx(4.25001)

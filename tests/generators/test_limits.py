@@ -63,6 +63,14 @@ def test_budget_counts_what_other_processes_journaled(tmp_path, ask):
     assert "budget of $1 reached (spent $1.2500)" in budget.refusal()
 
 
+def test_what_was_lost_counts_at_once_and_in_later_runs(tmp_path):
+    budget = Budget(1.0, Journal(tmp_path))
+    budget.add_lost(None)
+    assert list(tmp_path.iterdir()) == []
+    budget.add_lost(1.25)
+    assert (budget.spent_usd, Budget(1.0, Journal(tmp_path)).spent_usd) == (1.25, 1.25)
+
+
 def test_own_cost_is_not_counted_twice_when_it_is_journaled(tmp_path, ask):
     journal = Journal(tmp_path)
     budget = Budget(1.0, journal)
@@ -70,3 +78,11 @@ def test_own_cost_is_not_counted_twice_when_it_is_journaled(tmp_path, ask):
     journal.put(answered(ask(), "text", cost_usd=0.75))
     assert budget.refusal() is None
     assert budget.spent_usd == 0.75
+
+
+def test_what_was_spent_elsewhere_counts(tmp_path, ask):
+    Journal(tmp_path).put(answered(ask(), "text", cost_usd=0.25))
+    budget = Budget(1.0, Journal(tmp_path), elsewhere_usd=0.5)
+    assert budget.refusal() is None
+    budget.add(0.25)
+    assert "budget of $1 reached (spent $1.0000)" in budget.refusal()

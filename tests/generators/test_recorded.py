@@ -43,6 +43,14 @@ def brief(candidates):
     return [(c.problem_id, c.generator, c.sample_index, c.text) for c in candidates]
 
 
+@pytest.mark.parametrize("text", ["half \ud83d", ["half \ud83d"]], ids=["text", "parts"])
+def test_half_a_character_is_replaced(pool, tmp_path, text):
+    path = pool(line(text=text, run="\ud83d"), line("\ud83d"))
+    (candidate,) = imported(path)
+    assert "half \ufffd" in candidate.text
+    assert RunDir(str(tmp_path)).write_table([candidate_row(candidate)], CANDIDATES, "candidates.parquet") == 1
+
+
 @pytest.mark.parametrize("name", ["pool.jsonl", "pool.jsonl.gz"])
 def test_candidates_come_by_problem_then_model_then_sample(pool, name):
     path = pool(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
+from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning, well_formed
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,41 @@ def test_split_reasoning(content, expected):
     assert split_reasoning(content) == expected
 
 
+@given(st.text())
+def test_whole_characters_stay_as_they_are(text):
+    assert well_formed(text) == text.encode("utf-8", "replace").decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a\ud83d", "a\ufffd"), ("\ude00b", "\ufffdb"), ("\ud83d\ud83d", "\ufffd\ufffd"), ("😀 ü \x00", "😀 ü \x00")],
+)
+def test_half_characters(text, expected):
+    assert well_formed(text) == expected
+
+
+def test_an_escaped_pair_is_one_character():
+    content = b'{"choices": [{"message": {"content": "\\ud83d\\ude00 \\ud83d"}, "finish_reason": "\\ud83d"}]}'
+    completion = read_reply(HttpReply(status=200, headers={}, content=content))
+    assert (completion.text, completion.finish_reason) == ("😀 \ufffd", "\ufffd")
+
+
+@pytest.mark.parametrize("amount", ["-1", "true", "NaN", "Infinity", "1e999", str(10**400), '"7"', "null", "[]"])
+def test_nonsense_is_no_usage(amount):
+    usage = '{"prompt_tokens": %s, "completion_tokens": %s, "cost": %s}' % (amount, amount, amount)  # noqa: UP031
+    content = '{"choices": [{"message": {"content": "four"}}], "usage": %s}' % usage  # noqa: UP031
+    assert read_reply(HttpReply(status=200, headers={}, content=content.encode())).usage == Usage()
+
+
+def test_an_infinite_code_in_the_body_is_an_error_of_the_endpoint():
+    with pytest.raises(ReplyError, match="HTTP 500: down"):
+        read_reply(HttpReply(status=200, headers={}, content=b'{"error": {"code": Infinity, "message": "down"}}'))
+
+
 KEYS = st.sampled_from(["choices", "message", "content", "error", "usage"])
+ANY_TEXT = st.text() | st.text(st.characters(categories=["Cs"]))
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
+    st.none() | st.booleans() | st.integers() | ANY_TEXT,
     lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner),
 )
 
@@ -37,4 +69,4 @@ def test_any_bytes_are_a_completion_or_a_reply_error(content, status):
         found = read_reply(HttpReply(status=status, headers={}, content=content)).text.strip()
     except ReplyError as error:
         found = str(error)
-    assert found
+    assert found.encode()

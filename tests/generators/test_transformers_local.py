@@ -1,6 +1,7 @@
 """Local models: a tiny random Llama, the embedded ones, and a model served over HTTP."""
 
 import asyncio
+import threading
 
 import pytest
 import torch
@@ -102,6 +103,45 @@ def test_stop_string_ends_the_text(local):
     (cut,) = draw(local, ask(seed=5, stop=(stop,)))
     assert (cut.text, cut.finish_reason) == (expected, "stop")
     assert cut.completion_tokens <= 4
+
+
+def test_a_completion_without_an_answer_says_what_it_took(local):
+    (whole,) = draw(local, ask(seed=5))
+    (nothing,) = draw(local, ask(seed=5, stop=(whole.text.split()[0],)))
+    assert "no answer" in nothing.error
+    assert (nothing.prompt_tokens, nothing.completion_tokens, nothing.cost_usd) == (3, 1, 0.0)
+
+
+def test_a_cancelled_request_ends_its_decoding_before_the_next_one_begins(local, monkeypatch):
+    """The model waits in its first step until the request is cancelled; then nobody needs the others."""
+    forward, reading, go_on, num_steps = local._model.forward, threading.Event(), threading.Event(), [0]
+
+    def slow_forward(*args, **kwargs):
+        num_steps[0] += 1
+        reading.set()
+        assert go_on.wait(60)
+        return forward(*args, **kwargs)
+
+    async def work():
+        task = asyncio.create_task(collect(local, [ask(seed=5)]))
+        await asyncio.to_thread(reading.wait, 60)
+        for _ in range(2):  # whoever cancels again does not shorten the wait
+            task.cancel()
+            await asyncio.sleep(0.05)
+            assert not task.done()
+            assert local._turn.locked()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not local._turn.locked()
+        assert num_steps == [1]
+        return await collect(local, [ask(seed=5)])
+
+    expected = draw(local, ask(seed=5))[0].text
+    with monkeypatch.context() as patch:
+        patch.setattr(local._model, "forward", slow_forward)
+        (candidate,) = asyncio.run(work())
+    assert candidate.text == expected
 
 
 def test_system_message_joins_the_user_where_the_template_has_no_system(tmp_path):

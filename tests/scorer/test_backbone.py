@@ -17,6 +17,7 @@ from raydebm.scorer.backbone import (
     make_backbone,
     resolve_backbone,
 )
+from raydebm.scorer.batching import TextEncoder
 
 FAMILIES = ["modernbert", "deberta-v2", "bert"]
 IDS = torch.tensor([[1, 7, 8, 2, 9, 2]])
@@ -82,6 +83,33 @@ def test_bfloat16_weights_travel_as_uint16(tiny_folders, tmp_path):
     assert half.encoder.dtype == torch.bfloat16
     assert half.fingerprint == single.fingerprint
     torch.testing.assert_close(hidden(half).float(), hidden(single), atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("is_mapped", [False, True], ids=["read", "mapped"])
+def test_rotary_frequencies_stay_in_float32(tiny_folders, tiny, dtype, is_mapped):
+    name = str(tiny_folders["modernbert"])
+    weights = read_only(frozen_weights(name)) if is_mapped else None
+    half = load_backbone(name, weights=weights, device="cpu", dtype=dtype).encoder
+    exact = dict(tiny["modernbert"].encoder.named_buffers())
+    assert "rotary_emb.full_attention_inv_freq" in exact
+    assert all(torch.equal(buffer, exact[key]) for key, buffer in half.named_buffers())
+    assert half.state_dict().keys() == tiny["modernbert"].encoder.state_dict().keys()
+    assert {str(parameter.dtype) for parameter in half.parameters()} == {f"torch.{dtype}"}
+
+
+def test_bfloat16_reads_a_long_text_nearly_as_float32():
+    """Frequencies rounded to bfloat16 would turn far tokens by whole radians: 4.6 % of the state instead of 0.7 %."""
+    states = {}
+    for dtype in ("float32", "bfloat16"):
+        backbone = load_backbone("embedded:encoder-mini", device="cpu", dtype=dtype)
+        text = ("If x is 3, what is 2*x + 7?  " * 40, "Step: 2*3 = 6; 6+7 = 13. " * 300 + "#### 13")
+        (encoded,) = TextEncoder(backbone.tokenizer, max_length=2000)([text])
+        with torch.no_grad():
+            states_of_tokens = backbone.encoder(input_ids=torch.tensor([list(encoded.ids)])).last_hidden_state
+        assert states_of_tokens.shape[1] == 2000
+        states[dtype] = states_of_tokens[0, 0].float()
+    assert (states["bfloat16"] - states["float32"]).norm() < 0.015 * states["float32"].norm()
 
 
 def copy_model(source, target, *, without=None):

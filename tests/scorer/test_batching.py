@@ -19,7 +19,7 @@ def ids_of(tokenizer, text):
 def test_input_is_cls_problem_sep_candidate_sep(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=20)([("w1 w2", "w3")])
     w1, w2, w3 = ids_of(tokenizer, "w1 w2 w3")
-    assert encoded.ids == (CLS, w1, w2, SEP, w3, SEP)
+    assert tuple(encoded.ids) == (CLS, w1, w2, SEP, w3, SEP)
 
 
 def test_a_text_that_fits_exactly_is_not_cut(tokenizer):
@@ -30,29 +30,60 @@ def test_a_text_that_fits_exactly_is_not_cut(tokenizer):
 def test_the_problem_is_cut_in_its_middle(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=12)([(words(10), words(4, 50))])
     kept = ids_of(tokenizer, "w0 w1 w2 w8 w9")
-    assert encoded.ids == (CLS, *kept, SEP, *ids_of(tokenizer, words(4, 50)), SEP)
+    assert tuple(encoded.ids) == (CLS, *kept, SEP, *ids_of(tokenizer, words(4, 50)), SEP)
     assert encoded.num_truncated == 5
 
 
 def test_a_candidate_that_fits_alone_is_never_cut(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=8)([(words(10), words(5, 50))])
-    assert encoded.ids == (CLS, SEP, *ids_of(tokenizer, words(5, 50)), SEP)
+    assert tuple(encoded.ids) == (CLS, SEP, *ids_of(tokenizer, words(5, 50)), SEP)
     assert encoded.num_truncated == 10
 
 
 def test_a_candidate_that_is_too_long_alone_keeps_its_end(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=8)([(words(2), words(9, 50))])
-    assert encoded.ids == (CLS, SEP, *ids_of(tokenizer, words(5, 54)), SEP)
+    assert tuple(encoded.ids) == (CLS, SEP, *ids_of(tokenizer, words(5, 54)), SEP)
     assert encoded.num_truncated == 6
 
 
 def test_empty_texts_are_texts(tokenizer):
     (encoded,) = TextEncoder(tokenizer, max_length=8)([("", "")])
-    assert encoded.ids == (CLS, SEP, SEP)
+    assert tuple(encoded.ids) == (CLS, SEP, SEP)
 
 
 def test_no_texts_give_no_encodings(tokenizer):
     assert TextEncoder(tokenizer, max_length=8)([]) == []
+
+
+class Listening:
+    """A tokenizer that remembers what it was asked."""
+
+    def __init__(self, tokenizer):
+        self.asked = []
+        self._tokenizer = tokenizer
+
+    def __call__(self, texts, **options):
+        self.asked.append(texts)
+        return self._tokenizer(texts, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+
+def test_many_texts_are_tokenized_in_chunks_each_once(tokenizer, monkeypatch):
+    texts = [(words(1 + index // 3), words(2, 50 + index)) for index in range(9)]
+    at_once = TextEncoder(tokenizer, max_length=20)(texts)
+    monkeypatch.setattr("raydebm.scorer.batching.CHUNK", 5)
+    listening = Listening(tokenizer)
+
+    assert TextEncoder(listening, max_length=20)(texts) == at_once
+    assert [len(asked) for asked in listening.asked] == [5, 5, 2]
+    assert sorted(text for asked in listening.asked for text in asked) == sorted({t for pair in texts for t in pair})
+
+
+def test_token_ids_take_four_bytes_each(tokenizer):
+    (encoded,) = TextEncoder(tokenizer, max_length=20)([("w1 w2", "w3")])
+    assert memoryview(encoded.ids).nbytes == 4 * len(encoded.ids)
 
 
 def test_a_context_without_room_is_refused(tokenizer):

@@ -10,6 +10,7 @@ from raydebm.scorer.member import Member
 
 GROUPS = [("p", 3, [(0, 1), (0, 2), (1, 2)]), ("q", 2, [(1, 0)])]
 IDS = [(1, 5, 2, 6, 2), (1, 5, 2, 7, 8, 9, 10, 2), (1, 5, 2, 8, 2), (1, 11, 12, 2, 7, 2), (1, 11, 12, 2, 9, 5, 2)]
+LONGEST_FIRST = [1, 3, 4, 0, 2]
 NO_SCALE = torch.amp.GradScaler("cpu", enabled=False)
 
 
@@ -72,13 +73,34 @@ def test_the_gradient_is_that_of_the_pairs_one_by_one(tiny, family, max_graph_by
         assert gradient.abs().max() > 0 or name == "head.out.bias"
 
 
+def graph_bytes_of(member, *, texts):
+    return member.graph_bytes([pad(IDS, positions=LONGEST_FIRST[:texts], pad_id=0)])
+
+
 def test_two_phases_draw_the_same_dropout(tiny):
-    loss, kept, state = step(make_member(tiny["bert"], dropout=0.3))
-    loss_again, again, state_again = step(make_member(tiny["bert"], dropout=0.3), max_graph_bytes=0.0)
+    """Where each micro-batch fits by itself; cut ones draw their own."""
+    member = make_member(tiny["bert"], dropout=0.3)
+    loss, kept, state = step(member, max_tokens=16)
+    limit = graph_bytes_of(member, texts=2)
+    loss_again, again, state_again = step(make_member(tiny["bert"], dropout=0.3), max_tokens=16, max_graph_bytes=limit)
     assert loss_again == pytest.approx(loss, rel=1e-6)
     assert torch.equal(state, state_again)
     for name, gradient in kept.items():
         torch.testing.assert_close(again[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("texts", "expected"), [(5, [5]), (4, [2, 3]), (2, [2, 1, 2]), (1, [1] * 5), (0, [1] * 5)])
+def test_no_piece_of_a_step_has_a_graph_above_the_limit_except_a_single_text(tiny, texts, expected):
+    member = make_member(tiny["bert"], dropout=0.0)
+    limit = graph_bytes_of(member, texts=texts) if texts else 0.0
+    seen = []
+    member.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+
+    step(member, max_tokens=40, max_graph_bytes=limit)
+
+    num_phases = 1 if texts == len(IDS) else 2
+    assert [len(batch.positions) for batch in seen] == expected * num_phases
+    assert all(member.graph_bytes([batch]) <= limit or len(batch.positions) == 1 for batch in seen)
 
 
 @pytest.mark.parametrize("max_graph_bytes", [2.0**30, 0.0], ids=["graphs-kept", "two-phases"])

@@ -6,12 +6,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from raydebm.config import PAPER_ADAPTERS, parse_recipe
+from raydebm.config import PAPER_ADAPTERS, RayConfig, parse_recipe
+from raydebm.distributed.placement import gpu_share
 from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingError
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import read_adapter
+from raydebm.scorer.member import ACTIVATIONS_PER_TOKEN, Member
 from raydebm.scorer.schedule import learning_rate_factor, plan_steps
-from raydebm.scorer.training import TrainingSettings, autocast_dtype, data_fingerprint, train_adapter
+from raydebm.scorer.training import TrainingSettings, autocast_dtype, data_fingerprint, graph_bytes, train_adapter
 from raydebm.tasks.base import TaskDefaults
 
 A0 = PAPER_ADAPTERS[0]
@@ -208,13 +210,62 @@ def test_fewer_validation_problems_can_be_asked_for(train, settings):
     assert train(settings=settings).record.num_validation_problems == 2
 
 
-def test_a_small_memory_limit_changes_nothing_but_memory(train, settings):
-    """Two-phase gradients with the same dropout: the curves agree to rounding."""
-    kept = train("kept").record
-    phased = train("phased", settings=dataclasses.replace(settings, graph_gib=0.0)).record
+@pytest.mark.parametrize(("dropout", "limit"), [(0.2, 50), (0.0, 0)], ids=["in-whole-pieces", "text-by-text"])
+def test_a_small_memory_limit_changes_nothing_but_memory(train, settings, dropout, limit):
+    """Two-phase gradients, with the same dropout where every micro-batch fits: the curves agree to rounding."""
+    adapter = A0.model_copy(update={"dropout": dropout})
+    settings = dataclasses.replace(settings, micro_batch_tokens=40, head_dropout=dropout)
+    kept = train("kept", adapter=adapter, settings=settings).record
+    bytes_per_token = ACTIVATIONS_PER_TOKEN * 32 * 2 * 4
+    less = dataclasses.replace(settings, graph_gib=limit * bytes_per_token / 2**30)
+    phased = train("phased", adapter=adapter, settings=less).record
     for first, second in zip(kept.epochs, phased.epochs, strict=True):
         assert second.train_loss == pytest.approx(first.train_loss, rel=1e-4)
         assert second.validation_loss == pytest.approx(first.validation_loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(1.0, 0.3), (0.5, 0.3), (0.25, 0.15), (0.1, 0.06)],
+    ids=["a-gpu-each", "two", "four", "ten"],
+)
+def test_all_workers_of_a_gpu_take_at_most_60_percent_for_graphs(monkeypatch, settings, share, expected):
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
+    settings = dataclasses.replace(settings, gpu_share=share)
+    assert graph_bytes(settings, torch.device("cuda")) == pytest.approx(1000 * expected)
+
+
+@pytest.mark.parametrize(("configured", "expected"), [(None, 0.5), (0.25, 0.25), (1, 1.0), (0, 0.5)])
+def test_a_workers_share_of_a_gpu_is_the_recipes(configured, expected):
+    assert gpu_share(RayConfig(gpus_per_adapter=configured)) == expected
+
+
+def test_a_given_limit_holds_on_every_device(settings):
+    settings = dataclasses.replace(settings, graph_gib=1.5, gpu_share=0.1)
+    assert [graph_bytes(settings, torch.device(name)) for name in ("cpu", "cuda")] == [1.5 * 2**30] * 2
+    assert graph_bytes(dataclasses.replace(settings, graph_gib=None), torch.device("cpu")) == 2 * 2**30
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_a_share_is_of_one_gpu(settings, share):
+    with pytest.raises(ConfigError, match=f"gpu_share must be above 0 and at most 1, got {share}"):
+        dataclasses.replace(settings, gpu_share=share)
+
+
+def test_resuming_beside_more_workers_is_not_refused(train, settings, tmp_path):
+    train(report=Reports(tmp_path / "kept"))
+    settings = dataclasses.replace(settings, gpu_share=0.25, graph_gib=1.0)
+    train("other", settings=settings, resume_from=tmp_path / "kept" / "epoch-1")
+
+
+def test_a_full_gpu_names_adapter_epoch_and_way_out(train, monkeypatch):
+    def full(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Member, "forward", full)
+    way_out = r"a0: epoch 1: CUDA out of memory.*lower scorer\.micro_batch_tokens, or raise ray\.gpus_per_adapter"
+    with pytest.raises(TrainingError, match=way_out):
+        train()
 
 
 def test_bfloat16_trains_on_the_cpu(train, settings):

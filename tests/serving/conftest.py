@@ -66,6 +66,7 @@ class HandWritten:
     scored: list = field(default_factory=list)
     ready: bool = True
     pause_s: float = 0.0
+    finish_reason: str | None = None
     held: bool = False
     """As long as it is set, nothing is answered."""
     cancelled: bool = False
@@ -84,8 +85,8 @@ class HandWritten:
             text = self.write(request)
             if isinstance(text, Exception):
                 raise text
-            usage = {"prompt_tokens": 10, "completion_tokens": 5, "cost_usd": 0.5}
-            candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, **usage)
+            facts = {"prompt_tokens": 10, "completion_tokens": 5, "cost_usd": 0.5, "finish_reason": self.finish_reason}
+            candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, **facts)
             found.append(candidate)
             on_candidate(candidate)
         return found

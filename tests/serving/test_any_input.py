@@ -8,6 +8,10 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from raydebm.serving.schema import TriageRequest
+from raydebm.tasks import get_task
 
 SURROGATE = "\ud800"
 JSON = st.recursive(
@@ -100,3 +104,24 @@ def test_text_that_has_no_utf8_is_refused(client, puzzle, field):
     assert reply.status_code == 400
     assert reply.json()["error"]["message"].startswith(field)
     assert "lone surrogate" in reply.json()["error"]["message"]
+
+
+def nested(depth):
+    found = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def test_data_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(ValidationError, match="is nested too deeply"):
+        TriageRequest.model_validate({"problem": {"prompt": "p", "data": {"x": nested(5000)}}})
+
+
+def test_what_a_task_finds_nested_too_deeply_is_no_problem(client, puzzle, monkeypatch):
+    def problem_from_text(self, text):
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(type(get_task("knights_knaves")), "problem_from_text", problem_from_text)
+    reply = client.post("/v1/triage", {"problem": puzzle})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")

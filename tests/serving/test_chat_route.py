@@ -63,6 +63,19 @@ def test_on_abstain_error_is_a_client_error_that_clients_do_not_retry(ask, energ
     assert (reply.status_code, reply.json()["error"]["code"]) == (422, "abstained")
 
 
+def test_a_text_that_was_cut_says_so(ask, backend, chunks_of):
+    backend.finish_reason = "length"
+    assert ask().json()["choices"][0]["finish_reason"] == "length"
+    assert chunks_of(ask(stream=True).text)[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_refusal_is_whole_also_where_the_candidate_was_cut(ask, backend, energies, script):
+    script(energies=lambda text: energies["unsure"])
+    backend.finish_reason = "length"
+    assert ask().json()["choices"][0]["finish_reason"] == "stop"
+    assert ask(raydebm={"on_abstain": "best"}).json()["choices"][0]["finish_reason"] == "length"
+
+
 def test_list_content_is_read(ask, puzzle):
     half = len(puzzle) // 2
     parts = [{"type": "text", "text": puzzle[:half]}, {"type": "text", "text": puzzle[half:]}]

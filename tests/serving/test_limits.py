@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import pickle
+import re
 
 import httpx
 import openai
@@ -110,6 +111,37 @@ def test_a_key_above_its_rate_is_told_when_to_come_back(limited_app, puzzle):
 def test_a_keys_own_limit_goes_before_the_default(limited_app, puzzle):
     app = limited_app(key={"requests_per_minute": 5}, requests_per_minute=1)
     assert {reply.status_code for reply in together(app, 5, body={"problem": puzzle})} == {200}
+
+
+def batch_of(count, puzzle):
+    return {"requests": [{"problem": puzzle, "seed": seed} for seed in range(count)], "max_parallel": 32}
+
+
+def test_every_request_of_a_batch_counts_for_the_rate(limited_app, puzzle):
+    app = limited_app(requests_per_minute=3)
+    (reply,) = together(app, 1, "/v1/triage/batch", batch_of(5, puzzle))
+    data = reply.json()["data"]
+    assert [item["status"] for item in data] == [200, 200, 200, 429, 429]
+    assert data[3]["error"]["code"] == "rate_limit_exceeded"
+    assert re.search(r"try again in \d+ s", data[3]["error"]["message"])
+    assert together(app, 1, body={"problem": puzzle})[0].status_code == 429
+
+
+@pytest.mark.parametrize(("limits", "most"), [({"max_concurrent": 2}, 2), ({}, 8)], ids=["limited", "free"])
+def test_a_batch_runs_no_more_at_once_than_its_key_may(limited_app, backend, puzzle, limits, most):
+    running, seen, generate = [], [], backend.generate
+
+    async def counted(requests, on_candidate, *, hedge):
+        running.append(requests)
+        seen.append(len(running))
+        try:
+            return await generate(requests, on_candidate, hedge=hedge)
+        finally:
+            running.remove(requests)
+
+    backend.generate, backend.pause_s = counted, 0.001
+    (reply,) = together(limited_app(**limits), 1, "/v1/triage/batch", batch_of(8, puzzle))
+    assert (reply.json()["num_failed"], max(seen)) == (0, most)
 
 
 def held_back(backend, app, posts, num_refused):

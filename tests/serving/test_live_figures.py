@@ -41,8 +41,11 @@ class Other:
     def load(self, **facts):
         self.calls.append("load")
 
-    def decided(self, answer, drawn):
+    def decided(self, answer):
         self.calls.append("decided")
+
+    def drawn(self, candidates):
+        self.calls.append("drawn")
 
 
 class Answer:
@@ -71,8 +74,9 @@ def test_everything_is_handed_on():
     meter = LiveMeter(other)
     meter.load(num_running=1, num_waiting=0)
     meter.answered(route="/v1/live", status=200, seconds=0.1)
-    meter.decided(Answer(), [])
-    assert other.calls == ["load", "answered", "decided"]
+    meter.drawn([])
+    meter.decided(Answer())
+    assert other.calls == ["load", "answered", "drawn", "decided"]
 
 
 def test_requests_are_counted_by_route_status_and_bin(meter, clock):
@@ -99,7 +103,8 @@ def test_watching_does_not_change_what_is_watched(meter):
 
 
 def test_decisions_are_counted_with_their_numbers(meter):
-    meter.decided(Answer(), [drawn(), drawn(failed=True), drawn("bo")])
+    meter.drawn([drawn(), drawn(failed=True), drawn("bo")])
+    meter.decided(Answer())
     found = meter.figures(900)
     (only,) = found.bins
     assert (only.accepted, only.abstained, only.prompt_tokens, only.completion_tokens, only.cost_usd) == (

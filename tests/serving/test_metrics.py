@@ -90,6 +90,12 @@ def test_candidates_tokens_and_cost_are_counted_per_generator(client, puzzle, of
     assert of("cost_usd") == [(0.5, ada)] * 2
 
 
+def test_candidates_of_a_request_that_fails_are_counted_too(client, puzzle, of, script):
+    script(lambda request: None)
+    assert client.post("/v1/triage", {"problem": puzzle}).status_code == 503
+    assert ([value for value, _ in of("candidates")], of("decisions")) == ([1] * 6, [])  # of two passes
+
+
 def test_load_goes_up_and_down(client, puzzle, of):
     client.post("/v1/triage", {"problem": puzzle})
     assert [value for value, _ in of("requests_running")] == [1, 0]

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
@@ -11,10 +12,10 @@ from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, Deploym
 from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
 from raydebm.generators.requests import answered, requests_for
 from raydebm.records import Problem, Sampling
-from raydebm.serving import handles
+from raydebm.serving import app, handles
 from raydebm.serving.app import AppArgs, check_port, failures, serve_until_interrupted
 from raydebm.serving.deployments import GeneratorDeployment
-from raydebm.serving.handles import NUM_TRIES, persistently
+from raydebm.serving.handles import NUM_TRIES, HandleBackend, persistently
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
 
@@ -95,6 +96,32 @@ def test_back_pressure_is_a_503_that_says_what_is_full():
     assert (caught.value.status, caught.value.code) == (503, "overloaded")
 
 
+class Full:
+    """A handle's method that refuses so many calls."""
+
+    def __init__(self, times):
+        self.times, self.num_calls = times, 0
+
+    def remote(self, *args):
+        self.num_calls += 1
+        return call_that_raises(*[BackPressureError(9, 8)] * (self.num_calls <= self.times))()
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("times", [0, 2, NUM_TRIES - 1, NUM_TRIES])
+def test_candidates_that_were_paid_for_wait_for_the_scorer_and_the_checker(times):
+    problem = Problem(task="gsm8k", problem_id="p", prompt="1+1?")
+    score, check = Full(times), Full(times)
+    backend = HandleBackend(None, SimpleNamespace(score=score), SimpleNamespace(check=check))
+    for ask, method in ((lambda: backend.score([]), score), (lambda: backend.check(problem, []), check)):
+        if times < NUM_TRIES:
+            assert asyncio.run(ask()) == "done"
+        else:
+            with pytest.raises(ServiceError, match="too many requests wait"):
+                asyncio.run(ask())
+        assert method.num_calls == min(times + 1, NUM_TRIES)
+
+
 def test_an_error_of_ours_comes_back_without_the_remote_traceback():
     remote = RayTaskError("check", "Traceback: secret", ScoringError("bad weights")).as_instanceof_cause()
     with pytest.raises(ScoringError) as caught:
@@ -130,6 +157,18 @@ def test_a_used_port_is_refused_before_ray_starts(write_run, monkeypatch):
         port = taken.getsockname()[1]
         with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
             serve_until_interrupted(AppArgs(run_dir=write_run()), port=port)
+
+
+@pytest.mark.parametrize(("longest_s", "timeout_s"), [(240, 300), (600, 660), (None, 300)])
+def test_serve_waits_longer_than_the_longest_deadline(monkeypatch, longest_s, timeout_s):
+    started = []
+    parts = SimpleNamespace(status=lambda: SimpleNamespace(proxies={}), run=lambda *_, **__: None)
+    parts.start = lambda *, http_options: started.append(http_options.request_timeout_s)
+    monkeypatch.setattr(app, "serve", parts)
+    monkeypatch.setattr(app, "build", lambda args: None)
+    monkeypatch.setattr(app, "check_port", lambda host, port: None)
+    app.start_local(AppArgs(run_dir="r", max_deadline_s=longest_s))
+    assert started == [timeout_s]
 
 
 def test_a_host_that_is_not_ours_is_refused():

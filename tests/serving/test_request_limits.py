@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from raydebm.errors import ConfigError, ServiceError
+from raydebm.errors import ConfigError, ScoringError, ServiceError
 from raydebm.generators.requests import answered, unanswered, worst_cost
 from raydebm.serving.asking import make_ask
 from raydebm.serving.bundle import AppArgs, load_bundle
@@ -102,6 +102,48 @@ def test_a_late_generator_is_left_out_and_named(triage, slow):
     assert (named(answer)["ada"].late, named(answer)["ada"].failed) == (0, 0)
     assert (named(answer)["bo"].asked, named(answer)["bo"].failed, named(answer)["bo"].late) == (2, 2, 2)
     assert named(answer)["bo"].error == "late: it was not there after 1800 ms of the deadline of 2000 ms"
+
+
+@pytest.fixture
+def served_within(write_run):
+    """A served run whose requests have so many seconds; None: as many as they like."""
+    return lambda seconds: load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=seconds))
+
+
+def test_a_request_without_a_deadline_has_the_services(triage, slow, served_within):
+    slow.seconds = lambda request: 1e6 if request.generator == "bo" else 0.1
+
+    answer, ended_s = triage(served_within(2))
+
+    assert (answer.decision, answer.candidate.generator, ended_s) == ("accept", "ada", 1.8)
+    assert (named(answer)["bo"].late, answer.policy["deadline_ms"]) == (2, 2000)
+
+
+def test_an_endpoint_that_never_answers_does_not_sink_a_request_by_default(triage, slow):
+    slow.seconds = lambda request: 1e5 if request.generator == "bo" else 0.1
+
+    answer, ended_s = triage()
+
+    assert (answer.decision, ended_s) == ("accept", 216.0)
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(500, 500), (2000, 2000), (60_000, 2000)])
+def test_a_requests_own_deadline_counts_up_to_the_services(triage, served_within, asked, kept):
+    answer, _ = triage(served_within(2), deadline_ms=asked)
+    assert answer.policy["deadline_ms"] == kept
+
+
+def test_nothing_within_the_services_deadline_is_a_504(triage, slow, served_within):
+    slow.seconds = lambda request: 1e6
+    with pytest.raises(ServiceError, match="no candidate was ready within the deadline") as caught:
+        triage(served_within(2))
+    assert (caught.value.status, caught.value.code) == (504, "deadline_exceeded")
+
+
+def test_without_the_services_deadline_a_request_may_take_for_ever(triage, slow, served_within):
+    slow.seconds = lambda request: 1e6
+    answer, ended_s = triage(served_within(None))
+    assert (answer.decision, ended_s, "deadline_ms" in answer.policy) == ("accept", 1e6, False)
 
 
 def test_requests_of_late_candidates_are_cancelled(triage, slow):
@@ -289,6 +331,88 @@ def test_equal_texts_are_scored_once_and_get_the_same_energies(triage, slow, tex
     assert len(slow.inner.scored) == 1
     assert {tuple(found.members) for found in answer.candidates} == {tuple(answer.members)}
     assert len({found.candidate_id for found in answer.candidates}) == 4
+
+
+class Bill:
+    """A meter that keeps what was drawn."""
+
+    def __init__(self):
+        self.candidates, self.decisions = [], 0
+
+    def drawn(self, candidates):
+        self.candidates += candidates
+
+    def decided(self, answer):
+        self.decisions += 1
+
+    @property
+    def cost_usd(self):
+        return sum(found.cost_usd or 0.0 for found in self.candidates)
+
+
+@pytest.fixture
+def billed(slow, bundle, puzzle, run_virtually):
+    """Asks under a meter; returns it, and what came of the request."""
+
+    def run(stop_after_s=None, **overrides):
+        bill = Bill()
+        ask = make_ask(bundle, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
+
+        async def work():
+            asked = asyncio.create_task(TriageService(bundle, slow, meter=bill).triage(ask))
+            if stop_after_s is not None:
+                await asyncio.sleep(stop_after_s)
+                asked.cancel()
+            (found,) = await asyncio.gather(asked, return_exceptions=True)
+            return found
+
+        return bill, run_virtually(work())
+
+    return run
+
+
+def scorer_that_breaks(slow, *, after):
+    score, calls = slow.score, []
+
+    async def broken(texts):
+        calls.append(texts)
+        if len(calls) > after:
+            raise ScoringError("the scorer is gone")
+        return await score(texts)
+
+    slow.score = broken
+
+
+def test_a_pass_that_was_lost_while_it_was_drawn_costs_what_had_come(billed, slow, texts):
+    slow.inner.write = lambda request: f"{request.candidate_id} {texts['wrong']}"
+    slow.seconds = lambda request: float(request.sample_index if request.pass_index == 2 else 0)
+    scorer_that_breaks(slow, after=1)
+
+    bill, answer = billed()
+
+    assert "pass 2 could not be drawn (the scorer is gone)" in answer.reason
+    assert (answer.cost_usd, bill.cost_usd, bill.decisions) == (5 * 0.25, 5 * 0.25, 1)
+    assert (named(answer)["ada"].asked, named(answer)["ada"].failed) == (4, 2)  # nothing of pass 2 could be used
+
+
+def test_what_was_drawn_before_the_scorer_broke_is_counted(billed, slow):
+    scorer_that_breaks(slow, after=0)
+    bill, found = billed()
+    assert isinstance(found, ScoringError)
+    assert (bill.cost_usd, bill.decisions) == (1.0, 0)
+
+
+def test_what_was_drawn_for_a_client_that_went_away_is_counted(billed, slow):
+    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 1.0
+    bill, found = billed(stop_after_s=5.0)
+    assert isinstance(found, asyncio.CancelledError)
+    assert (bill.cost_usd, bill.decisions) == (0.5, 0)
+
+
+def test_failed_candidates_of_a_request_without_an_answer_are_counted(billed, slow):
+    slow.inner.write = lambda request: None
+    bill, found = billed()
+    assert (found.status, len(bill.candidates), bill.decisions) == (503, 6, 0)  # two passes
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------

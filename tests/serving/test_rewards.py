@@ -1,6 +1,12 @@
 """POST /get_reward in OpenRLHF's shape."""
 
+import asyncio
+
 import pytest
+
+from raydebm.errors import ServiceError
+from raydebm.serving.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards
+from raydebm.serving.service import TriageService
 
 
 @pytest.fixture
@@ -55,3 +61,51 @@ def test_bad_requests(rewards, url, query, prompts, status):
 def test_a_text_that_cannot_be_scored_gets_the_floor(rewards, script):
     script(energies=lambda text: None)
     assert rewards(["pa"], ["p"]).json()["rewards"] == [-10.0]
+
+
+@pytest.fixture
+def rewards_of(bundle, backend):
+    """Rewards of so many prompts."""
+
+    async def ask(count):
+        names = [f"p{index}" for index in range(count)]
+        request = RewardRequest(query=names, prompts=names)
+        return await get_rewards(TriageService(bundle, backend), request, RewardSettings(), request_id="r")
+
+    return ask
+
+
+def test_only_so_many_prompts_are_scored_at_once(rewards_of, backend):
+    running, seen, score = [], [], backend.score
+
+    async def counted(texts):
+        running.append(texts)
+        seen.append(len(running))
+        await asyncio.sleep(0)
+        running.remove(texts)
+        return await score(texts)
+
+    backend.score = counted
+    found = asyncio.run(rewards_of(3 * MAX_PARALLEL))
+    assert (len(found.rewards), max(seen)) == (3 * MAX_PARALLEL, MAX_PARALLEL)
+
+
+def test_a_failure_ends_the_others(rewards_of, backend):
+    cancelled = []
+
+    async def score(texts):
+        if texts[0].prompt == "p0":
+            raise ServiceError("the scorer is away", 503, "unavailable")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.append(texts[0].prompt)
+            raise
+
+    async def scene():
+        with pytest.raises(ServiceError, match="the scorer is away"):
+            await rewards_of(3)
+        return list(cancelled)
+
+    backend.score = score
+    assert asyncio.run(scene()) == ["p1", "p2"]

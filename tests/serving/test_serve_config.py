@@ -14,7 +14,7 @@ from ray.serve.schema import (
     ServeDeploySchema,
 )
 
-from raydebm.serving.app import AppArgs
+from raydebm.serving.app import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
 from raydebm.serving.reload import CHANGEABLE, REVISION
@@ -64,6 +64,11 @@ def test_health_checks_get_through_a_full_service(config):
     limits = AppArgs(**application["args"]).limits
     ingress = next(found for found in application["deployments"] if found["name"] == "TriageIngress")
     assert limits.max_running + limits.max_waiting < ingress["max_ongoing_requests"]
+
+
+def test_the_longest_deadline_is_over_before_serve_cuts_a_request_off(config):
+    within = AppArgs(**config["applications"][0]["args"]).max_deadline_s
+    assert within + ANSWER_S <= config["http_options"]["request_timeout_s"] == REQUEST_TIMEOUT_S
 
 
 def test_every_key_is_known(config):

@@ -1,9 +1,13 @@
 """POST /v1/triage as server-sent events: what is told, in which order, with which fields."""
 
+import asyncio
 import json
 
+import httpx
 import pytest
 
+from raydebm.client import AsyncRaydebm
+from raydebm.serving.connection import EventStream
 from raydebm.serving.schema import CandidateBody, PassBody
 
 
@@ -122,3 +126,44 @@ def test_chats_tell_the_same(client, puzzle, read_events):
     assert kinds[:3] == ["start", "pass", "candidate"]
     assert kinds.count("scored") == 4
     assert kinds[-1] == "decision"
+
+
+LINE_ENDS = "a\u2028b\u2029c\x85d"
+"""Text in which many readers see the ends of lines."""
+
+
+def test_texts_end_no_line_of_an_event(events, client, puzzle, texts, script):
+    script(lambda request: f"{LINE_ENDS} {texts['right']}")
+    body = {"problem": puzzle, "stream": True, "return_candidates": True}
+    lines = client.post("/v1/triage", body).text.splitlines()
+    assert {line.partition(":")[0] for line in lines} == {"", "event", "data"}
+    (name, result), _ = events()[-2:]
+    assert (name, result["text"]) == ("raydebm.result", f"{LINE_ENDS} {texts['right']}")
+
+
+def test_our_own_client_reads_such_texts(app, puzzle, texts, script):
+    script(lambda request: f"{LINE_ENDS} {texts['right']}")
+
+    async def last():
+        async with AsyncRaydebm("http://test", transport=httpx.ASGITransport(app=app)) as asked:
+            return [found async for found in asked.stream(puzzle, return_candidates=True)][-1]
+
+    assert asyncio.run(last()).text == f"{LINE_ENDS} {texts['right']}"
+
+
+def test_whatever_is_streamed_ends_no_line(run_virtually):
+    sent = []
+
+    async def events():
+        yield f"data: {json.dumps(LINE_ENDS, ensure_ascii=False)}\n\n"
+
+    async def send(message):
+        sent.append(message.get("body", b""))
+
+    async def receive():
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    run_virtually(EventStream(events())({"type": "http"}, receive, send))
+    (line, _) = b"".join(sent).decode().splitlines()
+    assert json.loads(line.removeprefix("data: ")) == LINE_ENDS

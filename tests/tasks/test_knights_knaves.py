@@ -1,8 +1,10 @@
 """Knights & Knaves: logic, wording, reading, answers, constraint, labels."""
 
+import dataclasses
 import gzip
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,6 +174,23 @@ def test_any_claim_reads_back_to_the_same_truth(statement: Statement) -> None:
 def test_unreadable_puzzles_say_what_is_wrong(task: KnightsKnaves, change: tuple[str, str], message: str) -> None:
     with pytest.raises(TaskDataError, match=message):
         task.problem_from_text(QUIZ.replace(*change))
+
+
+@pytest.mark.parametrize("claim", ["(" * 5000 + "Amelia is a knight" + ")" * 5000, "that " * 6000])
+def test_endless_claims_are_refused_at_once(task: KnightsKnaves, claim: str) -> None:
+    start = time.thread_time()
+    with pytest.raises(TaskDataError):
+        task.problem_from_text(QUIZ.replace("Evelyn is not a knight", claim))
+    assert time.thread_time() - start < 3
+
+
+@pytest.mark.parametrize("missing", ["names", "roles", "statements"])
+def test_a_problem_without_its_data_is_refused_before_it_is_asked(
+    task: KnightsKnaves, problem: Problem, missing: str
+) -> None:
+    data = {name: value for name, value in problem.data.items() if name != missing}
+    with pytest.raises(KeyError, match=missing):
+        task.messages(dataclasses.replace(problem, data=data))
 
 
 @given(st.text())

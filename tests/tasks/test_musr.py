@@ -335,6 +335,12 @@ def test_long_texts_are_read_quickly(task, problem, piece):
     assert time.thread_time() - start < 30
 
 
+def test_blanks_inside_an_answer_take_no_time(task, problem):
+    start = time.thread_time()
+    task.parse(problem, '{"answer": "1,' + " " * 60_000 + 'x"}')
+    assert time.thread_time() - start < 3
+
+
 # Chat and labels
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from travelplanner_world import QUERY, good_plan, reference_items, row, write_database
 
 from raydebm.errors import TaskDataError
-from raydebm.records import Candidate, Verdict
+from raydebm.records import Candidate, Problem, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
 from raydebm.tasks.travelplanner.dimensions import DIMENSIONS
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
@@ -290,6 +290,12 @@ def test_hostile_texts_are_read_in_bounded_time(piece):
     started = time.thread_time()
     read_plan(piece * (200_000 // len(piece)))
     assert time.thread_time() - started < 30
+
+
+def test_a_problem_without_its_data_is_refused_before_it_is_asked(task):
+    problem = Problem(task="travelplanner", problem_id="p", prompt="Plan a trip.", data={}, difficulty=None)
+    with pytest.raises(KeyError, match="days"):
+        task.messages(problem)
 
 
 # labels and constraints

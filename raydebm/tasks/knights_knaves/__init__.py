@@ -88,6 +88,7 @@ class KnightsKnaves:
         return islice(found, limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
+        _statements(problem)  # before an answer is paid for that could not be checked
         roles = _roles(problem)
         either = f"{roles.word(True)} or {roles.word(False)}"
         instructions = _INSTRUCTIONS.format(

@@ -21,7 +21,7 @@ _SPEECHES = tuple(
         r'(?:As|According to) (?P<name>\w+)(?: put it)?, "(?P<claim>[^"]+?)\.?"\.?',
         r"In (?:a statement by )?(?P<name>\w+)(?:'s words)?: \"(?P<claim>[^\"]+?)\.?\"\.?",
         r'(?P<name>\w+) [^".:,]*?[,:] "(?P<claim>[^"]+?)\.?"\.?',
-        r'(?P<name>\w+) [^".:,]*?\bthat (?P<claim>[^".]+)\.',
+        r'(?P<name>\w+) [^".:,]*?\bthat (?P<claim>[^".]{1,2000}+)\.',
     )
 )
 _CLAIM_TOKEN = re.compile(
@@ -97,7 +97,10 @@ def read_claim(text: str, names: Sequence[str], roles: Roles) -> Statement:
         TaskDataError: words that are not part of a claim, or an unknown name or role.
     """
     reader = _ClaimReader(text, names, roles)
-    statement = reader.claim()
+    try:
+        statement = reader.claim()
+    except RecursionError as error:
+        raise TaskDataError(f"the claim {text[:60]!r}... has too many brackets or negations to be read") from error
     if reader.tokens[reader.position :]:
         raise TaskDataError(f"cannot read the claim {text!r} past {reader.tokens[reader.position]!r}")
     return statement

@@ -87,6 +87,7 @@ class TravelPlanner:
         return islice(load_problems(split, source), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
+        trip_of(problem.data)  # before an answer is paid for that could not be checked
         return instructed(_INSTRUCTIONS, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:

@@ -18,10 +18,11 @@ NO_PLACE = ("-", "-")
 """What a text without a name and a city is read as."""
 
 _MAX_CHARS = 2000
-"""A longer field is read as far as this: no name is so long, and the time stays linear in practice."""
+"""A longer field is read as far as this: no name is so long."""
 _FROM_TO = re.compile(r"from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)")
-_NAME_CITY = re.compile(r"(.*?),\s*([^,]+)(\(\w[\w\s]*\))?$")
-_BEFORE_PARENTHESIS = re.compile(r"^(.*?)\([^)]*\)")
+_LONG_RUN = re.compile(r"([^\S\n]{3})[^\S\n]+")
+_MAX_PHRASE = 200
+"""In a longer text, blanks count as three at most: the pattern of the phrase tries every division of them."""
 
 
 def text_of(day: Day, name: str) -> str:
@@ -36,22 +37,25 @@ def filled(day: Day, name: str) -> bool:
 
 
 def before_parenthesis(text: str) -> str:
-    """``"Rockford(Illinois)"`` is Rockford."""
-    match = _BEFORE_PARENTHESIS.search(text)
-    return match[1] if match else text
+    """``"Rockford(Illinois)"`` is Rockford. One that is not closed, or on a later line, is part of the name."""
+    name, opened, rest = text.partition("(")
+    return name if opened and ")" in rest and "\n" not in name else text
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    """``"Coco Bambu, Rockford"`` in two; a text without a comma gives ``NO_PLACE``, which exists nowhere."""
-    match = _NAME_CITY.search(text)
-    if match is None:
+    """``"Coco Bambu, Rockford"`` in two; a text without a comma gives ``NO_PLACE``, which exists nowhere.
+
+    The last comma divides, and the name is what stands before it on its line.
+    """
+    before, comma, city = text.rpartition(",")
+    if not (comma and city):
         return NO_PLACE
-    return match[1].strip(), before_parenthesis(match[2].strip()).strip()
+    return before.rpartition("\n")[2].strip(), before_parenthesis(city.strip()).strip()
 
 
 def from_to(text: str) -> tuple[str, str] | None:
     """The cities of ``"from A to B, ..."``, without what stands in parentheses; None when there is no such phrase."""
-    match = _FROM_TO.search(text)
+    match = _FROM_TO.search(text if len(text) <= _MAX_PHRASE else _LONG_RUN.sub(r"\1", text))
     return (before_parenthesis(match[1]), before_parenthesis(match[2])) if match else None
 
 

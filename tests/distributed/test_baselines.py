@@ -1,0 +1,125 @@
+"""A judge on a real Ray: whose key it has, and what it may spend."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from tiny_run import recipe_of
+
+from raydebm.baselines import read_scores
+from raydebm.distributed.baselines import score_baselines
+from raydebm.distributed.fingerprints import new_manifest
+from raydebm.distributed.stages import Pipeline
+from raydebm.errors import MissingKeyError
+from raydebm.generators import Journal
+from raydebm.records import Candidate, Problem
+from raydebm.store import RunDir
+
+pytestmark = pytest.mark.ray
+
+PROBLEM = Problem(task="toy", problem_id="p", prompt="What is 2+2?")
+
+
+@pytest.fixture
+def endpoint():
+    """(address, the Authorization headers that came) of one that rates every answer 7, for 25 cents."""
+    keys = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            keys.append(self.headers["Authorization"])
+            self.rfile.read(int(self.headers["Content-Length"]))
+            choice = {"index": 0, "message": {"role": "assistant", "content": "Score: 7"}, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 9, "completion_tokens": 3, "cost": 0.25}
+            reply = json.dumps({"id": "x", "model": "m", "choices": [choice], "usage": usage})
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(reply.encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1", keys
+    server.shutdown()
+    server.server_close()
+
+
+def judge(name="judge", **generator):
+    asked = {"kind": "openai", "name": "rater", "model": "m", "max_in_flight": 1, "api_key_env": "JUDGES_KEY"}
+    return {"kind": "judge", "name": name, "generator": asked | generator}
+
+
+def answers(count):
+    return [
+        Candidate(candidate_id=f"c{index}", task="toy", problem_id="p", generator="g", text=f"It is {index}.")
+        for index in range(count)
+    ]
+
+
+def score(recipe, run, candidates):
+    splits = {"train": [], "validation": [], "test": ["p"]}
+    score_baselines(
+        recipe, run, basis="b", problems={"p": PROBLEM}, splits=splits, candidates=lambda: candidates
+    )  # fmt: skip
+    return [
+        score for baseline in recipe.baselines for score in read_scores(run, [baseline.name])[baseline.name].values()
+    ]
+
+
+def test_the_key_is_read_where_the_command_runs(local_ray, endpoint, tmp_path, monkeypatch):
+    """Workers were started without it."""
+    url, keys = endpoint
+    monkeypatch.setenv("JUDGES_KEY", "open sesame")
+    recipe = recipe_of(tmp_path, baselines=[judge(base_url=url)])
+
+    assert score(recipe, RunDir(str(tmp_path)), answers(2)) == [7.0, 7.0]
+    assert keys == ["Bearer open sesame"] * 2
+
+
+def test_a_missing_key_stops_all_baselines_before_one_is_asked(local_ray, endpoint, tmp_path, monkeypatch):
+    url, keys = endpoint
+    monkeypatch.delenv("JUDGES_KEY", raising=False)
+    recipe = recipe_of(tmp_path, baselines=[judge("first", base_url=url, api_key_env=None), judge(base_url=url)])
+
+    with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
+        score(recipe, RunDir(str(tmp_path)), answers(1))
+    assert keys == []
+
+
+def test_judges_share_the_budget_of_the_run(local_ray, endpoint, tmp_path):
+    """Of a dollar, candidates took 25 cents and the first judge 50."""
+    url, keys = endpoint
+    drawn = Candidate(candidate_id="d", task="toy", problem_id="p", generator="g", text="It is 4.", cost_usd=0.25)
+    Journal(tmp_path / "candidates" / "journal").put(drawn)
+    judges = [judge(name, base_url=url, api_key_env=None) for name in ("first", "second")]
+    recipe = recipe_of(tmp_path, baselines=judges, generation={"max_usd": 1.0})
+
+    assert score(recipe, RunDir(str(tmp_path)), answers(2)) == [7.0, 7.0, 7.0, None]
+    assert len(keys) == 3
+
+
+def test_the_key_of_a_judge_is_missed_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.delenv("JUDGES_KEY", raising=False)
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[judge(), judge("other", api_key_env=None)]))
+
+    with pytest.raises(MissingKeyError, match=r"'rater'.*JUDGES_KEY"):
+        pipeline.check_keys()
+    pipeline.check_keys(judges=False)
+
+
+def test_the_key_of_a_judge_is_not_missed_once_it_has_rated(tmp_path, monkeypatch):
+    monkeypatch.delenv("JUDGES_KEY", raising=False)
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[judge()]))
+    for stage in ("candidates", "pairs"):
+        pipeline.run.finish(stage, new_manifest(stage, pipeline.recipe, pipeline.run, facts={}))
+    rated = {"config": pipeline.recipe.baselines[0].model_dump(mode="json"), "basis": pipeline.basis("pairs")}
+    pipeline.run.finish("scores", {"judge": rated})
+
+    pipeline.check_keys()
+    pipeline.run.remove("candidates", "manifest.json")
+    with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
+        pipeline.check_keys()
