@@ -15,6 +15,9 @@ from ray.serve.schema import ApplicationStatus, ProxyStatus, ServeDeploySchema
 from raydebm.errors import ConfigError, ResourceError, last_line
 from raydebm.serving.app import failures
 
+READY_TIMEOUT_S = 300.0
+"""Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s beside a training."""
+
 
 def read_serve_config(path: str | Path) -> dict[str, Any]:
     """The YAML of a Serve configuration.
@@ -33,7 +36,7 @@ def read_serve_config(path: str | Path) -> dict[str, Any]:
 
 @contextmanager
 def deployed(
-    path: str | Path, *, port: int, args: Mapping[str, Any], host: str = "127.0.0.1", timeout_s: float = 120.0
+    path: str | Path, *, port: int, args: Mapping[str, Any], host: str = "127.0.0.1", timeout_s: float = READY_TIMEOUT_S
 ) -> Iterator[str]:
     """Deploy a configuration into the Ray session that is there; yields the base URL and takes it down at the end.
 
