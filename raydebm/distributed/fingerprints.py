@@ -76,10 +76,8 @@ def current_manifest(stage: str, recipe: Recipe, run: RunDir) -> dict[str, Any] 
     made_from: Mapping[str, str] = manifest.get("contents", {})
     if any(made_from.get(name) != content for name, content in stage_contents(stage, recipe).items()):
         return None
-    before = _BEFORE.get(stage)
-    if before is not None and run.manifest(before) is not None and manifest.get("upstream") != making_of(before, run):
-        return None
-    return manifest
+    before = run.manifest(_BEFORE[stage]) if stage in _BEFORE else None
+    return None if before is not None and manifest.get("upstream") != before.get("making") else manifest
 
 
 def making_of(stage: str | None, run: RunDir) -> str | None:

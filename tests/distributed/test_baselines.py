@@ -1,10 +1,7 @@
 """A judge on a real Ray: whose key it has, and what it may spend."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
+from chat_endpoint import chat_endpoint
 from tiny_run import recipe_of
 
 from raydebm.baselines import read_scores
@@ -26,26 +23,12 @@ def endpoint():
     """(address, the Authorization headers that came) of one that rates every answer 7, for 25 cents."""
     keys = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            keys.append(self.headers["Authorization"])
-            self.rfile.read(int(self.headers["Content-Length"]))
-            choice = {"index": 0, "message": {"role": "assistant", "content": "Score: 7"}, "finish_reason": "stop"}
-            usage = {"prompt_tokens": 9, "completion_tokens": 3, "cost": 0.25}
-            reply = json.dumps({"id": "x", "model": "m", "choices": [choice], "usage": usage})
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(reply.encode())
+    def answer(headers, body):
+        keys.append(headers["Authorization"])
+        return "Score: 7"
 
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", keys
-    server.shutdown()
-    server.server_close()
+    with chat_endpoint(answer, prompt_tokens=9, completion_tokens=3, cost=0.25) as url:
+        yield url, keys
 
 
 def judge(name="judge", **generator):

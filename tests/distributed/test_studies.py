@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from chat_endpoint import chat_endpoint
 
 from raydebm.config import ConfoundingConfig, OpenAIGenerator, RewardModelBaseline
 from raydebm.distributed.studies import confounding, repair_run, reproduce
@@ -120,29 +119,13 @@ def rewriter():
     """An OpenAI-compatible endpoint that gives the solution back under a heading, and counts what it is asked."""
     asked = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append(body["messages"][-1]["content"])
-            solution = asked[-1].partition("Solution:\n")[2].partition("\n\nExample 1:")[0]
-            message = {"role": "assistant", "content": f"# Answer\n{solution}"}
-            choice = {"index": 0, "finish_reason": "stop", "message": message}
-            reply = json.dumps(
-                {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-            )
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(reply.encode())
+    def answer(headers, body):
+        asked.append(body["messages"][-1]["content"])
+        solution = asked[-1].partition("Solution:\n")[2].partition("\n\nExample 1:")[0]
+        return f"# Answer\n{solution}"
 
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", asked
-    server.shutdown()
-    server.server_close()
+    with chat_endpoint(answer) as url:
+        yield url, asked
 
 
 def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished, rewriter):

@@ -139,17 +139,22 @@ class TwoSpeeds:
         pass
 
 
+def generator_on(transport, *, after_s=5.0):
+    """One that sends a request again after so long."""
+    return OpenAIApiGenerator(
+        OpenAIGenerator(name="g", model="m", api_key_env=None),
+        key=Secret(None),
+        transport=lambda config, key: transport,
+        hedging=Hedging(after_s),
+    )
+
+
 @pytest.mark.parametrize(("hedge", "ended_s", "num_sent"), [(True, 6.0, 2), (False, 60.0, 1)])
 def test_a_candidate_is_the_same_whichever_request_answered(ask, run_virtually, hedge, ended_s, num_sent):
     transport, request = TwoSpeeds(), ask("p: ok", generator="g")
 
     async def work():
-        generator = OpenAIApiGenerator(
-            OpenAIGenerator(name="g", model="m", api_key_env=None),
-            key=Secret(None),
-            transport=lambda config, key: transport,
-            hedging=Hedging(5.0),
-        )
+        generator = generator_on(transport)
         found = [candidate async for candidate in generator.stream([request], hedge=hedge)]
         return found, asyncio.get_running_loop().time()
 
@@ -169,12 +174,7 @@ def test_a_repeated_request_is_not_repeated_again_when_its_reply_is_late(ask, ru
     transport = Late()
 
     async def work():
-        generator = OpenAIApiGenerator(
-            OpenAIGenerator(name="g", model="m", api_key_env=None),
-            key=Secret(None),
-            transport=lambda config, key: transport,
-            hedging=Hedging(5.0),
-        )
+        generator = generator_on(transport)
         return await collect(generator, [ask("p: ok", generator="g")])
 
     (candidate,) = run_virtually(work())
@@ -191,12 +191,7 @@ def test_both_costs_count_when_both_are_known(ask, run_virtually):
             return HttpReply(status=200, headers={}, content=content)
 
     async def work():
-        generator = OpenAIApiGenerator(
-            OpenAIGenerator(name="g", model="m", api_key_env=None),
-            key=Secret(None),
-            transport=lambda config, key: Even(),
-            hedging=Hedging(1.0),
-        )
+        generator = generator_on(Even(), after_s=1.0)
         return await collect(generator, [ask("p: ok", generator="g")])
 
     (candidate,) = run_virtually(work())
