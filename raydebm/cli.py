@@ -90,37 +90,53 @@ def generate(
 
 @app.command()
 def label(
-    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
+    overrides: SetArgument = None,
 ) -> None:
     """Label candidates from gold, and run the gold-free constraint checks."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+    with pipeline_for(read_recipe(config, task, run_dir, overrides), retry_failed=retry_failed) as pipeline:
         pipeline.make_labels()
 
 
 @app.command()
 def train(
-    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
+    overrides: SetArgument = None,
 ) -> None:
     """Train all adapters in parallel; finished ones are kept and not trained again."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+    with pipeline_for(read_recipe(config, task, run_dir, overrides), retry_failed=retry_failed) as pipeline:
         pipeline.train()
 
 
 @app.command()
 def score(
-    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
+    overrides: SetArgument = None,
 ) -> None:
     """Energies of the validation and test candidates."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+    with pipeline_for(read_recipe(config, task, run_dir, overrides), retry_failed=retry_failed) as pipeline:
         pipeline.make_energies()
 
 
 @app.command()
 def calibrate(
-    config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
+    overrides: SetArgument = None,
 ) -> None:
     """Choose lambda, theta_sigma and theta_abstain on the validation split, and print the numbers to paste."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides)) as pipeline:
+    with pipeline_for(read_recipe(config, task, run_dir, overrides), retry_failed=retry_failed) as pipeline:
         pipeline.make_policy()
         console.print_json(json.dumps(pipeline.policy().to_json()))
 
@@ -145,13 +161,16 @@ def reproduce(
     task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
     out: Annotated[str, typer.Option("--out", help="Where the report goes.")] = "runs/reproduction",
     transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
     """Every table and figure of the paper, from all the runs given, in one report; makes what is missing first."""
     tasks: list[str | None] = [*task] if task else [None]
     recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
     with ExitStack() as stack:
-        pipelines = [stack.enter_context(pipeline_for(recipe, judges=True)) for recipe in recipes]
+        pipelines = [
+            stack.enter_context(pipeline_for(recipe, judges=True, retry_failed=retry_failed)) for recipe in recipes
+        ]
         from raydebm.distributed.studies import reproduce as make_report
         from raydebm.store import RunDir
 
@@ -165,6 +184,7 @@ def seeds(
     num_seeds: Annotated[int, typer.Option("--num-seeds", min=2, help="Trainings, from the recipe's seed on.")] = 5,
     task: TaskOption = None,
     run_dir: RunDirOption = None,
+    retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
     """Train several times on the same candidates: intervals over problems, spread over trainings."""
@@ -175,7 +195,12 @@ def seeds(
 
         numbers = range(recipe.training_seed, recipe.training_seed + num_seeds)
         found, address = train_seeds(
-            recipe, numbers, run=pipeline.run, progress=pipeline.progress, on_stage=pipeline.on_stage
+            recipe,
+            numbers,
+            run=pipeline.run,
+            retry_failed=retry_failed,
+            progress=pipeline.progress,
+            on_stage=pipeline.on_stage,
         )
         console.print(summary(found), markup=False)
         console.print(f"report: {address}")
@@ -227,18 +252,21 @@ def _resolved(folder: str) -> str:
 def validate(
     config: ConfigOption, task: TaskOption = None, run_dir: RunDirOption = None, overrides: SetArgument = None
 ) -> None:
-    """Check a recipe and print it with every default filled in."""
+    """Check a recipe and print it with its defaults; null is the task's default, or what docs/recipe.md says."""
     recipe = read_recipe(config, task, run_dir, overrides)
     _check_names(recipe)
     console.print_json(json.dumps(recipe.model_dump(mode="json", by_alias=True)))
 
 
 @app.command()
-def reference() -> None:
+def reference(
+    task_file: Annotated[bool, typer.Option("--task-file", help="Of a task file (docs/task_file.md).")] = False,
+) -> None:
     """Every key of a recipe with its type, default and meaning, as Markdown (docs/recipe.md)."""
-    from raydebm.config.reference import render
+    from raydebm.config.reference import render as recipe_page
+    from raydebm.tasks.declared.reference import render as task_page
 
-    typer.echo(render(), nl=False)
+    typer.echo(task_page() if task_file else recipe_page(), nl=False)
 
 
 @app.command()
@@ -260,6 +288,9 @@ def import_pool(
     out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
     task: TaskOption = None,
     model: Annotated[list[str] | None, typer.Option("--model", help="Keep only this model; repeatable.")] = None,
+    text_field: Annotated[
+        list[str] | None, typer.Option("--text-field", help="Where the answer stands in a line; repeatable.")
+    ] = None,
     overrides: SetArgument = None,
 ) -> None:
     """Turn a recorded pool of other people's generations into candidates of our schema."""
@@ -274,7 +305,9 @@ def import_pool(
         for source in (recipe.task.train, recipe.task.test)
         for problem, _ in found.load(source.split, source=source.source, seed=recipe.seed)
     ]
-    candidates = read_pool(str(pool), task=recipe.task.name, problems=problems, models=model)
+    candidates = read_pool(
+        str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or ("text",)
+    )
     rows = [candidate_row(candidate) for candidate in candidates]
     RunDir(str(out.parent)).write_table(rows, CANDIDATES, out.name)
     failed = sum(candidate.error is not None for candidate in candidates)

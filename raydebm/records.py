@@ -4,6 +4,7 @@ Does not know: Ray, torch, tasks, files.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,8 +13,18 @@ from typing import Any
 from raydebm.errors import ScoringError
 from raydebm.identity import content_id
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 Message = Mapping[str, str]
 """A chat message: ``{"role": "system" | "user" | "assistant", "content": ...}``."""
+
+
+def well_formed(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate.
+
+    JSON can spell half a character (``"\\ud83d"``), which no UTF-8 has: Arrow and tokenizers would raise at it.
+    """
+    return _SURROGATE.sub("\ufffd", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

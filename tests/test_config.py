@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from raydebm.config import PAPER_ADAPTERS, apply_overrides, load_recipe, parse_recipe
-from raydebm.config.reference import render
+from raydebm.config.reference import render as recipe_page
 from raydebm.errors import ConfigError
+from raydebm.tasks.declared.reference import render as task_page
 
 MINIMAL = {
     "name": "x",
@@ -155,16 +156,22 @@ def test_run_dir_fills_in_name_and_task():
     assert recipe.resolved_run_dir == "s3://b/x-gsm8k"
 
 
-def test_the_reference_of_recipes_is_up_to_date(repository):
-    """`raydebm reference > docs/recipe.md` after a change."""
-    assert (repository / "docs" / "recipe.md").read_text(encoding="utf-8") == render()
+PAGES = pytest.mark.parametrize("render", [recipe_page, task_page], ids=["recipes", "task files"])
 
 
-def test_every_key_of_a_recipe_has_a_meaning():
+@pytest.mark.parametrize(("file", "render"), [("recipe.md", recipe_page), ("task_file.md", task_page)])
+def test_the_reference_is_up_to_date(repository, file, render):
+    """`raydebm reference > docs/recipe.md`, `raydebm reference --task-file > docs/task_file.md` after a change."""
+    assert (repository / "docs" / file).read_text(encoding="utf-8") == render()
+
+
+@PAGES
+def test_every_key_has_a_meaning(render):
     assert [line for line in render().splitlines() if line.endswith("| - |")] == []
 
 
-def test_every_link_of_the_reference_has_a_heading():
+@PAGES
+def test_every_link_of_the_reference_has_a_heading(render):
     titles = {line.removeprefix("## ").lower() for line in render().splitlines() if line.startswith("## ")}
 
     assert set(re.findall(r"\]\(#([^)]*)\)", render())) <= titles

@@ -4,6 +4,8 @@ import dataclasses
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raydebm.errors import ScoringError
 from raydebm.records import (
@@ -16,6 +18,7 @@ from raydebm.records import (
     Problem,
     Sampling,
     ScoredCandidate,
+    well_formed,
 )
 
 
@@ -108,3 +111,16 @@ def test_problem_has_no_gold_field():
     assert {field.name for field in dataclasses.fields(Problem)} == {
         "task", "problem_id", "prompt", "data", "difficulty"
     }  # fmt: skip
+
+
+@given(st.text())
+def test_whole_characters_stay_as_they_are(text):
+    assert well_formed(text) == text.encode("utf-8", "replace").decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a\ud83d", "a\ufffd"), ("\ude00b", "\ufffdb"), ("\ud83d\ud83d", "\ufffd\ufffd"), ("😀 ü \x00", "😀 ü \x00")],
+)
+def test_half_characters(text, expected):
+    assert well_formed(text) == expected

@@ -151,7 +151,7 @@ class Progress:
     """Something that happened while an answer is made."""
 
     event: str
-    """``pass``, ``candidate`` or ``scored``."""
+    """``start``, ``pass``, ``candidate``, ``scored`` or ``decision`` (docs/service.md, Progress)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

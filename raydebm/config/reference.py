@@ -14,8 +14,8 @@ _HEAD = """# Recipes
 A recipe is a YAML file that says everything about a run (`configs/` has examples). Only `name`, `task.name` and one
 generator must be given. Unknown keys are refused. `${VAR}` and `${VAR:-default}` are read from the environment. Any key
 can be set on the command line (`raydebm run --config recipe.yaml generation.num_samples=4`); `raydebm validate` shows a
-recipe with every default filled in. Keys of endpoints are never part of a recipe: `api_key_env` names the environment
-variable.
+recipe with its defaults; null there is the task's default ([tasks.md](tasks.md)) or what this page says. Keys of
+endpoints are never part of a recipe: `api_key_env` names the environment variable.
 
 This page is the output of `raydebm reference`.
 """
@@ -24,16 +24,20 @@ Schema = Mapping[str, Any]
 
 
 def render() -> str:
-    """The page, sections in the order in which recipes have them."""
-    schema = Recipe.model_json_schema(by_alias=True)
+    """The page of recipes."""
+    return page(Recipe.model_json_schema(by_alias=True), head=_HEAD, title="The recipe")
+
+
+def page(schema: Schema, *, head: str, title: str) -> str:
+    """A table for the whole, then one for each part, in the order in which the whole names them."""
     definitions: Mapping[str, Schema] = schema["$defs"]
-    parts: list[str] = [_HEAD, "## The recipe\n", _table(schema, definitions)]
+    parts: list[str] = [head, f"## {title}\n", _table(schema)]
     for name in _reachable(schema, definitions):
         found = definitions[name]
         parts += [f"## {_title(name)}\n"]
         if found.get("description"):
             parts += [_joined(found["description"]) + "\n"]
-        parts += [_table(found, definitions)]
+        parts += [_table(found)]
     return "\n".join(parts)
 
 
@@ -64,7 +68,7 @@ def _title(name: str) -> str:
     return name.removesuffix("Config")
 
 
-def _table(schema: Schema, definitions: Mapping[str, Schema]) -> str:
+def _table(schema: Schema) -> str:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     required = schema.get("required", ())
     for key, field in schema["properties"].items():

@@ -106,7 +106,7 @@ def style_ablation(
                 screen=screen(
                     with_energies(part, energies), lambda_=lambda_, bootstrap=within, best_generator=best_generator
                 ),
-                ours_by_original=within.mean(values_of_ours(before, lambda_)),
+                ours_by_original=within.proportion(values_of_ours(before, lambda_)),
             )
         )
     return tuple(rows)

@@ -89,10 +89,10 @@ def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: 
 
 def _longer_than_median(data: ProbeData) -> tuple["np.ndarray[tuple[int], np.dtype[np.str_]]", NDArray[np.bool_]]:
     """Whether a candidate is longer than its problem's median; candidates at the median are left out."""
-    ids = np.array(data.problem_ids)
-    medians = np.zeros(len(ids))
-    for problem_id in np.unique(ids):
-        rows = ids == problem_id
+    _, place = np.unique(np.array(data.problem_ids), return_inverse=True)
+    by_problem = np.split(np.argsort(place, kind="stable"), np.cumsum(np.bincount(place))[:-1])
+    medians = np.zeros(len(place))
+    for rows in by_problem:
         medians[rows] = np.median(data.num_chars[rows])
     return np.where(data.num_chars > medians, "longer", "shorter"), data.num_chars != medians
 

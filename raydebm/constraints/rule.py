@@ -58,7 +58,7 @@ def _plain_penalty(value: Any) -> Any:
 class Strict(BaseModel):
     """Base of what users write: unknown keys and converted types are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class Penalty(Strict):

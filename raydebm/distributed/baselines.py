@@ -13,6 +13,7 @@ import ray
 from raydebm.baselines import build_scorer, read_scores, score_candidates, write_scores
 from raydebm.baselines.running import STAGE
 from raydebm.config import BaselineConfig, Recipe
+from raydebm.distributed.fingerprints import baseline_state
 from raydebm.distributed.folders import absolute
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise
@@ -64,6 +65,7 @@ def score_baselines(
         get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, pools, groups, key))
         done = done | {baseline.name: _state(baseline, basis)}
         run.finish(STAGE, done)
+        run.remove("evaluation", "manifest.json")  # it shows the scores that were there before
 
 
 def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
@@ -82,11 +84,18 @@ def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
 def _waiting(recipe: Recipe, run: RunDir, basis: str | None) -> list[BaselineConfig]:
     """The baselines that have no scores of this basis."""
     done = run.manifest(STAGE) or {}
-    return [found for found in recipe.baselines if done.get(found.name) != _state(found, basis)]
+    return [found for found in recipe.baselines if not _is_current(done.get(found.name), _state(found, basis))]
+
+
+def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
+    """A file that is not on this machine cannot have been changed on it, so that what was made of it is believed."""
+    if made is None or any(made.get(key) != now[key] for key in ("config", "basis")):
+        return False
+    return all(made.get("contents", {}).get(name) == content for name, content in now["contents"].items())
 
 
 def _state(baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
-    return {"config": baseline.model_dump(mode="json"), "basis": basis}
+    return {**baseline_state(baseline), "basis": basis}
 
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:

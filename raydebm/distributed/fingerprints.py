@@ -4,11 +4,12 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
-from raydebm.config import REPORTING, Recipe
+from raydebm.config import REPORTING, BaselineConfig, Recipe
 from raydebm.config.baselines import LocalModelBaseline
 from raydebm.embedded import embedded_path
 from raydebm.identity import content_id
@@ -30,7 +31,7 @@ _BEFORE = dict(zip(list(_SETTINGS)[1:], _SETTINGS, strict=False))
 _PLACEMENT = frozenset(
     {
         "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
-        "micro_batch_tokens", "max_usd",
+        "micro_batch_tokens", "max_usd", "url", "tensor_parallel", "accelerator_type",
     }
 )  # fmt: skip
 """Settings that say where and how fast, not what: they must not invalidate results."""
@@ -48,7 +49,19 @@ def stage_contents(stage: str, recipe: Recipe) -> dict[str, str]:
     These are the sources of problems, recorded pools, and models in folders or embedded in the package. What a hub or a
     URL holds, and the code of a task that another package brings, count by their names alone.
     """
-    found = {name: _content(name) for name in sorted(set(_names(recipe, _SETTINGS[stage])))}
+    return _contents(_names(recipe, _SETTINGS[stage]))
+
+
+def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
+    """What the scores of a baseline depend on, beside what it scores: its settings and the local files they name."""
+    return {
+        "config": _without_placement(baseline.model_dump(mode="json")),
+        "contents": _contents(_names_of_baseline(baseline)),
+    }
+
+
+def _contents(names: Iterable[str]) -> dict[str, str]:
+    found = {name: _content(name) for name in sorted(set(names))}
     return {name: content for name, content in found.items() if content is not None}
 
 
@@ -95,7 +108,13 @@ def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
     if "scorer" in sections:
         yield recipe.scorer.backbone
     if "baselines" in sections:
-        yield from (found.model for found in recipe.baselines if isinstance(found, LocalModelBaseline))
+        yield from chain.from_iterable(map(_names_of_baseline, recipe.baselines))
+
+
+def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
+    if isinstance(baseline, LocalModelBaseline):
+        return [baseline.model]
+    return [baseline.tokenizer] if baseline.kind == "eorm" else []
 
 
 @cache

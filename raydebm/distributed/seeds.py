@@ -30,6 +30,7 @@ def train_seeds(
     seeds: Sequence[int],
     *,
     run: RunDir,
+    retry_failed: bool = False,
     progress: Progress = silent,
     on_stage: Callable[[StageReport], None] = lambda report: None,
 ) -> tuple[SeedSummary, str]:
@@ -38,6 +39,9 @@ def train_seeds(
     Each seed draws the split into training and validation, the pairs, the bags and the adapters anew
     (``pairs.seed``). The test problems and all candidates stay those of the recipe's own seed.
 
+    Args:
+        retry_failed: requests that failed in an earlier run are sent again.
+
     Raises:
         ConfigError: fewer than two different seeds.
         MissingKeyError: the key of an endpoint that is to be asked is not in the environment.
@@ -45,6 +49,9 @@ def train_seeds(
     if len(set(seeds)) < 2 or len(set(seeds)) < len(seeds):
         raise ConfigError(f"a summary over seeds needs two or more different seeds, got {list(seeds)}")
     pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run), progress=progress, on_stage=on_stage) for seed in seeds]
+    if retry_failed:
+        for pipeline in pipelines:
+            pipeline.forget_failed()
     pipelines[0].check_keys()
     pipelines[0].make_labels()
     trainings, aurocs, within, screens = [], [], [], []

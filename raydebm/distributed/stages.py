@@ -343,6 +343,7 @@ class Pipeline:
 
     def _make_policy(self) -> dict[str, Any]:
         default = self.default_policy()
+        self.run.remove("calibration", "grid.json")
         if not self.recipe.calibration.enabled:
             self.run.write_json(default.to_json(), "calibration", "policy.json")
             return {"enabled": False}

@@ -25,13 +25,13 @@ from raydebm.triage.policy import select
 MIN_CORRECT = 5
 """A generator with fewer correct candidates has no mean energy that could be compared."""
 MAX_IDENTITY_SHARE = 0.2
-"""Of the variance of correct candidates' energies; above it the screen warns. Scale-free, unlike the paper's spread."""
+"""Of the variance of correct candidates' energies; above it, with the interval's lower end above half of it, the screen
+warns. Scale-free, unlike the paper's spread."""
 MAX_WEIGHTS = 4_000_000
 """Resamples times candidates that are held at once."""
-NUM_TESTS = 4
-"""Of ``Screen.warnings``."""
 MAX_EXCESS = 0.1
-"""Share of picks above the share of correct candidates; above it the screen warns."""
+"""Share of picks above the share of correct candidates; above it, with the interval's lower end above half of it, the
+screen warns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,29 +118,30 @@ class Screen:
             found.append("choosing by energy is not shown to beat always choosing the best generator")
         return tuple(found)
 
+    def _could_test(self) -> dict[str, bool]:
+        """Each test of ``warnings`` in words, and whether these pools allow it."""
+        return {
+            "who is picked": any(row.excess.low is not None for row in self.generators),
+            "energies of correct answers by generator": self.identity_share.low is not None,
+            "ranking among answers of the same generator": self.within_auroc.low is not None,
+            "the comparison with the best generator": self.ours_minus_best_generator.low is not None,
+        }
+
     def untested(self) -> tuple[str, ...]:
         """What these pools cannot show, in words; empty when every test could be made."""
-        tests = {
-            "energies of correct answers by generator": self.identity_share,
-            "ranking among answers of the same generator": self.within_auroc,
-            "the comparison with the best generator": self.ours_minus_best_generator,
-        }
-        missing = [name for name, estimate in tests.items() if estimate.low is None]
-        if all(row.excess.low is None for row in self.generators):
-            missing.insert(0, "who is picked")
-        return tuple(missing)
+        return tuple(name for name, possible in self._could_test().items() if not possible)
 
     def verdict(self) -> str:
         """The warnings, or that there are none; and what could not be tested."""
         warnings, untested = self.warnings(), self.untested()
-        if len(untested) == NUM_TESTS:
+        if not any(self._could_test().values()):
             return "nothing could be tested: that needs energies, two generators and answers of both labels"
         found = "; ".join(warnings) if warnings else "nothing found that points to a shortcut"
         return f"{found} (not testable here: {', '.join(untested)})" if untested else found
 
 
 def _is_above(estimate: Estimate, limit: float) -> bool:
-    """Also its interval must be: 0 for the excess and the share is the value without a shortcut."""
+    """And the interval's lower end is above half of it: a value that the sample hardly tells from 0 is no warning."""
     return estimate.value is not None and estimate.value > limit and (estimate.low or 0.0) > limit / 2
 
 
@@ -294,9 +295,9 @@ def _row(
         generator=table.generators[index],
         num_candidates=int(own.sum()),
         num_correct=int((own & right).sum()),
-        accuracy=bootstrap.mean(accuracy),
-        correct_share=bootstrap.mean(share),
-        pick_share=bootstrap.mean(picked),
+        accuracy=bootstrap.proportion(accuracy),
+        correct_share=bootstrap.proportion(share),
+        pick_share=bootstrap.proportion(picked),
         excess=bootstrap.mean(picked - share),
         energy_correct=mean_energy(own & right, table.mu),
         energy_incorrect=mean_energy(own & ~right, table.mu),

@@ -21,7 +21,8 @@ Source = Literal["labels", "constraint penalties of parsed candidates"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionTable:
-    """Mean value per part and selector, lower is better."""
+    """Mean value per part and selector, lower is better. Of the labels' parts, a rule that could choose nothing has all
+    (1), as in its mean violation."""
 
     source: Source
     selectors: tuple[str, ...]
@@ -45,6 +46,7 @@ def dimension_table(
     if not names:
         return None
     weights = [[selector.weights(pool) for pool in pools] for selector in selectors]
+    of_nothing = [1.0 if source == "labels" and not selector.partial_cover else math.nan for selector in selectors]
     return DimensionTable(
         source=source,
         selectors=tuple(selector.name for selector in selectors),
@@ -53,9 +55,11 @@ def dimension_table(
                 name,
                 tuple(
                     bootstrap.mean(
-                        np.array([_expected(w, found.get(name)) for w, found in zip(by_pool, columns, strict=True)])
+                        np.array(
+                            [_expected(w, found.get(name), nothing) for w, found in zip(by_pool, columns, strict=True)]
+                        )
                     )
-                    for by_pool in weights
+                    for by_pool, nothing in zip(weights, of_nothing, strict=True)
                 ),
             )
             for name in names
@@ -74,9 +78,12 @@ def _penalties(items: Sequence[ScoredCandidate], name: str) -> Floats:
     )
 
 
-def _expected(weights: Floats, values: Floats | None) -> float:
-    if values is None:
+def _expected(weights: Floats, values: Floats | None, nothing: float) -> float:
+    """``nothing``: what it is worth to choose nothing from a pool that has such values."""
+    if values is None or np.isnan(values).all():
         return math.nan
+    if weights.sum() == 0:
+        return nothing
     known = ~np.isnan(values)
     mass = weights[known].sum()
     return float((weights[known] * values[known]).sum() / mass) if mass > 0 else math.nan

@@ -12,6 +12,28 @@ from numpy.typing import NDArray
 from raydebm.evaluation.intervals import Floats
 
 
+def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_generators: int) -> NDArray[np.bool_]:
+    """(num_generators,): the group of generators that share problems, directly or through others, which answered most
+    problems; of groups with equally many the one that comes first.
+
+    Args:
+        problem: (R,), any numbers that tell problems apart.
+        generator: (R,), positions below ``num_generators``.
+    """
+    # Imported here because it takes time that commands which evaluate nothing need not spend.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    _, place = np.unique(problem, return_inverse=True)
+    num_problems = int(place.max(initial=-1)) + 1
+    size = num_generators + num_problems
+    edges = coo_array((np.ones(len(place)), (generator, num_generators + place)), shape=(size, size))
+    _, group = connected_components(edges, directed=False)
+    of_problems = np.bincount(group[num_generators:], minlength=int(group.max(initial=-1)) + 1)
+    inside: NDArray[np.bool_] = group[:num_generators] == of_problems.argmax()
+    return inside
+
+
 def generator_effects(
     problem: NDArray[np.int64], generator: NDArray[np.int64], values: Floats, *, num_generators: int
 ) -> Floats:

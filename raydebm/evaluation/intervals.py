@@ -28,6 +28,10 @@ class Estimate:
     n: int
     """Problems it rests on."""
 
+    def __neg__(self) -> "Estimate":
+        value, low, high = (None if found is None else -found for found in (self.value, self.high, self.low))
+        return Estimate(value=value, low=low, high=high, n=self.n)
+
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Estimate":
         return cls(**value)
@@ -63,12 +67,7 @@ class Bootstrap:
         Where all are right or all are wrong, every resample is the same and an interval without width would claim
         certainty: the open side is then the exact one (Clopper-Pearson).
         """
-        found = self.mean(values)
-        if found.value not in (0.0, 1.0):
-            return found
-        miss = 1 - ((1 - LEVEL) / 2) ** (1 / found.n)
-        low, high = (0.0, miss) if found.value == 0.0 else (1 - miss, 1.0)
-        return Estimate(value=found.value, low=low, high=high, n=found.n)
+        return _exact_at_the_ends(self.mean(values))
 
     def ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
         """sum(numerators) / sum(denominators) over problems where both are known.
@@ -96,6 +95,10 @@ class Bootstrap:
         low, high = np.quantile(defined, [tail, 1 - tail])
         return Estimate(value=value, low=float(low), high=float(high), n=n)
 
+    def share(self, value: float, samples: Floats, n: int) -> Estimate:
+        """``interval`` of a share of right ones among n problems, with the exact side of ``proportion``."""
+        return _exact_at_the_ends(self.interval(value, samples, n))
+
     def auroc(self, scores: Floats, positives: Floats) -> Estimate:
         """AUROC of ``scores`` for ``positives`` (1 or 0); NaN in either leaves the problem out. Ties count half."""
         known = ~(np.isnan(scores) | np.isnan(positives))
@@ -104,6 +107,23 @@ class Bootstrap:
             return NOTHING
         value = weighted_auroc(scores[known], positives[known], np.ones((1, n)))[0]
         return self.interval(float(value), weighted_auroc(scores[known], positives[known], self.counts[:, known]), n)
+
+
+def mean_of_known(values: Floats) -> Floats:
+    """(S, n) -> (n,): mean over the first axis of what is not NaN; NaN where nothing is known."""
+    known = ~np.isnan(values)
+    counts = known.sum(axis=0)
+    sums = np.where(known, values, 0.0).sum(axis=0)
+    means: Floats = np.divide(sums, counts, where=counts > 0, out=np.full(values.shape[1], math.nan))
+    return means
+
+
+def _exact_at_the_ends(found: Estimate) -> Estimate:
+    if found.value not in (0.0, 1.0) or found.n == 0:
+        return found
+    miss = 1 - ((1 - LEVEL) / 2) ** (1 / found.n)
+    low, high = (0.0, miss) if found.value == 0.0 else (1 - miss, 1.0)
+    return Estimate(value=found.value, low=low, high=high, n=found.n)
 
 
 def weighted_auroc(scores: Floats, positives: Floats, weights: Floats) -> Floats:

@@ -1,9 +1,11 @@
 """Votes weighted by what is known of each candidate, fitted on validation problems.
 
-- *generator-weighted vote*: a vote counts the log-odds of its generator's accuracy. It knows authors and no energies:
-  what another vote is worth beyond it does not come from knowing who wrote an answer.
+- *generator-weighted vote*: a vote counts the log-odds that its generator's votes are correct. It knows authors and no
+  energies: what another vote is worth beyond it does not come from knowing who wrote an answer.
 - *learned vote*: a vote counts the log-odds that the candidate is correct, by a logistic regression on mu relative to
   the mean mu of its generator, sigma, penalty, length and the generator itself.
+
+Both are fitted on what votes: candidates with an answer. What cannot vote says nothing about what a vote is worth.
 
 Both add a constant to the log-odds: among many different wrong answers agreement says more than log-odds alone. It is
 the one of ``SHIFTS`` with the highest pass@1 on validation problems, each judged by a fit that did not see it (five
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raydebm.evaluation.logistic import standardized_logistic
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.evaluation.selectors import Selector, vote
 
 if TYPE_CHECKING:
@@ -41,18 +43,35 @@ class _Known:
     log_odds: Mapping[str, float]
     mean_mu: Mapping[str, float]
     overall_mu: float
+    mean_sigma: float
 
     @classmethod
     def of(cls, validation: Sequence[EvaluatedPool]) -> "_Known":
         found: dict[str, list[tuple[float, float]]] = {}
+        spreads: list[float] = []
         for pool in validation:
-            for item, correct, mu in zip(pool.candidates, pool.correct, pool.mu, strict=False):
-                found.setdefault(item.candidate.generator, []).append((float(correct), float(mu)))
+            voters = _voters(pool)
+            spreads += _sigma(pool)[voters].tolist()
+            for item, correct, mu, votes in zip(pool.candidates, pool.correct, pool.mu, voters, strict=False):
+                if votes:
+                    found.setdefault(item.candidate.generator, []).append((float(correct), float(mu)))
         return cls(
             log_odds={name: _log_odds([correct for correct, _ in rows]) for name, rows in found.items()},
             mean_mu={name: _mean([mu for _, mu in rows]) for name, rows in found.items()},
             overall_mu=_mean([mu for rows in found.values() for _, mu in rows]),
+            mean_sigma=_mean(spreads),
         )
+
+
+def _voters(pool: EvaluatedPool) -> Bools:
+    """(N + G,): candidates of the pool that have an answer."""
+    return pool.in_pool & np.array([item.report.vote_key is not None for item in pool.everything], dtype=np.bool_)
+
+
+def _sigma(pool: EvaluatedPool) -> Floats:
+    """(N + G,): NaN where nothing was scored."""
+    spread: Floats = pool.members.std(axis=1) if pool.members.shape[1] else np.full(len(pool.correct), math.nan)
+    return spread
 
 
 def _log_odds(labels: Sequence[float]) -> float:
@@ -69,12 +88,13 @@ def _mean(values: Sequence[float]) -> float:
 def learned_votes(validation: Sequence[EvaluatedPool]) -> list[Selector]:
     """Both votes as far as the validation problems allow; none without a label of each kind."""
     validation = [pool for pool in validation if pool.everything]
-    labels = {float(label) for pool in validation for label in pool.correct[pool.in_pool] if not math.isnan(label)}
+    labels = {float(label) for pool in validation for label in pool.correct[_voters(pool)] if not math.isnan(label)}
     if len(labels) < 2:
         return []
     found: list[Selector | None] = []
     if len({item.candidate.generator for pool in validation for item in pool.candidates}) > 1:
-        found.append(_selector(GENERATOR_VOTE, "log-odds of its generator's accuracy", _by_generator, validation))
+        what = "log-odds that its generator's votes are correct"
+        found.append(_selector(GENERATOR_VOTE, what, _by_generator, validation))
     if any(pool.members.shape[1] for pool in validation):
         what = "log-odds by a logistic regression of energy, spread, penalty, length and generator"
         found.append(_selector(LEARNED_VOTE, what, _by_model, validation))
@@ -91,12 +111,12 @@ def _by_generator(validation: Sequence[EvaluatedPool]) -> LogOdds | None:
 
 def _by_model(validation: Sequence[EvaluatedPool]) -> LogOdds | None:
     known = _Known.of(validation)
-    features = np.concatenate([_features(pool, known)[: len(pool.candidates)] for pool in validation])
-    correct = np.concatenate([pool.correct[: len(pool.candidates)] for pool in validation])
-    usable = ~np.isnan(correct)
-    if len(set(correct[usable].tolist())) < 2:
+    usable = [_voters(pool) & ~np.isnan(pool.correct) for pool in validation]
+    features = np.concatenate([_features(pool, known)[rows] for pool, rows in zip(validation, usable, strict=True)])
+    correct = np.concatenate([pool.correct[rows] for pool, rows in zip(validation, usable, strict=True)])
+    if len(set(correct.tolist())) < 2:
         return None
-    model = standardized_logistic().fit(features[usable], correct[usable])
+    model = standardized_logistic().fit(features, correct)
     return partial(_of_model, model=model, known=known)
 
 
@@ -141,8 +161,8 @@ def _of_generators(pool: EvaluatedPool, *, known: _Known) -> Floats:
 
 
 def _features(pool: EvaluatedPool, known: _Known) -> Floats:
-    """(N + G, F); what is missing counts as average (0)."""
-    mu, sigma = pool.mu, pool.members.std(axis=1) if pool.members.shape[1] else np.zeros(len(pool.correct))
+    """(N + G, F); an energy or a spread that is missing counts as average. Rows that do not vote mean nothing."""
+    mu, sigma = pool.mu, np.nan_to_num(_sigma(pool), nan=known.mean_sigma)
     names = list(known.log_odds)
     rows = []
     for index, item in enumerate(pool.everything):

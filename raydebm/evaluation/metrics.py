@@ -11,7 +11,7 @@ import numpy as np
 
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.uncertainty import NUM_RESAMPLES, Ranking
+from raydebm.evaluation.uncertainty import NUM_RESAMPLES, Ranking, kept
 from raydebm.records import ScoredCandidate
 from raydebm.triage.policy import select
 
@@ -153,9 +153,9 @@ def selective_accuracy(
     weights = np.vstack([np.ones((1, total)), bootstrap.counts[:NUM_RESAMPLES, known]])
     rows = []
     for fraction in fractions:
-        values = ranking.accuracy_at(1 - fraction, weights)
-        kept = total - round(fraction * total)
-        rows.append(Retained(abstain_frac=fraction, pass_at_1=bootstrap.interval(float(values[0]), values[1:], kept)))
+        values = ranking.accuracy_without(fraction, weights)
+        answered = bootstrap.share(float(values[0]), values[1:], kept(fraction, total))
+        rows.append(Retained(abstain_frac=fraction, pass_at_1=answered))
     return tuple(rows)
 
 

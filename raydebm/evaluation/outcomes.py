@@ -98,9 +98,9 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
     accepted, first, final = results.accepted, results.first, results.final
     return LoopSummary(
         num_problems=len(accepted),
-        coverage=bootstrap.mean(accepted.astype(float)),
-        answered=bootstrap.mean(np.where(accepted, final, math.nan)),
-        regenerated=bootstrap.mean(results.regenerated.astype(float)),
+        coverage=bootstrap.proportion(accepted.astype(float)),
+        answered=bootstrap.proportion(np.where(accepted, final, math.nan)),
+        regenerated=bootstrap.proportion(results.regenerated.astype(float)),
         num_abstained=int((~accepted).sum()),
         num_failed_passes=int(results.pass_failed.sum()),
         num_adopted=int(results.adopted.sum()),

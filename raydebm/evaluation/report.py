@@ -94,8 +94,14 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
         found.append(plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
     if evaluation.picks:
         caption = (
-            "One mark per problem: the selected candidate. The loop accepts at once below the dashed line and abstains "
-            "above the dotted one. If sigma is informative, crosses gather at the top."
+            "One mark per problem: the selected candidate. The loop accepts at once below the dashed line, where no "
+            "constraint is broken, and abstains above the dotted one. If sigma is informative, crosses gather at "
+            "the top."
+            + (
+                " The dashed line is a limit of the pool's mean sigma here, which is not shown."
+                if policy.get("signal") == "pool_mean"
+                else ""
+            )
         )
         figure = figures.triage_figure(
             evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]

@@ -448,9 +448,12 @@ def _text(context: Context, row: str, column: str) -> Answer:
     ]
     if not wanted_judges:
         return Absent("judges need an API key", "needs a key or GPU")
-    sign = -1.0 if "violation" in what else 1.0
     estimate = wanted_judges[0].spearman
-    return Absent("constant scores") if estimate.value is None else Found(f"{sign * estimate.value:.2f}", estimate)
+    if estimate.value is None:
+        return Absent("constant scores")
+    if "violation" in what:  # measured against minus the violation, so that higher is better for both
+        estimate = -estimate
+    return Found(f"{estimate.value:.2f}", estimate)
 
 
 MEASURES: dict[str, Measure] = {

@@ -57,7 +57,8 @@ BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyRow:
-    """How well one energy orders the candidates of a problem; means over problems that have both classes."""
+    """How well one energy orders the candidates of a problem; each a mean over the problems that tell, whose number is
+    its n."""
 
     name: str
     pair_accuracy: Estimate
@@ -348,7 +349,11 @@ def _pass_at_n(pools: Sequence[EvaluatedPool], lambda_: float, bootstrap: Bootst
     by_energy = np.stack([pass_at_n_by_energy(pool, lambda_, max_n=largest) for pool in pools])
     by_chance = np.stack([pass_at_n_by_chance(pool, max_n=largest) for pool in pools])
     return [
-        PassAtN(n=n, by_energy=bootstrap.mean(by_energy[:, n - 1]), by_chance=bootstrap.mean(by_chance[:, n - 1]))
+        PassAtN(
+            n=n,
+            by_energy=bootstrap.proportion(by_energy[:, n - 1]),
+            by_chance=bootstrap.proportion(by_chance[:, n - 1]),
+        )
         for n in _sizes(largest)
     ]
 

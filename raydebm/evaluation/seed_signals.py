@@ -14,7 +14,7 @@ from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
 from raydebm.evaluation.signals import SIGMA
 from raydebm.evaluation.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.trust import LEARNED, Certainty
-from raydebm.evaluation.uncertainty import COVERAGE, NUM_RESAMPLES, Ranking
+from raydebm.evaluation.uncertainty import LEFT_OUT, NUM_RESAMPLES, Ranking, kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,7 @@ def seed_signals(
             name,
             [_of_training(name, found, counts[:, own], continuous) for found, own in zip(known, columns, strict=True)],
             bootstrap,
+            continuous,
         )
         for name in names
     )
@@ -83,17 +84,18 @@ def _of_training(name: str, found: Certainty, counts: Floats, continuous: bool) 
         return _OneTraining(0, nothing, nothing)
     weights = np.vstack([np.ones((1, n)), counts[:, known]])
     curves = Ranking.of(values[known], right[known])
-    at_80 = curves.accuracy_at(COVERAGE, weights)
+    at_80 = curves.accuracy_without(LEFT_OUT, weights)
     return _OneTraining(n, at_80, at_80 - (1 - curves.risk(weights)))
 
 
-def _row(name: str, trainings: Sequence[_OneTraining], bootstrap: Bootstrap) -> SeedSignal:
+def _row(name: str, trainings: Sequence[_OneTraining], bootstrap: Bootstrap, continuous: bool) -> SeedSignal:
     at_80 = np.mean([training.at_80 for training in trainings], axis=0)
     gain = np.mean([training.gain for training in trainings], axis=0)
     n = max(training.n for training in trainings)
+    of_right = bootstrap.interval if continuous else bootstrap.share
     return SeedSignal(
         name=name,
-        right_at_80=bootstrap.interval(float(at_80[0]), at_80[1:], n),
+        right_at_80=of_right(float(at_80[0]), at_80[1:], kept(LEFT_OUT, n)),
         gain_at_80=bootstrap.interval(float(gain[0]), gain[1:], n),
         by_seed=tuple(None if math.isnan(training.gain[0]) else float(training.gain[0]) for training in trainings),
     )

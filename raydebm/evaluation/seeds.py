@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.entries import OURS, VOTE, VOTES, Entry
-from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
+from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, mean_of_known
 from raydebm.evaluation.seed_signals import SeedSignal, seed_signals, signal_table
 from raydebm.evaluation.significance import Comparison, compare
 from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
@@ -50,7 +50,8 @@ class SeedRow:
     gap_closed: Estimate
     """(selector - random) / (oracle - random): in mean violation where the task has one, else in pass@1."""
     ours_minus: Estimate
-    """Ours minus this selector in pass@1, paired by problem; where the task has one, violation avoided by ours."""
+    """Ours minus this selector in pass@1, paired by problem and training; where the task has one, violation avoided by
+    ours."""
     mean_violation: Estimate
 
 
@@ -114,20 +115,19 @@ def summarise_seeds(
     violation = {name: _stacked(name, trainings, places, "violation") for name in names}
     continuous = any(not np.isnan(values).all() for values in violation.values())
     judged = {name: 1 - values for name, values in violation.items()} if continuous else correct
-    means = {name: _mean_over_trainings(values) for name, values in judged.items()}
     bootstrap = Bootstrap.of(len(problem_ids), num_bootstrap=num_bootstrap, seed=seed)
     groups = {entry.name: entry.group for entry in trainings[0].entries}
-    nothing = np.full(len(problem_ids), math.nan)
+    ours = judged.get(OURS, np.full((len(trainings), len(problem_ids)), math.nan))
     rows = [
         SeedRow(
             name=name,
             group=groups[name],
-            pass_at_1=bootstrap.proportion(_mean_over_trainings(correct[name])),
+            pass_at_1=bootstrap.proportion(mean_of_known(correct[name])),
             by_seed=(by_seed := tuple(_mean(row) for row in (violation if continuous else correct)[name])),
             sd=_sd(by_seed),
-            gap_closed=_gap_closed(means, name, bootstrap),
-            ours_minus=bootstrap.mean(means.get(OURS, nothing) - means[name]),
-            mean_violation=bootstrap.mean(_mean_over_trainings(violation[name])),
+            gap_closed=_gap_closed(judged, name, bootstrap),
+            ours_minus=bootstrap.mean(mean_of_known(ours - judged[name])),
+            mean_violation=bootstrap.mean(mean_of_known(violation[name])),
         )
         for name in names
     ]
@@ -137,7 +137,7 @@ def summarise_seeds(
         seeds=tuple(seeds),
         num_problems=len(problem_ids),
         rows=tuple(rows),
-        comparisons=tuple(compare(means, _pairs(names, groups), bootstrap=bootstrap, seed=seed)),
+        comparisons=tuple(compare(judged, _pairs(names, groups), bootstrap=bootstrap, seed=seed)),
         sigma_auroc=tuple(sigma_auroc),
         within_generator=tuple(within_generator),
         screens=tuple(screens),
@@ -170,14 +170,6 @@ def _stacked(name: str, trainings: Sequence[Training], places: Mapping[str, int]
     return stacked
 
 
-def _mean_over_trainings(stacked: Floats) -> Floats:
-    known = ~np.isnan(stacked)
-    counts = known.sum(axis=0)
-    sums = np.where(known, stacked, 0.0).sum(axis=0)
-    means: Floats = np.divide(sums, counts, where=counts > 0, out=np.full(stacked.shape[1], math.nan))
-    return means
-
-
 def _mean(values: Floats) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
@@ -188,10 +180,12 @@ def _sd(values: Sequence[float | None]) -> float | None:
     return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
-def _gap_closed(means: Mapping[str, Floats], name: str, bootstrap: Bootstrap) -> Estimate:
-    chance, bound, own = means["random"], means["oracle"], means[name]
+def _gap_closed(judged: Mapping[str, Floats], name: str, bootstrap: Bootstrap) -> Estimate:
+    """Of each training the problems on which all three have a value."""
+    chance, bound, own = judged["random"], judged["oracle"], judged[name]
     unknown = np.isnan(own + chance + bound)
-    return bootstrap.ratio(np.where(unknown, math.nan, own - chance), np.where(unknown, math.nan, bound - chance))
+    gained, possible = (np.where(unknown, math.nan, found - chance) for found in (own, bound))
+    return bootstrap.ratio(mean_of_known(gained), mean_of_known(possible))
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.effects import generator_effects
+from raydebm.evaluation.effects import comparable, generator_effects
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.triage.policy import select
 
@@ -212,7 +212,8 @@ def _single_shots(names: Sequence[str]) -> list[Selector]:
 
 def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | None = None) -> str | None:
     """The generator that violates least, or is correct most often, as if all had answered the same problems; ties by
-    name.
+    name. Generators that share no problem, not even through others, cannot be compared: it is then the best of the
+    group that answered most problems.
 
     Args:
         by_violation: None: where the labels have a violation score.
@@ -231,7 +232,8 @@ def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | No
         return None
     problem, generator, losses = (np.array(column) for column in zip(*found, strict=True))
     effects = generator_effects(problem, generator, losses.astype(np.float64), num_generators=len(names)).round(9)
-    return names[int(np.nanargmin(effects))]
+    inside = comparable(problem, generator, num_generators=len(names))
+    return names[int(np.nanargmin(np.where(inside, effects, math.nan)))]
 
 
 def is_continuous(pools: Sequence[EvaluatedPool]) -> bool:
@@ -328,7 +330,8 @@ def _weighted_vote(pool: EvaluatedPool, *, lambda_: float) -> Floats:
 
 
 def vote(pool: EvaluatedPool, votes: Floats) -> Floats:
-    """Equal chance over the answers with the most votes, then over the candidates that gave such an answer."""
+    """Equal chance over the answers with the most votes, then over the candidates that gave such an answer: those with
+    a label where there are any, so that an answer's chance does not shrink where labels are left out."""
     totals: dict[str, float] = defaultdict(float)
     keys = [item.report.vote_key for item in pool.candidates]
     for key, vote in zip(keys, votes[: len(keys)], strict=True):
@@ -342,7 +345,8 @@ def vote(pool: EvaluatedPool, votes: Floats) -> Floats:
     winners = {key for key, total in totals.items() if math.isclose(total, top, rel_tol=1e-12)}
     for winner in winners:
         rows = [row for row, key in enumerate(keys) if key == winner]
-        weights[rows] = 1.0 / (len(winners) * len(rows))
+        labelled = [row for row in rows if not math.isnan(pool.correct[row])] or rows
+        weights[labelled] = 1.0 / (len(winners) * len(labelled))
     return weights
 
 

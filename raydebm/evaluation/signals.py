@@ -35,7 +35,9 @@ def signals(stack: Stack, lambda_: float) -> list[Signal]:
         Signal("mu of the pick", "-mu", -stack.at(mu, picked)),
         Signal("E_constraint of the pick", "-E_constraint", -stack.at(stack.penalty, picked)),
         Signal(
-            "energy margin", "lowest E among other answers minus E of the pick", _margin(stack, energy, picked, same)
+            "energy margin",
+            "m / (1 + m) of the lowest E among other answers minus E of the pick, m; 1 without another answer",
+            _margin(stack, energy, picked, same),
         ),
         Signal("vote share", "share of the answers that agree with the pick's", _share(stack, same, picked)),
         Signal("vote entropy", "minus the entropy of the answers", _entropy(stack, picked)),
@@ -76,11 +78,11 @@ def _where_picked(values: Floats, picked: Ints) -> Floats:
 
 
 def _margin(stack: Stack, energy: Floats, picked: Ints, same: Bools) -> Floats:
-    """Without another answer the margin is the largest that occurs, since nothing competes."""
+    """In [0, 1], so that a pool without another answer has a value (1) that does not depend on the other pools."""
     others = np.where(same | ~stack.present, math.inf, energy).min(axis=1)
     margin = np.where(picked >= 0, others, math.nan) - stack.at(energy, picked)
-    finite = margin[np.isfinite(margin)]
-    return np.where(np.isposinf(margin), finite.max() if len(finite) else 0.0, margin)
+    bounded: Floats = np.where(np.isposinf(margin), 1.0, margin / (1 + np.where(np.isposinf(margin), 0.0, margin)))
+    return bounded
 
 
 def _share(stack: Stack, same: Bools, picked: Ints) -> Floats:

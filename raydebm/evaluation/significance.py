@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.intervals import Bootstrap, Estimate, mean_of_known
 from raydebm.evaluation.pools import Bools, Floats
 from raydebm.identity import seed_for
 
@@ -30,7 +30,7 @@ class Comparison:
     difference: Estimate
     """one minus other, with its interval by bootstrap over problems."""
     only_one: float
-    """Problems (expected number) on which only ``one`` is right."""
+    """Problems (expected number) on which only ``one`` is right; of violations the sum of what it avoids more."""
     only_other: float
     p_value: float | None
     """Two-sided; None without a common problem."""
@@ -45,14 +45,16 @@ def compare(
     """Compare named selectors, each given as its value per problem (NaN: left out).
 
     Args:
-        values: shape (n,) each, in the same order of problems, in [0, 1].
+        values: shape (n,) each, in the same order of problems, in [0, 1]; or (S, n), of S trainings in the same order.
+            A problem's difference is then the mean over the trainings in which both have a value.
         pairs: (one, other) names; pairs with an unknown name are skipped.
         bootstrap: for the interval of each difference.
         seed: of the permutations.
     """
     known = [(one, other) for one, other in pairs if one in values and other in values and one != other]
-    differences = [values[one] - values[other] for one, other in known]
-    kinds = [_binary(values[one], values[other]) for one, other in known]
+    tables = {name: np.atleast_2d(found) for name, found in values.items()}
+    differences = [mean_of_known(tables[one] - tables[other]) for one, other in known]
+    kinds = [_binary(tables[one], tables[other], found) for (one, other), found in zip(known, differences, strict=True)]
     flipped = iter(
         sign_flip_p_values([d for d, binary in zip(differences, kinds, strict=True) if not binary], seed=seed)
     )
@@ -74,9 +76,11 @@ def compare(
     ]
 
 
-def _binary(one: Floats, other: Floats) -> bool:
-    both = np.concatenate([one, other])[np.tile(~np.isnan(one + other), 2)]
-    return bool(np.isin(both, (0.0, 1.0)).all())
+def _binary(one: Floats, other: Floats, difference: Floats) -> bool:
+    """Both are right or wrong wherever both are known, and by as much in every training."""
+    both = np.stack([one, other])[:, ~np.isnan(one + other)]
+    known = difference[~np.isnan(difference)]
+    return bool(np.isin(both, (0.0, 1.0)).all() and np.isin(known, (-1.0, 0.0, 1.0)).all())
 
 
 def mcnemar_p_value(difference: Floats) -> float | None:

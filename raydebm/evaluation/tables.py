@@ -70,19 +70,22 @@ def energy_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Energies",
         caption=(
-            "How each energy orders the candidates of a problem, averaged over problems with both correct and "
-            "incorrect ones (n). Pair accuracy and tau-b: higher is better, chance is 50 % and 0. Energy gap: mean "
-            "energy of incorrect minus that of correct candidates."
+            "How each energy orders the candidates of a problem, averaged over problems that tell: pair accuracy over "
+            "those with correct and incorrect ones, tau-b over those whose labels (violation scores, where there are "
+            "any) differ, the gap over those with an energy of both kinds; n of each. Pair accuracy and tau-b: higher "
+            "is better, chance is 50 % and 0. Energy gap: mean energy of incorrect minus that of correct candidates."
         ),
-        headers=("energy", "pair accuracy %", "95 % interval", "Kendall tau-b", "energy gap", "n"),
+        headers=("energy", "pair accuracy %", "95 % interval", "n", "Kendall tau-b", "n", "energy gap", "n"),
         rows=tuple(
             (
                 row.name,
                 percent(row.pair_accuracy),
                 interval(row.pair_accuracy),
-                number(row.kendall_tau_b),
-                number(row.energy_gap),
                 str(row.pair_accuracy.n),
+                number(row.kendall_tau_b),
+                str(row.kendall_tau_b.n),
+                number(row.energy_gap),
+                str(row.energy_gap.n),
             )
             for row in evaluation.energies
         ),

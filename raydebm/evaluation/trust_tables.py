@@ -7,15 +7,22 @@ from raydebm.evaluation.uncertainty import FRACTIONS
 
 
 def comparison_table(comparisons: tuple[Comparison, ...], *, what: str = "pass@1") -> Table:
+    right = what == "pass@1"
+    more = ("only the first", "only the second") if right else ("sum of gains", "sum of losses")
+    counted = (
+        "expected number of problems that only one of the two gets right"
+        if right
+        else "sums over problems of what the first avoids more, and of what the second does"
+    )
     return Table(
         title=f"Paired tests, {what}",
         caption=(
             f"Difference in {what} on the same problems, in percentage points with its 95 % bootstrap interval; "
-            "expected number of problems that only one of the two gets right; two-sided p by the exact McNemar test "
+            f"{counted}; two-sided p by the exact McNemar test "
             "where both are right or wrong on every problem, else by 10,000 sign-flip permutations; Holm: corrected "
             "for all comparisons of this table."
         ),
-        headers=("comparison", "difference", "only the first", "only the second", "n", "test", "p", "p, Holm"),
+        headers=("comparison", "difference", *more, "n", "test", "p", "p, Holm"),
         rows=tuple(
             (
                 f"{row.one} - {row.other}",

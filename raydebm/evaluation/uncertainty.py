@@ -20,7 +20,8 @@ from raydebm.evaluation.pools import Floats
 from raydebm.evaluation.signals import Signal
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-COVERAGE = 0.8
+LEFT_OUT = 0.2
+"""Share of the problems, the least certain, of ``accuracy_at_80``."""
 NUM_RESAMPLES = 500
 """Of the bootstrap's: rank statistics cost a sort per resample, and 500 give the interval to about a tenth of its
 width."""
@@ -75,8 +76,8 @@ def _row(signal: Signal, correct: Floats, violation: Floats, bootstrap: Bootstra
     aurc, base, best = curves.aurc(one), curves.risk(one), perfect_aurc(1 - right, one)
     aurc_B, base_B, best_B = curves.aurc(counts), curves.risk(counts), perfect_aurc(1 - right, counts)  # noqa: N806
     auroc = weighted_auroc(certainty, right, one)[0]
-    at_80 = curves.accuracy_at(COVERAGE, one)
-    at_80_B = curves.accuracy_at(COVERAGE, counts)  # noqa: N806
+    at_80 = curves.accuracy_without(LEFT_OUT, one)
+    at_80_B = curves.accuracy_without(LEFT_OUT, counts)  # noqa: N806
     damage = ~np.isnan(violation[known])
     violated = Ranking.of(certainty[damage], 1 - violation[known][damage]) if damage.any() else None
     return SignalRow(
@@ -85,19 +86,21 @@ def _row(signal: Signal, correct: Floats, violation: Floats, bootstrap: Bootstra
         auroc=bootstrap.interval(float(auroc), weighted_auroc(certainty, right, counts), n),
         aurc=bootstrap.interval(float(aurc[0]), aurc_B, n),
         prr=bootstrap.interval(float(_ratio(base - aurc, base - best)[0]), _ratio(base_B - aurc_B, base_B - best_B), n),
-        accuracy_at_80=bootstrap.interval(float(at_80[0]), at_80_B, n),
+        accuracy_at_80=bootstrap.share(float(at_80[0]), at_80_B, kept(LEFT_OUT, n)),
         gain_at_80=bootstrap.interval(float((at_80 + base - 1)[0]), at_80_B + base_B - 1, n),
         selective=tuple(
-            bootstrap.interval(
-                float(curves.accuracy_at(1 - fraction, one)[0]), curves.accuracy_at(1 - fraction, counts), n
+            bootstrap.share(
+                float(curves.accuracy_without(fraction, one)[0]),
+                curves.accuracy_without(fraction, counts),
+                kept(fraction, n),
             )
             for fraction in FRACTIONS
         ),
         violation_at_80=nothing
         if violated is None
         else bootstrap.interval(
-            float(1 - violated.accuracy_at(COVERAGE, one[:, damage])[0]),
-            1 - violated.accuracy_at(COVERAGE, counts[:, damage]),
+            float(1 - violated.accuracy_without(LEFT_OUT, one[:, damage])[0]),
+            1 - violated.accuracy_without(LEFT_OUT, counts[:, damage]),
             int(damage.sum()),
         ),
         risk_coverage=curves.points(),
@@ -147,11 +150,12 @@ class Ranking:
         area = (share * weight + (wrong - share * before) * steps).sum(axis=1)
         return _ratio(area, weight.sum(axis=1))
 
-    def accuracy_at(self, coverage: float, weights_Bn: Floats) -> Floats:  # noqa: N803
-        """(B,): share right among the most certain; of a group that the limit cuts through, its share."""
+    def accuracy_without(self, left_out: float, weights_Bn: Floats) -> Floats:  # noqa: N803
+        """(B,): share right when this share, the least certain, is left out; of a group that the limit cuts through,
+        its share counts."""
         weight, errors = self._groups(weights_Bn)
         total = weight.sum(axis=1, keepdims=True)
-        limit = total - np.round((1 - coverage) * total)
+        limit = total - np.round(left_out * total)
         before = np.cumsum(weight, axis=1) - weight
         kept = np.clip(limit - before, 0, weight)
         lost = np.divide(errors * kept, weight, where=weight > 0, out=np.zeros_like(errors)).sum(axis=1)
@@ -165,6 +169,11 @@ class Ranking:
         coverage, risk = np.cumsum(weight[0]) / total, np.cumsum(errors[0]) / np.cumsum(weight[0])
         shown = np.unique(np.linspace(0, len(coverage) - 1, min(NUM_POINTS, len(coverage))).round().astype(int))
         return tuple((float(coverage[index]), float(risk[index])) for index in shown)
+
+
+def kept(left_out: float, n: int) -> int:
+    """Problems of n that are answered when this share is not."""
+    return n - round(left_out * n)
 
 
 def _harmonic(count: Floats) -> Floats:

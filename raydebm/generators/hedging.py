@@ -49,8 +49,8 @@ class Hedging:
             return None
         return sorted(self._seconds)[math.ceil(0.95 * len(self._seconds)) - 1]
 
-    async def first_of(self, call: Callable[[], Awaitable[T]], *, has_place: Callable[[], bool]) -> list[T]:
-        """The result that counts, first; then that of the other request, where it came at the same moment.
+    async def first_of(self, call: Callable[[], Awaitable[T]], *, has_place: Callable[[], bool]) -> T:
+        """The result that counts: what came first, and of two that came at the same moment the first request's.
 
         Args:
             call: sends the request; called once or twice.
@@ -77,7 +77,7 @@ class Hedging:
             if results:
                 # A request that was overtaken would have taken longer still: it stays among the slow ones.
                 self._seconds.append(clock() - started)
-            return results or [tasks[0].result()]
+            return results[0] if results else tasks[0].result()
         finally:
             for task in tasks:
                 task.cancel()

@@ -20,9 +20,8 @@ from typing import Any
 
 from raydebm.errors import ConfigError
 from raydebm.generators.protocol import Generator
-from raydebm.generators.replies import well_formed
 from raydebm.identity import canonical_json
-from raydebm.records import Candidate, GenerationRequest
+from raydebm.records import Candidate, GenerationRequest, well_formed
 from raydebm.store import candidate_of, candidate_row
 
 _LOG = logging.getLogger(__name__)

@@ -186,8 +186,7 @@ class OpenAIApiGenerator:
             async with place:
                 return await self._complete(draw)
 
-        found = await self._hedging.first_of(send, has_place=lambda: draw.may_repeat and not self._slots.locked())
-        return found[0]
+        return await self._hedging.first_of(send, has_place=lambda: draw.may_repeat and not self._slots.locked())
 
     async def _complete(self, draw: _Draw) -> Completion:
         attempt = 0

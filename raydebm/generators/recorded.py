@@ -22,10 +22,9 @@ import pyarrow as pa
 from raydebm.config import GeneratorConfig
 from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
-from raydebm.generators.replies import well_formed
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
-from raydebm.records import Candidate, GenerationRequest, Problem
+from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
 from raydebm.store import CANDIDATES, RunDir, candidate_of
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raydebm.records import well_formed
+
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_STATUS = frozenset({401})
 _DOUBTFUL_STATUS = frozenset({402, 404})
@@ -18,7 +20,6 @@ not cover, and 404 to one whose parameters no provider of the model takes."""
 _EXCERPT_CHARS = 300
 _MAX_AMOUNT = 2**53
 """Larger amounts are nonsense, and fit into no column."""
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +75,6 @@ class ReplyError(Exception):
     def doubtful(self) -> bool:
         """The others may fail the same way, or the fault may be this request's own."""
         return self.status in _DOUBTFUL_STATUS
-
-
-def well_formed(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate.
-
-    JSON can spell half a character (``"\\ud83d"``), which no UTF-8 has: Arrow and tokenizers would raise at it.
-    """
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def read_reply(reply: HttpReply) -> Completion:

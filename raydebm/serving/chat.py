@@ -31,6 +31,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Fields that would change the answer and cannot be honoured, with the values that change nothing."""
 
+_OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
+"""Of the ``raydebm`` object. Left at the top level they would change nothing, and nobody would know."""
+
 
 def make_chat_ask(
     bundle: Bundle,
@@ -74,6 +77,9 @@ def _response_format(request: ChatRequest) -> dict[str, Any] | None:
 
 def _check_supported(request: ChatRequest) -> None:
     for name, value in (request.model_extra or {}).items():
+        if name in _OURS:
+            message = f"{name!r} belongs into the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
+            raise ServiceError(message, 400, "misplaced_parameter", name)
         if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
             message = f"{name!r} with value {value!r} is not supported; leave it out"
             raise ServiceError(message, 400, "unsupported_parameter", name)

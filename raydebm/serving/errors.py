@@ -23,6 +23,7 @@ from raydebm.errors import (
     TaskDataError,
     UnknownNameError,
 )
+from raydebm.records import well_formed
 from raydebm.serving.limits import TooManyError
 from raydebm.serving.logs import redact
 
@@ -45,17 +46,12 @@ def error_body(message: str, *, status: int, code: str, param: str | None = None
     kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {
-            "message": redact(_writable(message)),
+            "message": redact(well_formed(message)),
             "type": kind,
             "code": code,
-            "param": param and _writable(param),
+            "param": param and well_formed(param),
         }
     }
-
-
-def _writable(text: str) -> str:
-    """Messages quote the client, whose JSON may hold lone surrogates; those have no UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:

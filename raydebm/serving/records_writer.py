@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
+from raydebm.records import well_formed
 from raydebm.serving.records import DECISIONS, DecisionRecord, microseconds, record_row
 from raydebm.serving.records_files import RecordFile, file_name, filesystem_of, record_files, replaces_metadata
 from raydebm.store import Row, RunDir
@@ -270,9 +271,8 @@ def _lone_table(record: DecisionRecord) -> pa.Table | None:
 
 
 def _writable(value: Any) -> Any:
-    """Lone surrogates, which a model may write and UTF-8 cannot hold, become question marks."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return well_formed(value)
     if isinstance(value, dict):
         return {key: _writable(item) for key, item in value.items()}
     return [_writable(item) for item in value] if isinstance(value, list) else value

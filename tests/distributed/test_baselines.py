@@ -5,8 +5,9 @@ from chat_endpoint import chat_endpoint
 from tiny_run import recipe_of
 
 from raydebm.baselines import read_scores
-from raydebm.distributed.baselines import score_baselines
-from raydebm.distributed.fingerprints import new_manifest
+from raydebm.distributed import fingerprints
+from raydebm.distributed.baselines import _waiting, score_baselines
+from raydebm.distributed.fingerprints import baseline_state, new_manifest
 from raydebm.distributed.stages import Pipeline
 from raydebm.errors import MissingKeyError
 from raydebm.generators import Journal
@@ -99,10 +100,54 @@ def test_the_key_of_a_judge_is_not_missed_once_it_has_rated(tmp_path, monkeypatc
     pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[judge()]))
     for stage in ("candidates", "pairs"):
         pipeline.run.finish(stage, new_manifest(stage, pipeline.recipe, pipeline.run, facts={}))
-    rated = {"config": pipeline.recipe.baselines[0].model_dump(mode="json"), "basis": pipeline.basis("pairs")}
+    rated = {**baseline_state(pipeline.recipe.baselines[0]), "basis": pipeline.basis("pairs")}
     pipeline.run.finish("scores", {"judge": rated})
 
     pipeline.check_keys()
     pipeline.run.remove("candidates", "manifest.json")
     with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
         pipeline.check_keys()
+
+
+def test_new_scores_have_the_evaluation_made_again(local_ray, endpoint, tmp_path):
+    url, _ = endpoint
+    recipe, run = recipe_of(tmp_path, baselines=[judge(base_url=url, api_key_env=None)]), RunDir(str(tmp_path))
+    for is_kept in (False, True):
+        run.finish("evaluation", {})
+        score(recipe, run, answers(1))
+        assert run.exists("evaluation", "manifest.json") is is_kept
+
+
+@pytest.fixture
+def ranked(tmp_path):
+    """A recipe with a reward model in a folder, the folder, and a run that has its scores by their manifest."""
+    model, run = tmp_path / "model", RunDir(str(tmp_path / "run"))
+    model.mkdir()
+    (model / "weights").write_text("a")
+    recipe = recipe_of(tmp_path / "run", baselines=[{"kind": "reward_model", "name": "rm", "model": str(model)}])
+    run.finish("scores", {"rm": {**baseline_state(recipe.baselines[0]), "basis": "b"}})
+    return recipe, model, run
+
+
+def test_scores_are_made_again_when_the_model_changed(ranked):
+    recipe, model, run = ranked
+    assert _waiting(recipe, run, "b") == []
+    (model / "weights").write_text("b")
+    fingerprints._content.cache_clear()
+
+    assert [found.name for found in _waiting(recipe, run, "b")] == ["rm"]
+
+
+def test_where_the_model_is_not_here_its_scores_are_believed(ranked):
+    recipe, model, run = ranked
+    (model / "weights").unlink()
+    fingerprints._content.cache_clear()
+
+    assert _waiting(recipe, run, "b") == []
+
+
+def test_where_a_baseline_runs_scores_nothing_again(ranked):
+    recipe, _, run = ranked
+    moved = recipe.baselines[0].model_copy(update={"device": "cpu"})
+
+    assert _waiting(recipe.model_copy(update={"baselines": (moved,)}), run, "b") == []

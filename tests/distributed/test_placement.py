@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.config import RayConfig
-from raydebm.distributed.placement import Share, graph_gib, places, share_of
+from raydebm.distributed.placement import Share, gpu_share, graph_gib, places, share_of
 from raydebm.errors import ResourceError
 
 LAPTOP = [{"CPU": 8.0}]
@@ -60,3 +60,8 @@ def test_activations_of_all_workers_of_a_node_fit_in_a_quarter_of_its_memory(nod
 
 def test_gpu_workers_are_left_to_the_gpus_memory():
     assert graph_gib(Share(cpus=1, gpus=0.5), [{"CPU": 8.0, "GPU": 3.0, "memory": 2.0**34}], num_workers=5) is None
+
+
+@pytest.mark.parametrize(("configured", "expected"), [(None, 0.5), (0.25, 0.25), (1, 1.0), (0, 0.5)])
+def test_a_workers_share_of_a_gpu_is_the_recipes(configured, expected):
+    assert gpu_share(RayConfig(gpus_per_adapter=configured)) == expected

@@ -33,6 +33,7 @@ def item(
     pass_index=1,
     broken=(),
     finish_reason=None,
+    cost_usd=None,
 ):
     parsed = not math.isinf(penalty)
     return ScoredCandidate(
@@ -46,6 +47,7 @@ def item(
             pass_index=pass_index,
             sampling=Sampling(temperature=0.0) if greedy else Sampling(),
             finish_reason=finish_reason,
+            cost_usd=cost_usd,
         ),
         report=ConstraintReport(
             candidate_id=name,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raydebm.evaluation.effects import generator_effects
+from raydebm.evaluation.effects import comparable, generator_effects
 
 
 def effects(*rows, num_generators):
@@ -39,3 +39,16 @@ def test_groups_without_a_common_problem_are_centred_each():
 
 def test_a_generator_without_values_has_no_effect():
     assert np.isnan(effects((0, 0, 1.0), num_generators=2)).tolist() == [False, True]
+
+
+def test_comparable_are_the_generators_of_the_largest_group():
+    """0 and 1 share a problem, 2 and 3 share two."""
+    problem, generator = np.array([7, 7, 8, 8, 9, 9]), np.array([0, 1, 2, 3, 2, 3])
+
+    assert comparable(problem, generator, num_generators=4).tolist() == [False, False, True, True]
+
+
+def test_a_third_makes_two_generators_comparable():
+    problem, generator = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2])
+
+    assert comparable(problem, generator, num_generators=4).tolist() == [True, True, True, False]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap
 from sklearn.metrics import roc_auc_score
 
-from raydebm.evaluation.intervals import Bootstrap, weighted_auroc
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
 
 
 def test_every_resample_has_n_problems():
@@ -111,3 +111,15 @@ def test_all_wrong_mirrors_all_right():
 
     assert (found.value, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(0.5218, abs=1e-4)
+
+
+def test_a_share_of_all_is_not_certain():
+    """28 of 28: the lower limit is the exact one."""
+    found = Bootstrap.of(35, num_bootstrap=100, seed=0).share(1.0, np.ones(100), 28)
+
+    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 28)), 1.0)
+
+
+def test_minus_an_estimate_turns_its_interval_around():
+    assert -Estimate(value=0.5, low=0.2, high=0.9, n=3) == Estimate(value=-0.5, low=-0.9, high=-0.2, n=3)
+    assert -NOTHING == NOTHING

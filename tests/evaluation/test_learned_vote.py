@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 
 from raydebm.evaluation.learned_vote import learned_votes
@@ -64,3 +66,41 @@ def test_an_unknown_generator_votes_as_an_average_one(make_pool):
 def test_validation_of_one_class_or_none_teaches_nothing(make_pool):
     assert learned_votes([]) == []
     assert learned_votes([make_pool((1, {"generator": "g"}), (1, {"generator": "h"}))]) == []
+
+
+def test_what_cannot_vote_teaches_nothing_about_votes(make_pool):
+    """Among answers a broken constraint means wrong, though most without one are unparsed and wrong, too."""
+    unparsed = (0, {"penalty": math.inf, "members": (0.0, 0.0)})
+    clean, broken = ({"penalty": penalty, "members": (0.0, 0.0)} for penalty in (0.0, 1.0))
+    validation = [
+        make_pool(
+            (int(index != 0), {**clean, "key": "x"}),
+            (int(index < 4), {**broken, "key": "y"}),
+            *[unparsed] * 4,
+            problem_id=f"v{index}",
+        )
+        for index in range(10)
+    ]
+    test = make_pool((1, {**clean, "key": "x"}), (0, {**broken, "key": "y"}), problem_id="t")
+
+    found = {selector.name: selector for selector in learned_votes(validation)}["learned vote"]
+
+    assert value_of(found, test).correct == 1.0
+
+
+def test_a_generator_counts_by_the_answers_with_which_it_votes(make_pool):
+    """g gives an answer once in two and is right then; h is right three times in five."""
+    unparsed = (0, {"generator": "g", "penalty": math.inf})
+    validation = [
+        make_pool(
+            unparsed if index % 2 else (1, {"generator": "g", "key": "x"}),
+            (int(index % 5 < 3), {"generator": "h", "key": "y"}),
+            problem_id=f"v{index}",
+        )
+        for index in range(20)
+    ]
+    test = make_pool((1, {"generator": "g", "key": "x"}), (0, {"generator": "h", "key": "y"}), problem_id="t")
+
+    (found,) = learned_votes(validation)
+
+    assert value_of(found, test).correct == 1.0

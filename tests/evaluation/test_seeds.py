@@ -79,6 +79,19 @@ def test_a_problem_without_a_value_in_one_training_counts_by_the_other():
     assert found.row("ours").pass_at_1.value == pytest.approx(2 / 3)
 
 
+def test_two_selectors_are_compared_within_the_trainings_that_have_both():
+    """On q ours is right, then unlabeled, and the judge right, then wrong: the one pair that there is differs by 0."""
+    found = summarise(
+        training(0, [1, 1, 0], extra=[entry("judge", [1, 1, 0])]),
+        training(1, [1, math.nan, 0], extra=[entry("judge", [1, 0, 0])]),
+    )
+    assert found.row("judge").ours_minus.value == 0
+    (compared,) = [row for row in found.comparisons if row.other == "judge"]
+    assert (compared.difference.value, compared.only_one) == (0, 0)
+    # Over the same pairs random is 0.5 and the oracle 1: ours gains 0.5, 0.5 and -0.5 of three times 0.5.
+    assert found.row("ours").gap_closed.value == pytest.approx(0.5 / 1.5)
+
+
 def test_a_selector_that_one_training_lacks_is_left_out():
     found = summarise(training(0, [1, 1, 0], extra=[entry("judge", [1, 1, 1])]), training(1, [1, 0, 0]))
     assert found.row("judge") is None

@@ -128,6 +128,24 @@ def test_the_best_generator_is_not_the_one_that_answered_the_easier_problems(mak
     assert best_generator_of(pools) == "common"
 
 
+def test_the_best_generator_is_one_of_those_that_can_be_compared(make_pool):
+    """c beats d by more than a beats b, on other problems: nothing says that it is better than a."""
+    pools = [
+        *(make_pool((1, {"generator": "a"}), (1, {"generator": "b"}), problem_id=f"p{index}") for index in range(3)),
+        make_pool((1, {"generator": "a"}), (0, {"generator": "b"}), problem_id="p3"),
+        make_pool((1, {"generator": "c"}), (0, {"generator": "d"}), problem_id="q"),
+    ]
+
+    assert best_generator_of(pools) == "a"
+
+
+def test_unlabeled_candidates_take_no_weight_from_their_answer(make_pool):
+    """x and y tie; that two of the three x have no label leaves x half of the chance."""
+    pool = make_pool(*[(label, {"key": "x"}) for label in (1, None, None)], *[(0, {"key": "y"})] * 3)
+
+    assert worth("majority vote", pool) == pytest.approx(0.5)
+
+
 def test_with_violation_scores_the_best_generator_is_the_one_that_violates_least(make_pool):
     pool = make_pool(
         (1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), violations=[0.0, 0.9, 0.2]

@@ -71,6 +71,17 @@ def test_expectations_over_subsets_are_exact(make_pool):
         assert by_size[size]["random"].value == pytest.approx(0.4)
 
 
+def test_what_could_not_be_checked_is_no_wrong_answer_in_a_small_pool(make_pool):
+    """Of one candidate drawn, the one that hung says nothing, and the other one is right."""
+    hung = {"penalty": math.inf, "members": (0.0,)}
+    pool = make_pool((1, {"members": (1.0,)}), (None, hung))
+
+    one, two = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
+
+    assert {name: found.value for name, found in one.pass_at_1.items()} == dict.fromkeys(one.pass_at_1, 1.0)
+    assert two.pass_at_1["ours"].value == 1.0
+
+
 def test_the_whole_pool_votes_as_the_selector_does(make_pool):
     pool = make_pool((1, {"key": "x"}), (0, {"key": "y"}), (0, {"key": "y"}), (1, {"key": "x"}), (0, {"key": "z"}))
 
@@ -161,6 +172,19 @@ def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
     assert (h.ours.n, h.whole_minus.value) == (2, 0.0)
 
 
+def test_a_mixed_pool_of_the_same_size_has_as_many_candidates_problem_by_problem(make_pool):
+    """On p g gave one, which is wrong, and h three right ones: one of four is right with 3/4."""
+    wrong = (0, {"generator": "g", "members": (5.0,)})
+    pools = [
+        make_pool(wrong, *[(1, {"generator": "h", "members": (mu,)}) for mu in (0.0, 1.0, 2.0)], problem_id="p"),
+        make_pool(wrong, wrong, problem_id="q"),
+    ]
+
+    g, *_ = pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+
+    assert g.same_size.value == pytest.approx((0.75 + 0) / 2)
+
+
 def test_picks_are_compared_over_problems_with_a_correct_candidate(make_pool):
     """A perfect scorer: easy problems have many correct candidates, hard ones one by g, hopeless ones none."""
     good, bad = {"members": (0.0,)}, {"members": (1.0,)}
@@ -183,6 +207,15 @@ def test_a_generator_that_only_failed_has_a_row(make_pool):
 
     assert (g.num_candidates, g.num_failed, h.num_candidates, h.num_failed) == (1, 0, 0, 1)
     assert h.accuracy.value is None
+
+
+def test_what_a_generator_cost_counts_its_failed_requests(make_pool):
+    failed = (None, {"text": None, "penalty": math.inf, "cost_usd": 0.5})
+    pools = [make_pool((1, {"cost_usd": 0.25}), failed, (1, {"generator": "free"}))]
+
+    free, g = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (free.cost_usd, g.cost_usd) == (None, 0.75)
 
 
 def test_failed_requests_cost_a_choice_nothing(make_pool):
@@ -296,6 +329,19 @@ def test_dimensions_of_labels_by_selector(make_pool):
         ("budget", [pytest.approx(0.4), 0.2]),
         ("diversity", [pytest.approx(0.2), 0.0]),
     ]
+
+
+def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
+    unparsed = {"penalty": math.inf, "members": (0.0,)}
+    pools = [
+        make_pool((0, unparsed), violations=[0.6], dimensions=[{"budget": 0.6}], problem_id="p"),
+        make_pool((0, {"members": (0.0,)}), violations=[0.1], dimensions=[{"budget": 0.1}], problem_id="q"),
+    ]
+    ours = [found for found in standard_selectors(pools, lambda_=1.0) if found.name == "ours"]
+
+    (budget,) = dimension_table(pools, ours, bootstrap(pools)).rows
+
+    assert (budget[1][0].value, budget[1][0].n) == (pytest.approx((1 + 0.1) / 2), 2)
 
 
 def test_without_dimensions_the_constraints_penalties_are_shown(make_pool):

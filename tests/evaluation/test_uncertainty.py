@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.signals import Signal, signals
 from raydebm.evaluation.stack import Stack
-from raydebm.evaluation.uncertainty import Ranking, perfect_aurc, signal_rows
+from raydebm.evaluation.uncertainty import Ranking, kept, perfect_aurc, signal_rows
 
 
 def row_of(certainty, correct, **options):
@@ -32,7 +32,7 @@ def test_equal_certainty_shares_its_errors():
     ranking = Ranking.of(np.zeros(4), np.array([1.0, 0.0, 1.0, 0.0]))
 
     assert ranking.aurc(ones(4))[0] == pytest.approx(0.5)
-    assert ranking.accuracy_at(0.25, ones(4))[0] == pytest.approx(0.5)
+    assert ranking.accuracy_without(0.75, ones(4))[0] == pytest.approx(0.5)
 
 
 def test_aurc_of_a_weight_is_that_of_so_many_equal_problems():
@@ -109,7 +109,7 @@ def test_signals_by_hand(make_pool):
     assert found["sigma"].tolist() == [-1.0, 0.0]
     assert found["mu of the pick"].tolist() == [0.0, -5.0]
     assert found["vote share"].tolist() == [pytest.approx(2 / 3), 0.5]
-    assert found["energy margin"].tolist() == [1.0, 4.0]
+    assert found["energy margin"].tolist() == [1 / 2, 4 / 5]  # of 1 and 4
     assert found["adapter agreement"].tolist() == [0.5, 1.0]
     assert found["pool sigma"].tolist() == [pytest.approx(-2 / 3), 0.0]
     mass = [1.0, math.exp(-3.0), math.exp(-1.0)]
@@ -138,3 +138,25 @@ def test_one_adapter_has_no_spread(make_pool):
     pools = [make_pool((1, {"members": (float(i),)}), rival, problem_id=f"p{i}") for i in range(3)]
 
     assert "sigma" not in named(pools)
+
+
+def test_without_another_answer_the_margin_is_the_same_in_every_set_of_pools(make_pool):
+    alone = make_pool((1, {"members": (0.0, 1.0), "key": "x"}), problem_id="p")
+    near = make_pool((1, {"members": (0.0, 0.0), "key": "x"}), (0, {"members": (1.0, 1.0), "key": "y"}), problem_id="q")
+    far = make_pool((1, {"members": (0.0, 0.0), "key": "x"}), (0, {"members": (9.0, 9.0), "key": "y"}), problem_id="r")
+
+    margins = [
+        next(found for found in signals(Stack.of([alone, other]), 1.0) if found.name == "energy margin").values
+        for other in (near, far)
+    ]
+
+    assert [found.tolist() for found in margins] == [[1.0, 0.5], [1.0, 0.9]]
+
+
+def test_what_is_left_out_is_rounded_once():
+    """10 % of 15 is 1.5: two are left out, and n says so."""
+    right = np.array([1.0] * 13 + [0.0] * 2)
+    ranking = Ranking.of(np.arange(15.0, 0, -1), right)
+
+    assert kept(0.1, 15) == 13
+    assert ranking.accuracy_without(0.1, ones(15))[0] == 1.0

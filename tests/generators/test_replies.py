@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning, well_formed
+from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning
 
 
 @pytest.mark.parametrize(
@@ -21,19 +21,6 @@ from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply,
 )
 def test_split_reasoning(content, expected):
     assert split_reasoning(content) == expected
-
-
-@given(st.text())
-def test_whole_characters_stay_as_they_are(text):
-    assert well_formed(text) == text.encode("utf-8", "replace").decode()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("a\ud83d", "a\ufffd"), ("\ude00b", "\ufffdb"), ("\ud83d\ud83d", "\ufffd\ufffd"), ("😀 ü \x00", "😀 ü \x00")],
-)
-def test_half_characters(text, expected):
-    assert well_formed(text) == expected
 
 
 def test_an_escaped_pair_is_one_character():

@@ -6,8 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from raydebm.config import PAPER_ADAPTERS, RayConfig, parse_recipe
-from raydebm.distributed.placement import gpu_share
+from raydebm.config import PAPER_ADAPTERS, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingError
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import read_adapter
@@ -233,11 +232,6 @@ def test_all_workers_of_a_gpu_take_at_most_60_percent_for_graphs(monkeypatch, se
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
     settings = dataclasses.replace(settings, gpu_share=share)
     assert graph_bytes(settings, torch.device("cuda")) == pytest.approx(1000 * expected)
-
-
-@pytest.mark.parametrize(("configured", "expected"), [(None, 0.5), (0.25, 0.25), (1, 1.0), (0, 0.5)])
-def test_a_workers_share_of_a_gpu_is_the_recipes(configured, expected):
-    assert gpu_share(RayConfig(gpus_per_adapter=configured)) == expected
 
 
 def test_a_given_limit_holds_on_every_device(settings):

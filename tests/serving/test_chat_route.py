@@ -116,6 +116,8 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
         ({"model": "raydebm/auto", "raydebm": {"task": "gms8k"}}, 404, "unknown_task", "task"),
         ({"raydebm": {"task": "gsm8k"}}, 400, "bad_override", "raydebm.task"),
         ({"n": 2}, 400, "unsupported_parameter", "n"),
+        ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
+        ({"lambda": 0.0}, 400, "misplaced_parameter", "lambda"),
         ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
         ({"response_format": {"type": "xml"}}, 400, "invalid_request", "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, 400, "invalid_request", "response_format"),

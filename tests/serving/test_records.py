@@ -374,14 +374,14 @@ def test_a_decision_that_cannot_be_stored_sinks_no_other(make_record, folder, te
     assert DecisionReader(folder).count() == 2
 
 
-def test_lone_surrogates_of_a_model_become_question_marks(make_record, folder, template):
+def test_lone_surrogates_of_a_model_become_replacement_characters(make_record, folder, template):
     first, *others = template.outcome.pool
     odd = replace(first, candidate=replace(first.candidate, text="a\ud800b"))
     record = make_record(outcome=replace(template.outcome, pool=(odd, *others)))
     writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
     writer.put(record)
     assert writer.flush()
-    assert DecisionReader(folder).get(record.record_id).outcome.pool[0].candidate.text == "a?b"
+    assert DecisionReader(folder).get(record.record_id).outcome.pool[0].candidate.text == "a\ufffdb"
 
 
 def test_old_files_go(make_record, folder):

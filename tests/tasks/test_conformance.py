@@ -356,3 +356,15 @@ def test_parse_is_total(name, data):
     answer = task.parse(problem, text)
     if answer is not None:
         assert task.parse(problem, task.render(problem, answer)) == answer
+
+
+def test_the_defaults_of_every_task_are_documented(repository):
+    """docs/tasks.md, the table of defaults."""
+    page = (repository / "docs" / "tasks.md").read_text(encoding="utf-8")
+    caps = ("max_correct", "max_incorrect")
+    numbers = ("max_length", "batch_size", "patience", "learning_rate", "lambda_", "max_tokens")
+    for name in BUILT_IN:
+        defaults = get_task(name).defaults
+        cells = [f"{getattr(defaults, field):g}" for field in numbers]
+        cells += ["all" if (cap := getattr(defaults, field)) is None else str(cap) for field in caps]
+        assert f"| `{name}` | {' | '.join(cells)} |" in page

@@ -63,7 +63,7 @@ def lambda_sweep(
         rows.append(
             LambdaRow(
                 lambda_=lambda_,
-                pass_at_1=bootstrap.mean(stack.correct_at(picked)),
+                pass_at_1=bootstrap.proportion(stack.correct_at(picked)),
                 mean_violation=bootstrap.mean(stack.violation_at(picked)),
             )
         )
@@ -87,9 +87,9 @@ def decomposition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: i
     neither = (by_energy != by_mu) & ~_at(cleanest, by_energy)
     return Decomposition(
         lambda_=lambda_,
-        agree=bootstrap.mean(np.where(both, agree, math.nan)),
-        agree_alone=bootstrap.mean(np.where(both, agree & (cleanest.sum(axis=1) == 1), math.nan)),
-        neither=bootstrap.mean(np.where(both, neither, math.nan)),
+        agree=bootstrap.proportion(np.where(both, agree, math.nan)),
+        agree_alone=bootstrap.proportion(np.where(both, agree & (cleanest.sum(axis=1) == 1), math.nan)),
+        neither=bootstrap.proportion(np.where(both, neither, math.nan)),
         num_constrained=int(constrained.sum()),
         points=_points(stack, usable, by_energy, seed),
         num_candidates=int(usable.sum()),

@@ -12,11 +12,11 @@ from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate, weighted_
 from raydebm.evaluation.pools import Floats
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_accuracy
+from raydebm.evaluation.uncertainty import NUM_RESAMPLES
 from raydebm.identity import seed_for
 
 MAX_SUBSETS = 40
 """Of one size; beyond it, as many random ones."""
-NUM_RESAMPLES = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def _size(
         num_adapters=size,
         num_subsets=len(chosen),
         num_possible=comb(stack.num_members, size),
-        pass_at_1=bootstrap.mean(_mean(correct)),
+        pass_at_1=bootstrap.proportion(_mean(correct)),
         worst=min(shares, default=None),
         best=max(shares, default=None),
         pair_accuracy=bootstrap.mean(_mean([pair_accuracies(stack, stack.mu(subset)) for subset in chosen])),

@@ -9,7 +9,7 @@ import numpy as np
 
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import Bools, Floats
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.stack import Ints, Stack
 from raydebm.evaluation.studies.ensemble import pair_accuracies
 from raydebm.evaluation.studies.pool_size import best_first, of_lowest, of_oracle, of_votes
 from raydebm.records import ScoredCandidate
@@ -36,7 +36,7 @@ class GeneratorRow:
     mean_violation: Estimate
     best_quarter: Estimate
     """Mean over problems of the share that is among the best quarter of the pool by violation score; no value where the
-    task has none. Pairs are made of these (``pairs.positive_frac``)."""
+    task has none. The paper makes its pairs of these (``pairs.positive_frac`` 0.25)."""
     characters: float | None
     """Mean length of the text."""
     characters_correct: float | None
@@ -44,7 +44,7 @@ class GeneratorRow:
     completion_tokens: float | None
     """Mean as the endpoint counted; None where it did not."""
     cost_usd: float | None
-    """Sum; None where unknown."""
+    """Sum over its requests, also those that brought no candidate; None where unknown."""
     share_of_correct: float | None
     """Of a problem's correct candidates, mean over the problems that have any: what a scorer that knows correctness and
     nothing else would pick."""
@@ -68,7 +68,8 @@ class PoolKind:
     ours: Estimate
     oracle: Estimate
     same_size: Estimate
-    """Of one generator's pool: ours on n random candidates of all generators, on the problems that it answered."""
+    """Of one generator's pool: ours on as many random candidates of all generators as it gave to each problem, on the
+    problems that it answered."""
     whole_minus: Estimate
     """Of one generator's pool: ours on the whole pool minus ours on it, paired, on the problems that it answered."""
 
@@ -79,7 +80,8 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
     right = stack.correct == 1
     num_right = right.sum(axis=1).astype(np.float64)
     solved = num_right > 0
-    failed = Counter(item.candidate.generator for pool in stack.pools for item in pool.failed)
+    unanswered = [item.candidate for pool in stack.pools for item in pool.failed]
+    failed = Counter(candidate.generator for candidate in unanswered)
     mu = stack.mu()
     best = np.where(np.isnan(stack.violation), math.nan, _best_quarter(stack).astype(float))
     names = (*stack.generators, *sorted(failed.keys() - set(stack.generators)))
@@ -102,16 +104,21 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
                 num_unparsed=sum(not item.report.parsed for item in items),
                 num_unlabeled=int(np.isnan(stack.correct[within]).sum()),
                 truncated_frac=_truncated(items),
-                accuracy=bootstrap.mean(stack.by_chance(within)),
+                accuracy=bootstrap.proportion(stack.by_chance(within)),
                 mean_violation=bootstrap.mean(stack.violation_by_chance(within)),
-                best_quarter=bootstrap.mean(stack.mean_of(best, within)),
+                best_quarter=bootstrap.proportion(stack.mean_of(best, within)),
                 characters=_length(by_writer[index], None),
                 characters_correct=_length(by_writer[index], 1.0),
                 characters_incorrect=_length(by_writer[index], 0.0),
                 completion_tokens=_known_mean([item.candidate.completion_tokens for item in items]),
-                cost_usd=_known_sum([item.candidate.cost_usd for item in items]),
+                cost_usd=_known_sum(
+                    [item.candidate.cost_usd for item in items]
+                    + [candidate.cost_usd for candidate in unanswered if candidate.generator == name]
+                ),
                 share_of_correct=bootstrap.mean(share).value,
-                picked=bootstrap.mean(np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)),
+                picked=bootstrap.proportion(
+                    np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)
+                ),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
                 pair_accuracy=bootstrap.mean(pair_accuracies(stack, np.where(within, mu, math.nan))),
             )
@@ -167,7 +174,7 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
         rows.append(
             replace(
                 _kind(part, name, size, own, bootstrap=bootstrap, seed=seed),
-                same_size=bootstrap.mean(np.where(np.isnan(own), math.nan, ours(stack, size))),
+                same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, ours(stack, part.sizes))),
                 whole_minus=bootstrap.mean(everything - own),
             )
         )
@@ -204,8 +211,8 @@ def narrowed(stack: Stack, generator: int) -> Stack:
     )
 
 
-def _ours(stack: Stack, size: int, *, lambda_: float) -> Floats:
-    """(P,): expected value of ours on n random candidates."""
+def _ours(stack: Stack, size: int | Ints, *, lambda_: float) -> Floats:
+    """(P,): expected value of ours on n random candidates; one n, or one for each problem."""
     mu = stack.mu()
     if not stack.num_members:
         return np.full(len(mu), math.nan)
@@ -218,10 +225,10 @@ def _kind(stack: Stack, name: str, size: int, ours: Floats, *, bootstrap: Bootst
     return PoolKind(
         name=name,
         n=size,
-        random=bootstrap.mean(stack.by_chance()),
-        majority=bootstrap.mean(plain),
-        ours=bootstrap.mean(ours),
-        oracle=bootstrap.mean(of_oracle(stack, size)),
+        random=bootstrap.proportion(stack.by_chance()),
+        majority=bootstrap.proportion(plain),
+        ours=bootstrap.proportion(ours),
+        oracle=bootstrap.proportion(of_oracle(stack, size)),
         same_size=NOTHING,
         whole_minus=NOTHING,
     )

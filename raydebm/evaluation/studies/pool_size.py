@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Floats
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools import Bools, Floats
+from raydebm.evaluation.stack import Ints, Stack
 from raydebm.identity import seed_for
 
 NUM_DRAWS = 32
@@ -59,7 +59,7 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
         rows.append(
             PoolSize(
                 n=size,
-                pass_at_1={name: bootstrap.mean(values[name]) for name in CANDIDATES if name in values},
+                pass_at_1={name: bootstrap.proportion(values[name]) for name in CANDIDATES if name in values},
                 violation={name: bootstrap.mean(damage[name]) for name in CANDIDATES if name in damage},
             )
         )
@@ -87,16 +87,23 @@ def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
 
 
 def of_lowest(
-    stack: Stack, orders: np.ndarray, values: Floats, energy: Floats, size: int, *, nothing: float = 0.0
+    stack: Stack, orders: np.ndarray, values: Floats, energy: Floats, size: int | Ints, *, nothing: float = 0.0
 ) -> Floats:
-    """(P,): expected value of the lowest-energy candidate of n random ones, over those with a value."""
+    """(P,): expected value of the lowest-energy candidate of n random ones, over those with a value.
+
+    Where nothing can be selected it is ``nothing``, unless what was drawn has no value at all.
+
+    Args:
+        size: n, or the n of each problem, (P,); no value where it is 0.
+    """
     found = np.full(len(orders), math.nan)
-    sizes, absent = stack.sizes, np.where(stack.labelled, nothing, math.nan)
+    sizes, drawn = stack.sizes, np.broadcast_to(size, len(orders))
     for row, order in enumerate(orders):
         ranked = order[: sizes[row]]
-        chances = np.array(_first_of_subset(len(ranked), size))
+        chances = np.array(_first_of_subset(len(ranked), int(drawn[row])))
         usable = np.isfinite(energy[row, ranked])
-        ranked_values = np.where(usable, values[row, ranked], absent[row])
+        own = values[row, ranked]
+        ranked_values = np.where(usable | np.isnan(own), own, nothing)
         known = ~np.isnan(ranked_values)
         mass = chances[known].sum()
         if mass > 1e-12:
@@ -142,8 +149,9 @@ def of_votes(stack: Stack, weights: Floats, size: int, *, seed: int) -> tuple[Fl
         else:
             generator = np.random.default_rng(seed_for(seed, stack.pools[row].problem.problem_id, size))
             drawn = np.argpartition(generator.random((NUM_DRAWS, total)), size, axis=1)[:, :size]
-        plain[row] = _vote(answers[drawn], np.ones(drawn.shape), worth)
-        weighted[row] = _vote(answers[drawn], weights[row, :total][drawn], worth)
+        known = np.asarray((~np.isnan(labels[drawn])).any(axis=1))
+        plain[row] = _vote(answers[drawn], np.ones(drawn.shape), worth, known)
+        weighted[row] = _vote(answers[drawn], weights[row, :total][drawn], worth, known)
     return plain, weighted
 
 
@@ -157,11 +165,15 @@ def _worth_of_answers(answers: np.ndarray, labels: Floats) -> Floats:
     return worth
 
 
-def _vote(answers_DS: np.ndarray, weights_DS: Floats, worth: Floats) -> float:  # noqa: N803
-    """Mean worth of the winners over D draws of S candidates; a draw in which nobody votes answers nothing (0)."""
+def _vote(answers_DS: np.ndarray, weights_DS: Floats, worth: Floats, known_D: Bools) -> float:  # noqa: N803
+    """Mean worth of the winners over D draws of S candidates; a draw in which nobody votes answers nothing (0).
+
+    Args:
+        known_D: draws that have a label; without one it is not known that nothing was right.
+    """
     num_draws, count = len(answers_DS), len(worth)
     if count == 0:
-        return 0.0
+        return 0.0 if known_D.any() else math.nan
     votes = np.where(answers_DS >= 0, weights_DS, 0.0)
     places = np.where(answers_DS >= 0, answers_DS, 0) + count * np.arange(num_draws)[:, None]
     totals = np.bincount(places.ravel(), weights=votes.ravel(), minlength=num_draws * count).reshape(num_draws, count)
@@ -176,5 +188,6 @@ def _vote(answers_DS: np.ndarray, weights_DS: Floats, worth: Floats) -> float:  
         out=np.full(num_draws, math.nan),
     )
     values[~winners.any(axis=1)] = 0.0
+    values[~known_D] = math.nan
     values = values[~np.isnan(values)]
     return float(values.mean()) if len(values) else math.nan

@@ -85,8 +85,8 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
             correct[run.source] = stack.correct_at(stack.select(run.lambda_))
             cells.append(_cell(run, stack, correct[run.source], bootstrap))
             if target not in chance:
-                chance[target] = bootstrap.mean(stack.by_chance())
-                votes[target] = bootstrap.mean(_vote(stack))
+                chance[target] = bootstrap.proportion(stack.by_chance())
+                votes[target] = bootstrap.proportion(_vote(stack))
         home = next((run.source for run in group if run.in_domain), group[0].source)
         found = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=seed)
         comparisons += [_named(comparison, target) for comparison in found]
@@ -125,7 +125,7 @@ def _cell(run: ScoredRun, stack: Stack, correct: Floats, bootstrap: Bootstrap) -
         source=run.source,
         target=run.target,
         in_domain=run.in_domain,
-        pass_at_1=bootstrap.mean(correct) if stack.num_members else NOTHING,
+        pass_at_1=bootstrap.proportion(correct) if stack.num_members else NOTHING,
         lift=bootstrap.mean(correct - stack.by_chance()) if stack.num_members else NOTHING,
         mean_violation=bootstrap.mean(stack.violation_at(picked)),
         sigma_auroc=bootstrap.auroc(-stack.at(stack.sigma(), picked), correct) if stack.num_members > 1 else NOTHING,

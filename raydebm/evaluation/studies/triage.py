@@ -54,10 +54,10 @@ def threshold_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
             ThresholdRow(
                 theta=theta,
                 where=where,
-                triage_rate=bootstrap.mean((~accepted).astype(float)),
-                accepted=bootstrap.mean(np.where(accepted, correct, math.nan)),
-                abstain_frac=bootstrap.mean((~quiet).astype(float)),
-                answered=bootstrap.mean(np.where(quiet, correct, math.nan)),
+                triage_rate=bootstrap.proportion((~accepted).astype(float)),
+                accepted=bootstrap.proportion(np.where(accepted, correct, math.nan)),
+                abstain_frac=bootstrap.proportion((~quiet).astype(float)),
+                answered=bootstrap.proportion(np.where(quiet, correct, math.nan)),
             )
         )
     return tuple(rows)

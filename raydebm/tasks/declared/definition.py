@@ -40,7 +40,9 @@ class Output(Strict):
     json_schema: Schema | None = Field(None, alias="schema")
     """For json. An answer that breaks it is still an answer: the faults are violations of the constraint ``schema``."""
     schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Weight of the constraint ``schema``."""
     choices: list[str] = Field(default_factory=list)
+    """For choice: the answers there are, each a line; upper and lower case are the same."""
     max_chars: int = Field(100_000, ge=1, le=1_000_000)
     """A longer completion has no answer."""
 
@@ -67,6 +69,7 @@ class GoldRule(Strict):
     """exact: the same text or number; number: as numbers ("$1,080" is 1080); set: the same items in any order;
     json: the same JSON value."""
     ignore_case: bool = False
+    """Upper and lower case are the same."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
     """For number: how far an answer may be off."""
 
@@ -83,6 +86,7 @@ class Data(Strict):
     train: str | None = None
     """A file: .jsonl, .json, .csv or .parquet, also with .gz. A recipe's ``source`` comes before it."""
     test: str | None = None
+    """The same for the split ``test``."""
     id: str | None = None
     """A column with the source's own name of a row; recorded pools are joined by it."""
     fields: list[str] = Field(default_factory=list)
@@ -95,11 +99,17 @@ class Defaults(Strict):
     """Settings of training and generation; a recipe may override each."""
 
     max_length: int = Field(2048, ge=16)
+    """Tokens that the scorer reads of a problem and its answer."""
     batch_size: int = Field(16, ge=1)
+    """Pairs of one training step."""
     patience: int = Field(2, ge=1)
+    """Epochs without a better validation loss before training stops."""
     learning_rate: float = Field(5e-5, gt=0)
+    """Of AdamW."""
     lambda_: float = Field(1.0, ge=0, alias="lambda")
+    """Weight of E_constraint."""
     max_tokens: int = Field(1024, ge=1)
+    """Of a candidate."""
 
     def as_record(self) -> TaskDefaults:
         return TaskDefaults(**self.model_dump())
@@ -109,22 +119,30 @@ class TaskDefinition(Strict):
     """A whole task. Constraints see ``problem.<field>`` of the declared fields and the answer, never gold."""
 
     name: str
+    """Small letters, digits and _."""
     description: str = ""
+    """One line, for ``raydebm task list``."""
     instructions: str = Field(min_length=1)
     """The system message, word for word: what to do and how to write the answer."""
     prompt: Annotated[str, AfterValidator(_prompt)]
     """The question, with ``{field}`` where a column's value goes; every other brace is text."""
     output: Output = Output()
+    """How the answer is found in what a model writes."""
     constraints: list[AnyRule] = Field(default_factory=list)
+    """Checks without gold: one rule each (docs/constraints.md)."""
     vote: Expression = "answer"
     """Answers with the same value here give the same answer."""
     gold: GoldRule | None = None
+    """Which answers are right; without it nothing says so."""
     labels: Literal["gold", "constraints"] | None = None
     """What labels candidates for training. None: gold where it is declared, else nothing. ``constraints``: correct is
     what breaks none, and the violation score is the weighted penalty's share of its maximum."""
     data: Data = Data()
+    """Its files and columns."""
     defaults: Defaults = Defaults()
+    """What a recipe that says nothing else does."""
     folder: str = "."
+    """Where relative data files are looked up. A task file's own folder; a task written in Python says it."""
 
     @property
     def fields(self) -> tuple[str, ...]:

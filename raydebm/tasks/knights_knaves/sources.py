@@ -11,7 +11,7 @@ from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_row
 
 DEFAULT_SIZES = range(2, 9)
 DEFAULT_COUNTS = {"train": 6200, "test": 700}
-"""The published data set's sizes, used when no limit is given."""
+"""The paper's sizes, used when no limit is given."""
 
 HUB_DATASET = "K-and-K/knights-and-knaves"
 
