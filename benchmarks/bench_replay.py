@@ -23,12 +23,12 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.serving.decisions_bodies import OVERVIEW_COLUMNS, overview
-from raydebm.serving.records import DecisionRecord, new_record_id
-from raydebm.serving.records_reader import DecisionReader, Filter
-from raydebm.serving.records_replay import stored_decisions
-from raydebm.serving.records_writer import DecisionWriter, RecordsArgs
-from raydebm.serving.replaying import Changes, Tally, replay_stored
+from raydebm.serving.decisions.bodies import OVERVIEW_COLUMNS, overview
+from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import DecisionRecord, new_record_id
+from raydebm.serving.decisions.redeciding import stored_decisions
+from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.triage.policy import Policy, rule
 
 POLICY = Policy()

@@ -15,8 +15,8 @@ from raydebm.errors import ConfigError, PoolError
 if TYPE_CHECKING:
     from raydebm.records import Verdict
     from raydebm.scorer.halving import TextScorer
-    from raydebm.serving.records_reader import Filter
-    from raydebm.serving.replaying import Changes, Replayed, Tally
+    from raydebm.serving.decisions.reader import Filter
+    from raydebm.serving.decisions.replaying import Changes, Replayed, Tally
 
 
 def replay(
@@ -42,9 +42,9 @@ def replay(
     out: Annotated[Path | None, typer.Option(help="Write every decision to this .parquet or .jsonl file.")] = None,
 ) -> None:
     """Decide stored traffic again, without asking any generator. Nothing changed: the recorded decisions."""
-    from raydebm.serving.records_reader import DecisionReader
-    from raydebm.serving.records_replay import stored_decisions
-    from raydebm.serving.replaying import Changes, Tally, replay_stored
+    from raydebm.serving.decisions.reader import DecisionReader
+    from raydebm.serving.decisions.redeciding import stored_decisions
+    from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
 
     values = {
         "lambda": lambda_,
@@ -94,7 +94,7 @@ def _policy(path: Path | None) -> Any:
 
 
 def _filter(task: str | None, since: str | None, until: str | None) -> "Filter":
-    from raydebm.serving.records_reader import Filter
+    from raydebm.serving.decisions.reader import Filter
 
     return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"))
 
@@ -140,7 +140,7 @@ def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
     Raises:
         ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
     """
-    from raydebm.serving.replayed_file import parquet_rows, text_lines
+    from raydebm.serving.decisions.replayed_file import parquet_rows, text_lines
 
     kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
     if out.suffix not in kinds:

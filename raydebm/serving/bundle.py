@@ -18,8 +18,8 @@ from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
+from raydebm.serving.decisions.writer import RecordsArgs
 from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
-from raydebm.serving.records_writer import RecordsArgs
 from raydebm.serving.schema import Overrides
 from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir

@@ -12,6 +12,7 @@ from ray.serve.handle import DeploymentHandle
 from raydebm import tracing
 from raydebm.errors import RaydebmError
 from raydebm.serving.bundle import AppArgs, Bundle, load_bundle
+from raydebm.serving.decisions.writer import writer_of
 from raydebm.serving.guard import PUBLIC_PATHS
 from raydebm.serving.handles import HandleBackend
 from raydebm.serving.keys import WatchedKeyring, load_keyring
@@ -19,7 +20,6 @@ from raydebm.serving.live import LiveMeter
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.metrics import RayMeter
 from raydebm.serving.pages import page_paths
-from raydebm.serving.records_writer import writer_of
 from raydebm.serving.reload import Exchangeable, changed_args, check_same_run
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService

@@ -6,8 +6,8 @@ from typing import Any
 
 from raydebm.records import Outcome
 from raydebm.serving.asking import Ask
+from raydebm.serving.decisions.record import DecisionRecord, new_record_id
 from raydebm.serving.parts import Watch
-from raydebm.serving.records import DecisionRecord, new_record_id
 
 
 def decision_record(

@@ -12,8 +12,10 @@ from raydebm.errors import RaydebmError
 from raydebm.serving.batch import BatchRequest, BatchResponse, triage_ask, triage_batch
 from raydebm.serving.chat import completion_body, make_chat_ask
 from raydebm.serving.connection import EventStream, while_connected
-from raydebm.serving.decisions import Decisions
-from raydebm.serving.decisions_routes import decision_routes, live_route
+from raydebm.serving.decisions.reader import DecisionReader
+from raydebm.serving.decisions.routes import decision_routes, live_route
+from raydebm.serving.decisions.viewing import Decisions
+from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
 from raydebm.serving.guard import PUBLIC_PATHS, Guard
 from raydebm.serving.keys import Keyring
@@ -21,8 +23,6 @@ from raydebm.serving.live import LiveMeter
 from raydebm.serving.models import model_body, models_body
 from raydebm.serving.openapi import ERRORS, describe, examples_of
 from raydebm.serving.pages import page_paths, page_routes
-from raydebm.serving.records_reader import DecisionReader
-from raydebm.serving.records_writer import DecisionWriter
 from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, ModelsBody
 from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards

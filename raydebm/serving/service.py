@@ -18,11 +18,11 @@ from raydebm.records import Candidate, Outcome, ScoredCandidate
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
+from raydebm.serving.decisions.record import RecordSink
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch
 from raydebm.serving.progress import Teller
-from raydebm.serving.records import RecordSink
 from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
 from raydebm.serving.telemetry import decision_attributes
 from raydebm.triage.deadline import Deadline, is_late

@@ -19,10 +19,10 @@ from raydebm.client import AsyncRaydebm, Progress, Raydebm, ServiceError, result
 from raydebm.serving import schema
 from raydebm.serving.app import AppArgs
 from raydebm.serving.bundle import load_bundle
+from raydebm.serving.decisions.reader import DecisionReader
+from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.handles import HandleBackend
-from raydebm.serving.records_reader import DecisionReader
-from raydebm.serving.records_writer import DecisionWriter
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir

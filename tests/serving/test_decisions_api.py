@@ -22,15 +22,15 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.serving import decisions as decisions_module
 from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.serving.decisions import Decisions
-from raydebm.serving.decisions_bodies import even_edges
-from raydebm.serving.decisions_schema import ReplayRequest
+from raydebm.serving.decisions import viewing
+from raydebm.serving.decisions.bodies import even_edges
+from raydebm.serving.decisions.reader import DecisionReader
+from raydebm.serving.decisions.record import DecisionRecord, new_record_id
+from raydebm.serving.decisions.schema import ReplayRequest
+from raydebm.serving.decisions.viewing import Decisions
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.keys import load_keyring
-from raydebm.serving.records import DecisionRecord, new_record_id
-from raydebm.serving.records_reader import DecisionReader
-from raydebm.serving.records_writer import DecisionWriter, RecordsArgs
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.triage.policy import Policy
@@ -210,7 +210,7 @@ def test_a_folder_that_cannot_be_read_is_503(write_run, tmp_path, client_of):
 
 
 def test_too_many_reads_are_refused_for_now(client, monkeypatch):
-    monkeypatch.setattr(decisions_module, "MAX_READS", 0)
+    monkeypatch.setattr(viewing, "MAX_READS", 0)
     reply = client.get("/v1/decisions")
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
 
@@ -401,7 +401,7 @@ def test_only_the_newest_are_decided_again(client):
 
 
 def test_a_stream_reports_progress_then_the_result(client, read_events, monkeypatch):
-    monkeypatch.setattr(decisions_module, "STEP", 2)
+    monkeypatch.setattr(viewing, "STEP", 2)
     reply = client.post("/v1/decisions/replay", {"lambda": 2.0, "stream": True})
     assert reply.headers["content-type"].startswith("text/event-stream")
     events = [(name, json.loads(data)) for name, data in read_events(reply.text)]
@@ -426,23 +426,23 @@ def test_values_that_contradict_each_other_are_400(client, read_events):
 
 
 def test_too_many_replays_are_refused_for_now(client, monkeypatch):
-    monkeypatch.setattr(decisions_module, "MAX_REPLAYS", 0)
+    monkeypatch.setattr(viewing, "MAX_REPLAYS", 0)
     assert client.post("/v1/decisions/replay", {}).status_code == 503
 
 
 def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
     """One step of one decision is taken, and no other; its place is free again."""
     taken = []
-    real = decisions_module.replay_stored
+    real = viewing.replay_stored
 
     def counted(stored, changes):
         for found in real(stored, changes):
             taken.append(found)
             yield found
 
-    monkeypatch.setattr(decisions_module, "replay_stored", counted)
-    monkeypatch.setattr(decisions_module, "STEP", 1)
-    monkeypatch.setattr(decisions_module, "MAX_REPLAYS", 1)
+    monkeypatch.setattr(viewing, "replay_stored", counted)
+    monkeypatch.setattr(viewing, "STEP", 1)
+    monkeypatch.setattr(viewing, "MAX_REPLAYS", 1)
     decisions = Decisions(DecisionReader(bundle.records.folder))
 
     async def take(count):

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.serving.records_reader import DecisionReader
-from raydebm.serving.records_writer import DecisionWriter, RecordsArgs
+from raydebm.serving.decisions.reader import DecisionReader
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.tasks import get_task

@@ -3,8 +3,8 @@
 import pytest
 
 from raydebm.records import Candidate
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.live import LiveMeter, duration_bar, even_bar, percentile_ms
-from raydebm.serving.records_writer import DecisionWriter, RecordsArgs
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 

@@ -19,11 +19,11 @@ import pytest
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.serving.asking import make_ask
-from raydebm.serving.records import DECISIONS, SUMMARY, new_record_id, record_of, record_row, time_of_id
-from raydebm.serving.records_files import file_name, record_files
-from raydebm.serving.records_reader import DecisionReader, Filter
-from raydebm.serving.records_replay import stored_decisions
-from raydebm.serving.records_writer import MERGE_FILES, DecisionWriter, RecordsArgs, writer_of
+from raydebm.serving.decisions.files import file_name, record_files
+from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import DECISIONS, SUMMARY, new_record_id, record_of, record_row, time_of_id
+from raydebm.serving.decisions.redeciding import stored_decisions
+from raydebm.serving.decisions.writer import MERGE_FILES, DecisionWriter, RecordsArgs, writer_of
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
@@ -341,7 +341,7 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
     (tmp_path / "record.pickle").write_bytes(pickle.dumps(make_record(0)))
     code = (
         "import os, pickle, signal, sys\n"
-        "from raydebm.serving.records_writer import DecisionWriter, RecordsArgs\n"
+        "from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs\n"
         "record = pickle.load(open(sys.argv[1], 'rb'))\n"
         "writer = DecisionWriter(sys.argv[2], RecordsArgs(flush_s=3600, max_days=None))\n"
         "writer.put(record); writer.flush(); writer.put(record)\n"

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from raydebm.serving import records_index
-from raydebm.serving.records import DECISIONS, SUMMARY
-from raydebm.serving.records_files import file_name
-from raydebm.serving.records_index import SummaryIndex
-from raydebm.serving.records_reader import DecisionReader, Filter
+from raydebm.serving.decisions import index as index_module
+from raydebm.serving.decisions.files import file_name
+from raydebm.serving.decisions.index import SummaryIndex
+from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import DECISIONS, SUMMARY
 
 NOON = 1_780_000_000_000_000
 
@@ -75,7 +75,7 @@ def test_a_file_that_is_not_wanted_now_is_kept(index, write, reads):
 
 def test_beyond_the_bound_the_oldest_are_read_anew(index, write, reads, monkeypatch):
     paths = [write([row(0)], number=0), write([row(1)], number=1)]
-    monkeypatch.setattr(records_index, "MAX_BYTES", index._read(paths[1]).nbytes)
+    monkeypatch.setattr(index_module, "MAX_BYTES", index._read(paths[1]).nbytes)
     reads.clear()
     for _ in range(2):
         assert index.table(paths, known=paths).num_rows == 2

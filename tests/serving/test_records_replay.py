@@ -19,11 +19,11 @@ from raydebm.records import (
     ScoredCandidate,
 )
 from raydebm.serving.asking import make_ask
-from raydebm.serving.records import DecisionRecord, new_record_id
-from raydebm.serving.records_reader import DecisionReader
-from raydebm.serving.records_replay import stored_decisions
-from raydebm.serving.records_writer import DecisionWriter, RecordsArgs
-from raydebm.serving.replaying import Changes, Tally, replay_stored
+from raydebm.serving.decisions.reader import DecisionReader
+from raydebm.serving.decisions.record import DecisionRecord, new_record_id
+from raydebm.serving.decisions.redeciding import stored_decisions
+from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
 from raydebm.triage.policy import Policy

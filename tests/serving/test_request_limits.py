@@ -11,7 +11,7 @@ from raydebm.errors import ConfigError, ScoringError, ServiceError
 from raydebm.generators.requests import answered, unanswered, worst_cost
 from raydebm.serving.asking import make_ask
 from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.serving.records import record_of, record_row
+from raydebm.serving.decisions.record import record_of, record_row
 from raydebm.serving.routes import create_app
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raydebm.serving.records_reader import DecisionReader
+from raydebm.serving.decisions.reader import DecisionReader
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Verdict
 from raydebm.scorer.halving import TextScorer
+from raydebm.serving.decisions.redeciding import Stored
 from raydebm.serving.parts import TextToScore
-from raydebm.serving.records_replay import Stored
 from raydebm.serving.scoring import energies_of_lists
 from raydebm.triage.policy import Policy
 from raydebm.triage.redecide import Redecision, redecide, with_energies

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.records import well_formed
-from raydebm.serving.records import DECISIONS, DecisionRecord, microseconds, record_row
-from raydebm.serving.records_files import RecordFile, file_name, filesystem_of, record_files, replaces_metadata
+from raydebm.serving.decisions.files import RecordFile, file_name, filesystem_of, record_files, replaces_metadata
+from raydebm.serving.decisions.record import DECISIONS, DecisionRecord, microseconds, record_row
 from raydebm.store import Row, RunDir
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raydebm.serving.replaying import Replayed, groups, replayed_row
+from raydebm.serving.decisions.replaying import Replayed, groups, replayed_row
 
 REPLAYED = pa.schema(
     [

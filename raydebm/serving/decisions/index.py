@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from raydebm.serving.records import SUMMARY
+from raydebm.serving.decisions.record import SUMMARY
 
 MAX_BYTES = 128 * 2**20
 SHOWN_CHARS = 200

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
-from raydebm.serving.records_reader import DecisionReader, Filter
+from raydebm.serving.decisions.reader import DecisionReader, Filter
 from raydebm.triage.policy import Policy
 from raydebm.triage.redecide import Recorded
 

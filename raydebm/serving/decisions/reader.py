@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from raydebm.errors import ConfigError, PoolError
-from raydebm.serving.records import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
-from raydebm.serving.records_files import RecordFile, filesystem_of, record_files, replaced_by
-from raydebm.serving.records_index import SummaryIndex, completed
+from raydebm.serving.decisions.files import RecordFile, filesystem_of, record_files, replaced_by
+from raydebm.serving.decisions.index import SummaryIndex, completed
+from raydebm.serving.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
 from raydebm.store import Row
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class Page:
 
 
 class DecisionReader:
-    """Reads one folder of decisions. Keeps what lists show in memory (``records_index``). Threads may share it."""
+    """Reads one folder of decisions. Keeps what lists show in memory (``index``). Threads may share it."""
 
     def __init__(self, root: str) -> None:
         self.root = root

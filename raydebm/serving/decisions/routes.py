@@ -12,8 +12,7 @@ from starlette.datastructures import State
 
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.connection import EventStream, while_connected
-from raydebm.serving.decisions import Decisions
-from raydebm.serving.decisions_schema import (
+from raydebm.serving.decisions.schema import (
     ChangesBody,
     DecisionList,
     ListQuery,
@@ -25,9 +24,10 @@ from raydebm.serving.decisions_schema import (
     StoredDecision,
     Where,
 )
+from raydebm.serving.decisions.viewing import Decisions
+from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.errors import as_service_error, error_body
 from raydebm.serving.live import LIVE_ROUTE, LiveFigures, LiveMeter, WriterFigures
-from raydebm.serving.records_writer import DecisionWriter
 from raydebm.serving.replies import ErrorBody
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from raydebm.serving.records_reader import Filter, SortKey
+from raydebm.serving.decisions.reader import Filter, SortKey
 from raydebm.serving.schema import (
     MAX_PASSES,
     MAX_SAMPLES,

@@ -1,4 +1,4 @@
-"""From stored decisions to the bodies of ``decisions_schema``. Pure."""
+"""From stored decisions to the bodies of ``schema``. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from raydebm.records import Decision, ScoredCandidate
 from raydebm.serving.bodies import candidate_body, pass_body
-from raydebm.serving.decisions_schema import (
+from raydebm.serving.decisions.record import DecisionRecord, record_row
+from raydebm.serving.decisions.replaying import Replayed, Tally
+from raydebm.serving.decisions.schema import (
     ChangedRow,
     DecisionRow,
     Histogram,
@@ -25,8 +27,6 @@ from raydebm.serving.decisions_schema import (
     StoredProblem,
     TimeBins,
 )
-from raydebm.serving.records import DecisionRecord, record_row
-from raydebm.serving.replaying import Replayed, Tally
 from raydebm.store import Row
 
 OVERVIEW_COLUMNS = (

@@ -2,7 +2,7 @@
 
 In:   what the loop returned for a request.
 Out:  a row of ``DECISIONS``, and back.
-Does not know: Ray, HTTP, where rows are kept (``records_writer``, ``records_reader``).
+Does not know: Ray, HTTP, where rows are kept (``writer``, ``reader``).
 
 Energies and penalties are stored as they are, infinity included, so that a replay computes with the same numbers.
 """
@@ -136,7 +136,7 @@ class DecisionRecord:
 
 
 class RecordSink(Protocol):
-    """Where the service puts its decisions; ``records_writer.DecisionWriter``."""
+    """Where the service puts its decisions; ``writer.DecisionWriter``."""
 
     def put(self, record: DecisionRecord) -> bool:
         """Never raises and never waits for a disk; False: dropped."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydebm.errors import ServiceError
-from raydebm.serving.decisions_bodies import (
+from raydebm.serving.decisions.bodies import (
     OVERVIEW_COLUMNS,
     changed_rows,
     decision_row,
@@ -30,7 +30,11 @@ from raydebm.serving.decisions_bodies import (
     replay_figures,
     stored_decision,
 )
-from raydebm.serving.decisions_schema import (
+from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import DecisionRecord
+from raydebm.serving.decisions.redeciding import Stored, stored_decisions
+from raydebm.serving.decisions.replaying import Changes, Replayed, Tally, groups, replay_stored
+from raydebm.serving.decisions.schema import (
     MAX_CHANGED,
     ChangesBody,
     DecisionList,
@@ -44,10 +48,6 @@ from raydebm.serving.decisions_schema import (
     Where,
 )
 from raydebm.serving.limits import BUSY_RETRY_S, TooManyError
-from raydebm.serving.records import DecisionRecord
-from raydebm.serving.records_reader import DecisionReader, Filter
-from raydebm.serving.records_replay import Stored, stored_decisions
-from raydebm.serving.replaying import Changes, Replayed, Tally, groups, replay_stored
 from raydebm.triage.redecide import recorded_outcome
 
 log = logging.getLogger(__name__)
