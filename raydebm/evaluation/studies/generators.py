@@ -221,7 +221,7 @@ def _ours(stack: Stack, size: int | Ints, *, lambda_: float) -> Floats:
 
 
 def _kind(stack: Stack, name: str, size: int, ours: Floats, *, bootstrap: Bootstrap, seed: int) -> PoolKind:
-    plain, _ = of_votes(stack, np.ones(stack.present.shape), size, seed=seed)
+    plain, _ = of_votes(stack, None, size, seed=seed)
     return PoolKind(
         name=name,
         n=size,

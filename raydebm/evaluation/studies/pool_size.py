@@ -136,8 +136,9 @@ def _vote_weights(energy: Floats) -> Floats:
     return weights
 
 
-def of_votes(stack: Stack, weights: Floats, size: int, *, seed: int) -> tuple[Floats, Floats]:
-    """(P,) for the plain and for the weighted vote: mean over random subsets; ties are shared between answers."""
+def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> tuple[Floats, Floats]:
+    """(P,) for the plain and for the weighted vote: mean over random subsets; ties are shared between answers. NaN for
+    the weighted one without weights."""
     plain, weighted = np.full((2, len(stack.pools)), math.nan)
     for row, total in enumerate(stack.sizes):
         answers, labels = stack.answer[row, :total], stack.correct[row, :total]
@@ -151,7 +152,8 @@ def of_votes(stack: Stack, weights: Floats, size: int, *, seed: int) -> tuple[Fl
             drawn = np.argpartition(generator.random((NUM_DRAWS, total)), size, axis=1)[:, :size]
         known = np.asarray((~np.isnan(labels[drawn])).any(axis=1))
         plain[row] = _vote(answers[drawn], np.ones(drawn.shape), worth, known)
-        weighted[row] = _vote(answers[drawn], weights[row, :total][drawn], worth, known)
+        if weights is not None:
+            weighted[row] = _vote(answers[drawn], weights[row, :total][drawn], worth, known)
     return plain, weighted
 
 
