@@ -294,6 +294,7 @@ def import_pool(
     overrides: SetArgument = None,
 ) -> None:
     """Turn a recorded pool of other people's generations into candidates of our schema."""
+    from raydebm.generators.recorded import TEXT_FIELDS
     from raydebm.generators.recorded import import_pool as read_pool
     from raydebm.store import CANDIDATES, RunDir, candidate_row
     from raydebm.tasks import task_of
@@ -306,7 +307,7 @@ def import_pool(
         for problem, _ in found.load(source.split, source=source.source, seed=recipe.seed)
     ]
     candidates = read_pool(
-        str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or ("text",)
+        str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or TEXT_FIELDS
     )
     rows = [candidate_row(candidate) for candidate in candidates]
     RunDir(str(out.parent)).write_table(rows, CANDIDATES, out.name)

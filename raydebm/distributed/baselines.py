@@ -13,7 +13,7 @@ import ray
 from raydebm.baselines import build_scorer, read_scores, score_candidates, write_scores
 from raydebm.baselines.running import STAGE
 from raydebm.config import BaselineConfig, Recipe
-from raydebm.distributed.fingerprints import baseline_state
+from raydebm.distributed.fingerprints import baseline_state, is_unchanged
 from raydebm.distributed.folders import absolute
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise
@@ -88,10 +88,9 @@ def _waiting(recipe: Recipe, run: RunDir, basis: str | None) -> list[BaselineCon
 
 
 def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    """A file that is not on this machine cannot have been changed on it, so that what was made of it is believed."""
     if made is None or any(made.get(key) != now[key] for key in ("config", "basis")):
         return False
-    return all(made.get("contents", {}).get(name) == content for name, content in now["contents"].items())
+    return is_unchanged(made, now["contents"])
 
 
 def _state(baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:

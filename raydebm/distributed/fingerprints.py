@@ -60,6 +60,15 @@ def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
     }
 
 
+def is_unchanged(made: Mapping[str, Any], contents: Mapping[str, str]) -> bool:
+    """Whether what was made was made from these contents.
+
+    A file that is not on this machine cannot have been changed on it, so that what was made of it is believed.
+    """
+    made_from: Mapping[str, str] = made.get("contents", {})
+    return all(made_from.get(name) == content for name, content in contents.items())
+
+
 def _contents(names: Iterable[str]) -> dict[str, str]:
     found = {name: _content(name) for name in sorted(set(names))}
     return {name: content for name, content in found.items() if content is not None}
@@ -81,13 +90,12 @@ def current_manifest(stage: str, recipe: Recipe, run: RunDir) -> dict[str, Any] 
     """The stage's manifest where the stage is what the recipe would make now; else None.
 
     That is so when it was made with the same settings, from files with the same contents, and after the stage before it
-    was last made. A file that is not on this machine cannot have been changed on it, so that what was made is believed.
+    was last made.
     """
     manifest = run.manifest(stage)
     if manifest is None or manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
         return None
-    made_from: Mapping[str, str] = manifest.get("contents", {})
-    if any(made_from.get(name) != content for name, content in stage_contents(stage, recipe).items()):
+    if not is_unchanged(manifest, stage_contents(stage, recipe)):
         return None
     before = run.manifest(_BEFORE[stage]) if stage in _BEFORE else None
     return None if before is not None and manifest.get("upstream") != before.get("making") else manifest

@@ -15,7 +15,7 @@ import numpy as np
 
 from raydebm.evaluation.logistic import SAMPLE_WEIGHT, standardized_logistic
 from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.selectors import Selector, lowest, vote
+from raydebm.evaluation.selectors import Selector, expected, lowest, vote
 from raydebm.evaluation.stack import Stack
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -69,19 +69,12 @@ def best_temperature(validation: Sequence[EvaluatedPool], lambda_: float) -> flo
     ranked = []
     for temperature in TEMPERATURES:
         values = [
-            _expected(tempered_vote(pool, lambda_=lambda_, temperature=temperature), pool.correct)
-            for pool in validation
+            expected(tempered_vote(pool, lambda_=lambda_, temperature=temperature), pool.correct) for pool in validation
         ]
         known = [value for value in values if not math.isnan(value)]
         if known:
             ranked.append((-sum(known) / len(known), abs(math.log(temperature)), temperature))
     return min(ranked)[2] if ranked else None
-
-
-def _expected(weights: Floats, correct: Floats) -> float:
-    known = ~np.isnan(correct)
-    mass = weights[known].sum()
-    return float((weights[known] * correct[known]).sum() / mass) if mass > 0 else math.nan
 
 
 def _highest(pool: EvaluatedPool, *, scores: Mapping[str, Floats]) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.selectors import Selector
+from raydebm.evaluation.selectors import Selector, expected
 from raydebm.records import ScoredCandidate
 
 Source = Literal["labels", "constraint penalties of parsed candidates"]
@@ -84,6 +84,4 @@ def _expected(weights: Floats, values: Floats | None, nothing: float) -> float:
         return math.nan
     if weights.sum() == 0:
         return nothing
-    known = ~np.isnan(values)
-    mass = weights[known].sum()
-    return float((weights[known] * values[known]).sum() / mass) if mass > 0 else math.nan
+    return expected(weights, values)

@@ -57,7 +57,7 @@ def value_of(selector: Selector, pool: EvaluatedPool) -> Value:
     weights = selector.weights(pool) if pool.everything else np.zeros(0)
     if weights.sum() == 0:
         return Value(math.nan, math.nan) if selector.partial_cover else value_of_nothing(pool)
-    return Value(_mean(weights, pool.correct), _mean(weights, pool.violation))
+    return Value(expected(weights, pool.correct), expected(weights, pool.violation))
 
 
 def value_of_nothing(pool: EvaluatedPool) -> Value:
@@ -67,7 +67,8 @@ def value_of_nothing(pool: EvaluatedPool) -> Value:
     return Value(math.nan if unlabeled else 0.0, math.nan if unscored else 1.0)
 
 
-def _mean(weights: Floats, values: Floats) -> float:
+def expected(weights: Floats, values: Floats) -> float:
+    """Mean over what has a value, by weight; NaN where nothing of it has any weight."""
     known = ~np.isnan(values)
     mass = weights[known].sum()
     return float((weights[known] * values[known]).sum() / mass) if mass > 0 else math.nan
@@ -225,7 +226,7 @@ def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | No
         for row, pool in enumerate(pools)
         for index, name in enumerate(names)
         if not math.isnan(
-            loss := _mean(_of_generator(pool, name=name), pool.violation if continuous else -pool.correct)
+            loss := expected(_of_generator(pool, name=name), pool.violation if continuous else -pool.correct)
         )
     ]
     if not found:
