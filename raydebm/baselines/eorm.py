@@ -170,7 +170,7 @@ class _Training:
         self._ids = dict(zip(pairs, self._texts(pairs), strict=True))
         self._model = EormModel(config, vocabulary=self._texts.vocabulary).to(device)
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            self._model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
         )
         self._steps_per_epoch = math.ceil(len(self._train) / config.problems_per_step)
         self._step = 0

@@ -20,10 +20,9 @@ from raydebm.distributed.session import cluster_nodes, get_or_raise
 from raydebm.distributed.spending import journal_and_budget
 from raydebm.evaluation.pools import Scores
 from raydebm.generators import Secret, check_keys
-from raydebm.pairs import TrainingGroup, build_pairs, training_groups, with_defaults
+from raydebm.pairs import TrainingGroup, build_pairs, training_groups
 from raydebm.records import Candidate, Problem
 from raydebm.store import LABELS, RunDir, label_of
-from raydebm.tasks import task_of
 
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
@@ -124,8 +123,8 @@ def _all_pairs(
     splits: Mapping[str, Sequence[str]],
     candidates: Sequence[Candidate],
 ) -> Groups:
-    """All pairs of every problem, as EORM takes them."""
-    config = with_defaults(recipe.pairs, task_of(recipe.task).defaults).model_copy(update={"max_pairs": None})
+    """All pairs of every problem, as EORM takes them: limits of the recipe and of its task are for our adapters."""
+    config = recipe.pairs.model_copy(update={"max_pairs": None, "max_correct": None, "max_incorrect": None})
     labels = [label_of(row) for row in run.read_table(LABELS, "labels", "labels.parquet")]
     found = {}
     for split in ("train", "validation"):

@@ -5,14 +5,15 @@ from chat_endpoint import chat_endpoint
 from tiny_run import recipe_of
 
 from raydebm.baselines import read_scores
+from raydebm.baselines.eorm import EormRecord
 from raydebm.distributed import fingerprints
 from raydebm.distributed.baselines import _waiting, score_baselines
 from raydebm.distributed.fingerprints import baseline_state, new_manifest
 from raydebm.distributed.stages import Pipeline
 from raydebm.errors import MissingKeyError
 from raydebm.generators import Journal
-from raydebm.records import Candidate, Problem
-from raydebm.store import RunDir
+from raydebm.records import Candidate, Label, Problem, Verdict
+from raydebm.store import LABELS, RunDir, label_row
 
 pytestmark = pytest.mark.ray
 
@@ -151,3 +152,25 @@ def test_where_a_baseline_runs_scores_nothing_again(ranked):
     moved = recipe.baselines[0].model_copy(update={"device": "cpu"})
 
     assert _waiting(recipe.model_copy(update={"baselines": (moved,)}), run, "b") == []
+
+
+def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path):
+    """Two correct and three incorrect answers: six pairs, of which the recipe leaves our adapters one."""
+    eorm = {"kind": "eorm", "name": "eorm", "tokenizer": "embedded:encoder-mini", "hidden_size": 8, "num_heads": 2}
+    recipe = recipe_of(
+        tmp_path, baselines=[{**eorm, "max_epochs": 1}], pairs={"max_pairs": 1, "max_correct": 1, "max_incorrect": 1}
+    )
+    run, candidates = RunDir(str(tmp_path)), answers(5)
+    verdicts = [Verdict.CORRECT] * 2 + [Verdict.INCORRECT] * 3
+    labels = [
+        Label(candidate_id=candidate.candidate_id, problem_id="p", verdict=verdict)
+        for candidate, verdict in zip(candidates, verdicts, strict=True)
+    ]
+    run.write_table(map(label_row, labels), LABELS, "labels", "labels.parquet")
+    score_baselines(
+        recipe, run, basis="b", problems={"p": PROBLEM}, splits={"train": ["p"], "validation": ["p"], "test": []},
+        candidates=lambda: candidates,
+    )  # fmt: skip
+
+    record = EormRecord.model_validate(run.read_json("scores", "eorm.model", "eorm.json"))
+    assert record.num_train_pairs == 6
