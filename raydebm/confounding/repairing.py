@@ -152,13 +152,13 @@ def repair(
     """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
 
     Both are scored anew with the same settings; energies that the pools hold are not used. The features, and with them
-    the probes, are the same before and after, so they are probed once.
+    the probes, are the same before and after, so each text is encoded once and the features are probed once.
 
     Args:
         train: see ``repair_texts``; problems of the test must not be among them.
         validation: for early stopping, balanced in the same way.
         validation_pools: choose the "best generator"; without any it is chosen in hindsight.
-        with_probes: False spares the pass that makes the features of the test pools.
+        with_probes: False spares the regressions on the features of the test pools.
         swaps: style swaps on these pools; their rewritings are scored by both, without asking anyone again.
         on_progress: of each scoring: (distinct texts done, distinct texts).
 
@@ -166,7 +166,7 @@ def repair(
         PoolError: problems of the test are among those of the repair, or too few generators have both labels.
         CheckpointError: the checkpoint is missing, torn, or of another backbone.
     """
-    from raydebm.scorer.features import FeatureExtractor
+    from raydebm.scorer.features import FeatureExtractor, KeptFeatures
     from raydebm.scorer.repair import RepairSettings, repair_heads
 
     _check_split(train, validation, test)
@@ -175,9 +175,10 @@ def repair(
         device=device, dtype=dtype,
     )  # fmt: skip
 
+    features = KeptFeatures(FeatureExtractor.load(checkpoint, device=device, dtype=dtype))
+
     def measured(folder: str | Path, *, with_probes: bool) -> ConfoundingReport:
-        features = FeatureExtractor.load(folder, device=device, dtype=dtype)
-        scorer = features.scorer()
+        scorer = features.scorer(folder)
         return confounding_report(
             rescored(test, scorer, on_progress=on_progress),
             lambda_=lambda_,

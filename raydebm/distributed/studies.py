@@ -219,12 +219,12 @@ def _swap_inputs(pipeline: Pipeline, keys: Mapping[str, Secret]) -> SwapInputs:
 
 @ray.remote
 def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
-    from raydebm.scorer.features import FeatureExtractor
+    from raydebm.scorer.features import FeatureExtractor, KeptFeatures
 
     recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
-        features = FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype)
-        scorer = features.scorer()
+        features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
+        scorer = features.scorer(folder)
         sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
         return confounding_report(swap.test, validation=swap.validation, sources=sources, **arguments)
 

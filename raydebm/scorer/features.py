@@ -62,7 +62,7 @@ class FeatureExtractor:
         self.adapters = tuple(adapters)
         self._backbone = backbone
         self._micro_batch_tokens = micro_batch_tokens
-        self._encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length)
+        self.encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length)
 
     @classmethod
     def load(
@@ -73,11 +73,9 @@ class FeatureExtractor:
         backbone = load_backbone(record.backbone, device=device, dtype=dtype)
         return cls(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
 
-    def scorer(self) -> EnsembleScorer:
-        """The checkpoint's energies, on the same copy of the backbone."""
-        return EnsembleScorer.of_parts(
-            self.record, self.adapters, backbone=self._backbone, micro_batch_tokens=self._micro_batch_tokens
-        )
+    @property
+    def hidden_size(self) -> int:
+        return self._backbone.hidden_size
 
     @property
     def num_backbone_parameters(self) -> int:
@@ -85,17 +83,13 @@ class FeatureExtractor:
 
     def stream(self, texts: Sequence[tuple[str, str]]) -> Iterator[AdapterFeatures]:
         """Adapter by adapter, in the checkpoint's order: the features of all texts."""
-        ids = [text.ids for text in self._encoder(texts)]
+        ids = [text.ids for text in self.encoder(texts)]
         for adapter in self.adapters:
-            yield AdapterFeatures(adapter=adapter.record.adapter.name, states=self._features(adapter, ids))
-
-    def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
-        parts = [features.states.numpy() for features in self.stream(texts)]
-        return np.concatenate(parts, axis=1)
+            yield AdapterFeatures(adapter=adapter.record.adapter.name, states=self.states(adapter, ids))
 
     @torch.no_grad()
-    def _features(self, adapter: StoredAdapter, ids: Sequence[Sequence[int]]) -> Tensor:
+    def states(self, adapter: StoredAdapter, ids: Sequence[Sequence[int]]) -> Tensor:
+        """Features of token ids under one adapter, shape (N, D), float32, on the CPU."""
         where = f"adapter {adapter.record.adapter.name!r}"
         updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
         encoder = merged_copy(self._backbone.encoder, updates, where=where)
@@ -107,6 +101,67 @@ class FeatureExtractor:
             features_BD = pooled(states_BTD, moved.mask, pooling=self.record.pooling)
             found[list(batch.positions)] = features_BD.float().cpu()
         return found
+
+
+class KeptFeatures:
+    """Features of texts, each made once and kept: for scorers whose heads alone differ, and for probes.
+
+    Memory: 4 * K * D bytes a distinct text (20 KB with five adapters and 1,024 dimensions).
+    """
+
+    def __init__(self, extractor: FeatureExtractor) -> None:
+        self._extractor = extractor
+        self._known: dict[tuple[int, ...], Tensor] = {}
+
+    def scorer(self, folder: str | Path) -> EnsembleScorer:
+        """The energies of a checkpoint that differs from the extractor's in its heads at most.
+
+        Raises:
+            CheckpointError: parts are missing or torn, or its adapters or backbone are others.
+        """
+        record, adapters = read_ensemble(Path(folder))
+        if _without_heads(record, adapters) != _without_heads(self._extractor.record, self._extractor.adapters):
+            raise CheckpointError(f"{folder}: its adapters are not those whose features are kept; score it by itself")
+        heads = [head_of(adapter, hidden_size=self._extractor.hidden_size) for adapter in adapters]
+        return EnsembleScorer(record=record, encoder=self._extractor.encoder, engine=_HeadsEngine(self, heads))
+
+    def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
+        joined: NDArray[np.float32] = (
+            self.states([text.ids for text in self._extractor.encoder(texts)]).flatten(1).numpy()
+        )
+        return joined
+
+    def states(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        """Features, shape (N, K, D), float32, on the CPU, of N >= 1 texts in the order given."""
+        keys = [tuple(text) for text in ids]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if missing:
+            of_adapters = [self._extractor.states(adapter, missing) for adapter in self._extractor.adapters]
+            self._known |= zip(missing, torch.stack(of_adapters, dim=1), strict=True)
+        return torch.stack([self._known[key] for key in keys])
+
+
+class _HeadsEngine:
+    """An ``EnergyEngine`` that encodes no text twice."""
+
+    def __init__(self, features: KeptFeatures, heads: Sequence[EnergyHead]) -> None:
+        self._features, self._heads = features, heads
+
+    @torch.inference_mode()
+    def energies(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        of_adapters = self._features.states(ids).unbind(1)
+        return torch.stack([head(states_ND) for head, states_ND in zip(self._heads, of_adapters, strict=True)])
+
+
+def _without_heads(record: EnsembleRecord, adapters: Sequence[StoredAdapter]) -> tuple[object, ...]:
+    """Equal for checkpoints that make the same features."""
+    weights = [
+        {key: tensor.view(torch.uint8).numpy().tobytes() for key, tensor in adapter.lora.items()}
+        for adapter in adapters
+    ]
+    configs = [dict(adapter.peft_config) for adapter in adapters]
+    return record.backbone_fingerprint, record.pooling, record.max_length, configs, weights
 
 
 def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:

@@ -62,7 +62,7 @@ def test_padding_does_not_change_energies(checkpoint):
 
 def test_features_through_the_heads_are_the_energies(checkpoint):
     extractor = FeatureExtractor.load(checkpoint, device="cpu")
-    energies = torch.tensor([text.members for text in extractor.scorer().score(TEXTS)])
+    energies = torch.tensor([text.members for text in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)])
     with torch.no_grad():
         columns = [
             head_of(adapter, hidden_size=32)(features.states)

@@ -2,22 +2,24 @@
 
 import json
 import random
+import shutil
 from collections import defaultdict
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS, PairsConfig
 from raydebm.confounding import repair, repair_texts
 from raydebm.confounding.pages import render_markdown, write_report
 from raydebm.confounding.report import ConfoundingSettings
-from raydebm.errors import ConfigError, PoolError
+from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.evaluation.pools import assemble_pools
 from raydebm.pairs import build_pairs, training_groups
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
-from raydebm.scorer.features import FeatureExtractor, head_of
+from raydebm.scorer.features import FeatureExtractor, KeptFeatures, head_of
 from raydebm.scorer.repair import (
     RepairSettings,
     RepairText,
@@ -146,7 +148,42 @@ def test_features_through_the_heads_are_the_ensembles_energies(checkpoint):
 
     expected = [list(scored.members) for scored in EnsembleScorer.load(checkpoint, device="cpu").score(texts)]
     assert pytest.approx(np.array(expected), abs=1e-5) == np.array(columns).T
-    assert extractor.joined(texts).shape == (3, 5 * 32)
+
+
+class Counting(FeatureExtractor):
+    """Counts the texts that go through the encoder, once for each adapter."""
+
+    num_encoded = 0
+
+    def states(self, adapter, ids):
+        self.num_encoded += len(ids)
+        return super().states(adapter, ids)
+
+
+def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):
+    """The two heads of five adapters, and the probes, on two texts: ten passes in all; the third text adds five."""
+    texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w1 w2", "w3 right")]
+    extractor = Counting.load(checkpoint, device="cpu")
+    features = KeptFeatures(extractor)
+
+    for folder in (checkpoint, repaired.folder):
+        expected = EnsembleScorer.load(folder, device="cpu").score(texts)
+        found = features.scorer(folder).score(texts)
+        assert [text.members for text in found] == [pytest.approx(text.members, abs=1e-5) for text in expected]
+    assert features.joined(texts).shape == (3, 5 * 32)
+    assert extractor.num_encoded == 2 * 5
+    features.scorer(checkpoint).score([("w9", "w8"), *texts])
+    assert extractor.num_encoded == 3 * 5
+
+
+def test_kept_features_score_no_checkpoint_of_other_adapters(checkpoint, repaired, tmp_path):
+    other = shutil.copytree(repaired.folder, tmp_path / "other")
+    weights = load_file(other / "a3" / "adapter_model.safetensors")
+    save_file({key: tensor + 1 for key, tensor in weights.items()}, other / "a3" / "adapter_model.safetensors")
+    features = KeptFeatures(FeatureExtractor.load(checkpoint, device="cpu"))
+
+    with pytest.raises(CheckpointError, match="adapters are not those"):
+        features.scorer(other)
 
 
 def test_only_the_heads_are_new(checkpoint, repaired):
