@@ -1,15 +1,19 @@
 """The command line as a user meets it: one clear line for a mistake, exit code 2, nothing started."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from raydebm.cli import main
+from raydebm.store import CANDIDATES, RunDir
+from raydebm.tasks.knights_knaves import KnightsKnaves
 
 RECIPE = {
     "name": "t",
@@ -139,3 +143,22 @@ def test_serving_a_folder_that_is_no_run_says_what_to_do(tmp_path):
     done = raydebm("serve", "--run-dir", str(tmp_path), "--port", "0")
 
     assert_one_clear_error(done, "recipe.json.*make demo")
+
+
+def test_a_pool_is_imported_from_the_fields_that_the_command_names(command, recipe, tmp_path):
+    """The second field is read where the first has nothing."""
+    [problem] = [problem.problem_id for problem, _ in islice(KnightsKnaves().load("train", source="generate:2-3"), 1)]
+    rows = [{"answer": "from answer"}, {"answer": None, "reasoning": "from reasoning"}]
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text(
+        "".join(
+            json.dumps({"problem_id": problem, "model": "m", "sample": n, **row}) + "\n" for n, row in enumerate(rows)
+        )
+    )
+    fields = ("--text-field", "answer", "--text-field", "reasoning")
+
+    done = command("import-pool", str(pool), "--config", recipe(), "--out", str(tmp_path / "out.parquet"), *fields)
+
+    assert done.returncode == 0, done.stderr
+    rows = RunDir(str(tmp_path)).read_table(CANDIDATES, "out.parquet")
+    assert [row["text"] for row in rows] == ["from answer", "from reasoning"]

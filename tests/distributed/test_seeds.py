@@ -3,9 +3,12 @@
 from unittest import mock
 
 import pytest
+from tiny_run import recipe_of
 
-from raydebm.distributed.seeds import SHARED, train_seeds
-from raydebm.errors import ConfigError
+from raydebm.distributed.fingerprints import new_manifest
+from raydebm.distributed.seeds import SHARED, _with_seed, train_seeds
+from raydebm.distributed.stages import Pipeline
+from raydebm.errors import ConfigError, MissingKeyError
 from raydebm.store import RunDir
 
 pytestmark = pytest.mark.ray
@@ -56,3 +59,17 @@ def test_the_summary_is_over_both(trained):
 def test_one_seed_is_refused(finished, tmp_path):
     with pytest.raises(ConfigError, match="two or more"):
         train_seeds(finished[0].recipe, [1], run=RunDir(str(tmp_path)))
+
+
+def test_requests_that_failed_are_asked_again_on_demand(tmp_path, monkeypatch):
+    """With the candidates there no key is needed; with one of them to be asked again it is missed at once."""
+    monkeypatch.delenv("SEEDS_KEY", raising=False)
+    asked = {"kind": "openai", "name": "g", "model": "m", "api_key_env": "SEEDS_KEY"}
+    recipe, run = recipe_of(tmp_path, generators=[asked]), RunDir(str(tmp_path))
+    pipelines = [Pipeline(recipe=_with_seed(recipe, seed, run)) for seed in (5, 6)]
+    for found in pipelines:
+        found.run.finish("candidates", new_manifest("candidates", found.recipe, found.run, facts={"num_failed": 1}))
+
+    with pytest.raises(MissingKeyError, match="SEEDS_KEY"):
+        train_seeds(recipe, [5, 6], run=run, retry_failed=True)
+    assert [found.run.manifest("candidates") for found in pipelines] == [None, None]

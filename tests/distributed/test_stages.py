@@ -174,3 +174,12 @@ def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(loc
     with pytest.raises(PoolError, match="incorrect"):
         pipeline.make_pairs()
     assert len(pipeline.candidates()) == 22
+
+
+def test_a_policy_that_is_not_calibrated_keeps_no_grid_of_an_earlier_one(finished, tmp_path):
+    root = shutil.copytree(finished[0].run.root, tmp_path / "run")
+    pipeline = Pipeline(recipe=recipe_of(root, calibration={"enabled": False}))
+    assert pipeline.run.exists("calibration", "grid.json")
+    pipeline.make_policy()
+
+    assert not pipeline.run.exists("calibration", "grid.json")
