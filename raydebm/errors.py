@@ -112,13 +112,19 @@ class ServiceError(RaydebmError):
         status: the HTTP status that it becomes.
         code: a short name that clients can switch on, such as ``"model_not_found"``.
         param: the field of the request that is at fault.
+        retry: False where the same request would cost as much again and hardly do better.
     """
 
     def __init__(
-        self, message: str, status: int = 400, code: str = "invalid_request", param: str | None = None
+        self,
+        message: str,
+        status: int = 400,
+        code: str = "invalid_request",
+        param: str | None = None,
+        retry: bool = True,
     ) -> None:
-        super().__init__(message, status, code, param)
-        self.message, self.status, self.code, self.param = message, status, code, param
+        super().__init__(message, status, code, param, retry)
+        self.message, self.status, self.code, self.param, self.retry = message, status, code, param, retry
 
     def __str__(self) -> str:
         return self.message

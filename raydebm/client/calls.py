@@ -314,8 +314,7 @@ class StreamReader:
             return Progress(event=str(body.pop("event", "")), facts=body)
         if "error" in body:
             error = body["error"]
-            status = 400 if error.get("type") == "invalid_request_error" else 503
-            raise ServiceError(error["message"], status, error["code"], error.get("param"))
+            raise ServiceError(error["message"], body.get("status", 503), error["code"], error.get("param"))
         for choice in body.get("choices", ()):
             self._content.append(choice["delta"].get("content") or "")
         self._decision = body.get("raydebm", self._decision)

@@ -51,13 +51,13 @@ class RateLimit:
         self._interval_s = 0.0 if requests_per_minute is None else 60.0 / requests_per_minute
         self._next_free = float("-inf")
 
-    def reserve(self, now: float) -> float:
-        """Take the next free place; returns the seconds to wait for it."""
-        if self._interval_s == 0.0:
-            return 0.0
-        place = max(self._next_free, now - max(0.0, 1.0 - self._interval_s))
-        self._next_free = place + self._interval_s
-        return max(0.0, place - now)
+    def wait_s(self, now: float) -> float:
+        """Seconds until a request may be sent."""
+        return max(0.0, self._next_free - now)
+
+    def take(self, now: float) -> None:
+        """A request is sent. Whoever waits and goes away takes nothing, so that others do not wait for it."""
+        self._next_free = max(self._next_free, now - max(0.0, 1.0 - self._interval_s)) + self._interval_s
 
 
 class Budget:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -21,16 +22,15 @@ from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
 from raydebm.generators.hedging import Hedging
 from raydebm.generators.limits import Backoff, Budget, RateLimit, retry_after_s
+from raydebm.generators.refusals import Refusals
 from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, read_reply
 from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost
 from raydebm.generators.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest
 
-FATAL_PAUSE_S = 30.0
-"""After a refusal that no request can escape (bad key, no credit, unknown model), others fail at once for so long."""
-DOUBTFUL_IN_A_ROW = 3
-"""A refusal that may be one request's own fault is taken for everybody's after so many without a success between."""
+_CREDENTIALS = re.compile(r"://[^/\s@]+@")
+"""Of an address such as ``http://user:password@host``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class OpenAIApiGenerator:
         self._shared_slots = shared_slots or nullcontext()
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
-        self._fatal: tuple[float, str] | None = None
-        self._num_doubtful = 0
+        self._turn = asyncio.Lock()  # in the order of asking, one waits for the rate limit and the others for it
+        self._refusals = Refusals()
         self._is_free = cost_of(config, 1, 1) == 0.0
         self._hedging = hedging
 
@@ -191,20 +191,18 @@ class OpenAIApiGenerator:
     async def _complete(self, draw: _Draw) -> Completion:
         attempt = 0
         while True:
-            self._refuse_if_hopeless()
-            if wait_s := self._rate.reserve(time.monotonic()):
-                await asyncio.sleep(wait_s)
+            await self._wait_for_turn(draw.request)
             wished_s: float | None = None
             try:
                 reply = await self._transport.post(self._body(draw.request))
                 wished_s = retry_after_s(reply.headers, now=time.time())
                 completion = read_reply(reply)
-                self._num_doubtful = 0
+                self._refusals.note_success(draw.request)
                 self._bill(draw, completion.usage)
                 return completion
             except ReplyError as error:
                 self._bill(draw, error.usage)
-                self._note_refusal(error)
+                self._note_refusal(error, draw.request)
                 if not error.retry or attempt >= self._config.max_retries:
                     raise
             except LateReplyError:
@@ -219,11 +217,19 @@ class OpenAIApiGenerator:
             await asyncio.sleep(wait_s)
             attempt += 1
 
-    def _refuse_if_hopeless(self) -> None:
+    async def _wait_for_turn(self, request: GenerationRequest) -> None:
+        async with self._turn:
+            self._refuse_if_hopeless(request)
+            if wait_s := self._rate.wait_s(time.monotonic()):
+                await asyncio.sleep(wait_s)
+                self._refuse_if_hopeless(request)
+            self._rate.take(time.monotonic())
+
+    def _refuse_if_hopeless(self, request: GenerationRequest) -> None:
         if (refusal := self._budget.refusal()) is not None:
             raise ReplyError(refusal)
-        if self._fatal is not None and time.monotonic() - self._fatal[0] < FATAL_PAUSE_S:
-            raise ReplyError(f"not sent, because the endpoint refused an earlier request: {self._fatal[1]}")
+        if (refusal := self._refusals.standing(request, now=time.monotonic())) is not None:
+            raise ReplyError(f"not sent, because the endpoint refused an earlier request: {refusal}")
 
     def _bill(self, draw: _Draw, usage: Usage) -> None:
         """The cost as the endpoint states it, else by the recipe's prices."""
@@ -233,11 +239,11 @@ class OpenAIApiGenerator:
         if cost_usd is not None:
             draw.costs.append(cost_usd)
 
-    def _note_refusal(self, error: ReplyError) -> None:
-        """A refusal that the other requests would meet as well spares them the journey."""
-        self._num_doubtful += error.doubtful
-        if error.fatal or (error.doubtful and self._num_doubtful >= DOUBTFUL_IN_A_ROW):
-            self._fatal = (time.monotonic(), self._explain(error))
+    def _note_refusal(self, error: ReplyError, request: GenerationRequest) -> None:
+        if error.fatal:
+            self._refusals.note_all(self._explain(error), now=time.monotonic())
+        elif error.doubtful:
+            self._refusals.note_doubtful(request, self._explain(error), now=time.monotonic())
 
     def _body(self, request: GenerationRequest) -> dict[str, Any]:
         sampling = request.sampling
@@ -270,4 +276,4 @@ class OpenAIApiGenerator:
         if self._key.value:
             text = text.replace(self._key.value, "***")
         prefix = "" if text.startswith(("budget of", "not sent")) else f"{self._config.base_url}: "
-        return prefix + text
+        return _CREDENTIALS.sub("://***@", prefix + text)

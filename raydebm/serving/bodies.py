@@ -8,7 +8,7 @@ from typing import Any, Literal
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
-from raydebm.serving.parts import Watch
+from raydebm.serving.parts import NO_ENERGY, Watch
 from raydebm.serving.schema import (
     CandidateBody,
     GeneratorBody,
@@ -19,6 +19,8 @@ from raydebm.serving.schema import (
     ViolationBody,
 )
 from raydebm.triage.deadline import is_late
+
+NO_ANSWER = "no answer in the requested output format was found in the text"
 
 
 def response_body(
@@ -111,8 +113,8 @@ def _why(scored: ScoredCandidate) -> str | None:
     if scored.report.error is not None:
         return scored.report.error
     if not scored.report.parsed:
-        return "no answer in the requested output format was found in the text"
-    return "the ensemble gave no finite energy" if scored.energies is None else None
+        return NO_ANSWER
+    return NO_ENERGY if scored.energies is None else None
 
 
 def checked_item(index: int, scored: ScoredCandidate, lambda_: float) -> ScoreItem:
@@ -145,7 +147,7 @@ def score_item(index: int, energies: Energies | None) -> ScoreItem:
         members=None if energies is None else list(energies.members),
         num_tokens=None if energies is None else energies.num_tokens,
         num_truncated=None if energies is None else energies.num_truncated,
-        error="the ensemble gave no finite energy" if energies is None else None,
+        error=NO_ENERGY if energies is None else None,
     )
 
 

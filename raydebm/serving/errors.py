@@ -55,13 +55,14 @@ def error_body(message: str, *, status: int, code: str, param: str | None = None
 
 
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """429 and 503 say when to come back, 504 that the same would take as long again (OpenAI's clients then do not ask
-    again by themselves); 401 says how to authenticate."""
+    """429 and 503 say when to come back; 504 that the same would take as long again, and a 503 after something was paid
+    that it would cost as much again (OpenAI's clients then do not ask again by themselves); 401 says how to
+    authenticate."""
     own: dict[str, str] = {}
-    if error.status in (429, 503):
-        own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
-    elif error.status == 504:
+    if error.status == 504 or not error.retry:
         own = {"X-Should-Retry": "false"}
+    elif error.status in (429, 503):
+        own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
     elif error.status == 401:
         own = {"WWW-Authenticate": "Bearer"}
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)
@@ -80,15 +81,23 @@ def as_service_error(error: RaydebmError) -> ServiceError:
 
 def validation_error(error: RequestValidationError) -> ServiceError:
     """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
-    found: Mapping[str, Any] = error.errors()[0]
-    path = ".".join(str(part) for part in found["loc"] if part != "body")
+    first = error.errors()[0]
+    # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
+    same_field = [other for other in error.errors() if other["loc"][:2] == first["loc"][:2]]
+    found: Mapping[str, Any] = max(same_field, key=lambda other: len(other["loc"]))
+    path = ".".join(str(part) for part in found["loc"] if part != "body" and not _is_kind(part))
     message = str(found["msg"]).removeprefix("Value error, ")
-    more = len(error.errors()) - 1
+    more = len(error.errors()) - len(same_field)
     also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
     code = "invalid_json" if found["type"] == "json_invalid" else "invalid_request"
     if code == "invalid_json":
         return ServiceError(f"the body is not JSON: {message}", 400, code)
     return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)
+
+
+def _is_kind(part: object) -> bool:
+    """Whether a step of a path is no field but pydantic's name for one of several kinds of values."""
+    return isinstance(part, str) and ("[" in part or part[:1].isupper())
 
 
 def http_error(error: HTTPException) -> ServiceError:

@@ -8,13 +8,14 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm.errors import RaydebmError, ServiceError
@@ -64,6 +65,7 @@ class Guard:
         meter: counts requests.
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
         public_paths: what needs no key and no place in the queue.
+        routes: of the application, to name a request that is refused before it gets there.
     """
 
     def __init__(
@@ -76,11 +78,13 @@ class Guard:
         meter: Meter | None = None,
         echo_request_id: bool = True,
         public_paths: Collection[str] = PUBLIC_PATHS,
+        routes: Sequence[BaseRoute] = (),
     ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._echo_request_id = echo_request_id
         self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
+        self._routes = routes
         self._admission = Admission(limits or LimitArgs())
         self._key_limits = KeyLimits(limits or LimitArgs())
 
@@ -134,7 +138,7 @@ class Guard:
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
-        route = getattr(scope.get("route"), "path", "other")
+        route = self._route_of(scope)
         self._meter.answered(route=route, status=status, seconds=seconds)
         self._tell_load()
         facts = {
@@ -145,6 +149,13 @@ class Guard:
             "key": scope["state"].get("key"),
         }
         log.info("request", extra={"facts": facts})
+
+    def _route_of(self, scope: Scope) -> str:
+        """The path's template; there are few of them, where paths are what strangers make up."""
+        route = scope.get("route")
+        if route is None:
+            route = next((found for found in self._routes if found.matches(scope)[0] is Match.FULL), None)
+        return getattr(route, "path", "other")
 
     def _tell_load(self) -> None:
         self._meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)

@@ -77,6 +77,8 @@ class LiveBin(BaseModel):
     """Answers with 500 and above."""
     refused: int
     """Answers with 400 to 498."""
+    undecided: int
+    """Triages that failed with 500 or above, also in streams and batches, which are answered 200."""
     accepted: int
     abstained: int
     prompt_tokens: int
@@ -144,6 +146,7 @@ class _Bin:
     """(decision, bar)."""
     energies: Counter[tuple[str, int]] = field(default_factory=Counter)
     decisions: Counter[str] = field(default_factory=Counter)
+    undecided: int = 0
     passes: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     generators: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -173,6 +176,10 @@ class LiveMeter:
             found = self._bin()
             found.requests[route, status] += 1
             found.durations[route, duration_bar(1000 * seconds)] += 1
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        self._to.failed(task=task, status=status, code=code)
+        self._bin().undecided += status >= 500
 
     def load(self, *, num_running: int, num_waiting: int) -> None:
         self._to.load(num_running=num_running, num_waiting=num_waiting)
@@ -273,6 +280,7 @@ def _live_bin(found: _Bin) -> LiveBin:
         requests=found.requests.total(),
         server_errors=answers(500, 599),
         refused=answers(400, 498),
+        undecided=found.undecided,
         accepted=found.decisions["accept"],
         abstained=found.decisions["abstain"],
         prompt_tokens=tokens("prompt"),

@@ -15,6 +15,10 @@ class Meter(Protocol):
         """One HTTP request is over. ``route`` is the path's template, so that there are few of them."""
         ...
 
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        """One triage led to no decision: of a request, a stream (whose HTTP status is 200), or an item of a batch."""
+        ...
+
     def load(self, *, num_running: int, num_waiting: int) -> None:
         """How many requests are worked on and wait in this process."""
         ...
@@ -32,6 +36,9 @@ class NoMeter:
     """Counts nothing."""
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
+        pass
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
         pass
 
     def load(self, *, num_running: int, num_waiting: int) -> None:

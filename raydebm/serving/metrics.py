@@ -25,6 +25,7 @@ class RayMeter:
 
     def __init__(self) -> None:
         self._requests = Counter("raydebm_requests", "HTTP requests", ("route", "status"))
+        self._failures = Counter("raydebm_failures", "Triages without a decision", ("task", "status", "code"))
         self._seconds = Histogram("raydebm_request_seconds", "Duration of HTTP requests", SECONDS, ("route",))
         self._running = Gauge("raydebm_requests_running", "Requests that an ingress replica works on")
         self._waiting = Gauge("raydebm_requests_waiting", "Requests that wait in an ingress replica")
@@ -43,6 +44,9 @@ class RayMeter:
     def answered(self, *, route: str, status: int, seconds: float) -> None:
         self._requests.inc(1, {"route": route, "status": str(status)})
         self._seconds.observe(seconds, {"route": route})
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        self._failures.inc(1, {"task": task, "status": str(status), "code": code})
 
     def load(self, *, num_running: int, num_waiting: int) -> None:
         self._running.set(num_running)

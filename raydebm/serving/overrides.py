@@ -38,7 +38,10 @@ def merged_overrides(
     """
     from_headers = _from_headers(headers)
     fields = set(ChatOverrides.model_fields)
-    from_body = {} if body is None else body.model_dump(by_alias=True, exclude_unset=True, include=fields)
+    # Typed clients send what they leave out as null; it must not lift the limits of a named policy.
+    from_body = (
+        {} if body is None else body.model_dump(by_alias=True, exclude_unset=True, exclude_none=True, include=fields)
+    )
     name = from_headers.get("policy") or from_body.get("policy") or policy
     try:
         return ChatOverrides.model_validate({**_profile(bundle, name), **from_body, **from_headers})

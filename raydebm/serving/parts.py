@@ -12,9 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from raydebm import tracing
-from raydebm.errors import LimitReachedError, RaydebmError, ScoringError
+from raydebm.errors import LimitReachedError, RaydebmError, ScoringError, ServiceError
 from raydebm.generators.requests import unanswered
-from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Message, Problem
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Energies,
+    GenerationRequest,
+    Message,
+    Problem,
+    ScoredCandidate,
+)
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
 from raydebm.serving.spending import Affordable, affordable, spent_usd, worst_of
@@ -22,6 +30,7 @@ from raydebm.triage.deadline import Deadline, is_late, now_s
 from raydebm.triage.drawing import Arrived
 
 Progress = Callable[[dict[str, Any]], None]
+NO_ENERGY = "the ensemble gave no finite energy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,8 @@ class Watch:
     """Not asked, because ``max_usd`` might not have covered them."""
     drawn: list[Candidate] = field(default_factory=list)
     """In the order of their arrival, those of a pass that was lost included."""
+    judged: list[ScoredCandidate] = field(default_factory=list)
+    """Written, checked and scored."""
     stages_ms: dict[str, float] = field(default_factory=dict)
 
     def tell(self, event: str, **facts: Any) -> None:
@@ -103,6 +114,8 @@ class Source:
     async def generate(
         self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None, arrived: Arrived
     ) -> list[Candidate]:
+        if pass_index > 1 and (fault := fault_of(self.watch.judged)) is not None:
+            raise LimitReachedError(str(fault))  # the next candidates would fare no better, and cost as much
         plan = self._plan(pass_index, messages)
         self.watch.asked.extend(plan.asked)
         self.watch.over_budget.extend(plan.over_budget)
@@ -192,6 +205,22 @@ class Source:
             late=is_late(candidate),
             **({"text": candidate.text} if self.ask.return_candidates else {}),
         )
+
+
+def fault_of(judged: Sequence[ScoredCandidate]) -> ServiceError | None:
+    """What does not work, where every candidate that was written could not be checked or scored. None of them is wrong
+    for that, so there is nothing to abstain from."""
+    reasons = [_fault(scored) for scored in judged]
+    if not reasons or None in reasons:
+        return None
+    code = "check_failed" if judged[0].report.error is not None else "scoring_failed"
+    return ServiceError(f"no candidate could be checked and scored: {reasons[0]}", 503, code, retry=False)
+
+
+def _fault(scored: ScoredCandidate) -> str | None:
+    if scored.report.error is not None:
+        return scored.report.error
+    return NO_ENERGY if scored.energies is None else None
 
 
 def _by_generator(requests: Iterable[GenerationRequest]) -> dict[str, int]:

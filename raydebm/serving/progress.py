@@ -33,6 +33,7 @@ class Teller:
         )
 
     def scored(self, scored: ScoredCandidate) -> None:
+        self.watch.judged.append(scored)
         if self.watch.on_progress is None:
             return
         body: dict[str, Any] = candidate_body(scored, self.ask.policy.lambda_).model_dump()

@@ -6,7 +6,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.errors import ServiceError
 from raydebm.serving.asking import AUTO
@@ -23,6 +23,7 @@ from raydebm.serving.schema import (
     Text,
     Usage,
     ViolationBody,
+    writable,
 )
 from raydebm.serving.service import TriageService
 
@@ -36,6 +37,11 @@ class Document(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     text: Text
+
+    @model_validator(mode="after")
+    def _writable(self) -> "Document":
+        writable(self.model_extra)
+        return self
 
 
 class RerankOverrides(Body):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.errors import ServiceError
 from raydebm.serving.asking import AUTO
+from raydebm.serving.bodies import NO_ANSWER
 from raydebm.serving.schema import MAX_CANDIDATES_TO_SCORE, Finite, NotNegative, ScoreItem, ScoreRequest, Text
 from raydebm.serving.service import TriageService
 
@@ -65,7 +66,8 @@ async def get_rewards(
     """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
 
     Raises:
-        ServiceError: an unknown task, a prompt that the named task cannot read, a text that is too long.
+        ServiceError: an unknown task, a prompt that the named task cannot read, a text that is too long; 503 when a
+            response could not be checked or scored.
     """
     places: dict[str, list[int]] = {}
     for index, prompt in enumerate(request.prompts):
@@ -88,7 +90,9 @@ async def get_rewards(
     items: dict[int, ScoreItem] = {}
     for (_, indices, _), scored in zip(groups, found, strict=True):
         items.update(zip(indices, scored.result(), strict=True))
-    return _response(service, [items[index] for index in range(len(request.query))], settings)
+    in_order = [items[index] for index in range(len(request.query))]
+    _check_given(in_order)
+    return _response(service, in_order, settings)
 
 
 async def _scored(
@@ -104,6 +108,14 @@ async def _scored(
             raise
         asked = ScoreRequest(text_1=prompt, text_2=texts)
     return (await service.score(asked, request_id=request_id)).data
+
+
+def _check_given(items: Sequence[ScoreItem]) -> None:
+    """A text without an answer is worth the floor. One that could not be checked or scored is not: a trainer would
+    learn that it is bad."""
+    for index, item in enumerate(items):
+        if item.error not in (None, NO_ANSWER):
+            raise ServiceError(f"response {index} of {len(items)} has no reward: {item.error}", 503, "no_reward")
 
 
 def _response(service: TriageService, items: Sequence[ScoreItem], settings: RewardSettings) -> RewardResponse:

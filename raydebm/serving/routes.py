@@ -64,6 +64,19 @@ def create_app(
         # FastAPI's own telemetry would send query strings and messages of exceptions (see serving.telemetry).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    records = service.bundle.records
+    stored = None if records is None or records.folder is None else Decisions(DecisionReader(records.folder))
+    writer = service.records if isinstance(service.records, DecisionWriter) else None
+    routers = (
+        _chat_routes(service),
+        _triage_routes(service),
+        _scoring_routes(service),
+        _health_route(service),
+        decision_routes(stored),
+        live_route(live, writer),
+        sample_routes(service.bundle),
+        page_routes(),
+    )
     app.add_middleware(
         Guard,
         max_body_bytes=service.bundle.max_body_bytes,
@@ -72,17 +85,11 @@ def create_app(
         meter=service.meter,
         echo_request_id=echo_request_id,
         public_paths=PUBLIC_PATHS | page_paths(),
+        routes=[route for router in routers for route in router.routes],
     )
     _add_error_handlers(app)
-    for router in (_chat_routes(service), _triage_routes(service), _scoring_routes(service), _health_route(service)):
+    for router in routers:
         app.include_router(router)
-    records = service.bundle.records
-    stored = None if records is None or records.folder is None else Decisions(DecisionReader(records.folder))
-    writer = service.records if isinstance(service.records, DecisionWriter) else None
-    app.include_router(decision_routes(stored))
-    app.include_router(live_route(live, writer))
-    app.include_router(sample_routes(service.bundle))
-    app.include_router(page_routes())
     describe(app, service.bundle, keyed=keyring is not None)
     return app
 

@@ -5,6 +5,7 @@ because its clients send many fields that change nothing here.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -21,20 +22,37 @@ SEED_LIMIT = 2**63
 MAX_STOPS = 16
 
 
-def _writable(value: Any) -> Any:
-    """Refuse lone surrogates, which JSON can spell and neither UTF-8 nor a tokenizer can hold, and what is nested so
-    deeply that it cannot be written down."""
+MAX_DEPTH = 64
+"""Of a client's own objects. Serialisers of answers give up at a few hundred."""
+
+
+def writable(value: Any) -> Any:
+    """Refuse what cannot be written down again: lone surrogates, which JSON can spell and neither UTF-8 nor a tokenizer
+    can hold, NaN and infinities, and what is nested too deeply."""
     try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError("holds a lone surrogate (such as \\ud800), which is not text") from error
     except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
+        raise ValueError(f"is nested more than {MAX_DEPTH} deep") from error
+    except ValueError as error:
+        raise ValueError("holds NaN or an infinity, which JSON has no number for") from error
+    level, depth = [value], 0
+    while level := [item for inner in level for item in _inside(inner)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"is nested more than {MAX_DEPTH} deep")
     return value
 
 
-Text = Annotated[str, AfterValidator(_writable)]
-Data = Annotated[dict[str, Any], AfterValidator(_writable)]
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+Text = Annotated[str, AfterValidator(writable)]
+Data = Annotated[dict[str, Any], AfterValidator(writable)]
 
 
 class Body(BaseModel):
@@ -156,7 +174,7 @@ class ResponseFormat(BaseModel):
 
     @model_validator(mode="after")
     def _has_schema(self) -> "ResponseFormat":
-        _writable(self.model_extra)
+        writable(self.model_extra)
         if self.type == "json_schema" and self.json_schema is None:
             raise ValueError("type 'json_schema' needs the field 'json_schema'")
         return self

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from raydebm import tracing
-from raydebm.errors import LimitReachedError, ServiceError
+from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Outcome, ScoredCandidate
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.decisions.record import RecordSink
+from raydebm.serving.errors import as_service_error
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
-from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch
+from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch, fault_of
 from raydebm.serving.progress import Teller
 from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
 from raydebm.serving.telemetry import decision_attributes
@@ -47,14 +48,28 @@ class TriageService:
         """Run the loop for one request.
 
         Raises:
-            ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, 504 when nothing
-                was drawn, checked and scored within the deadline, 400 when ``max_usd`` pays for no candidate.
+            ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
+                was written could be checked and scored; 504 when nothing was drawn, checked and scored within the
+                deadline; 400 when ``max_usd`` pays for no candidate.
             RaydebmError: a part does not work (see ``triage.loop.solve``).
         """
         with tracing.span("triage", {"raydebm.task": ask.problem.task}) as span:
-            answer = await self._triage(ask, on_progress)
+            try:
+                answer = await self._triage(ask, on_progress)
+            except Exception as error:
+                self._note_failure(ask, error)
+                raise
             span.set(decision_attributes(answer))
         return answer
+
+    def _note_failure(self, ask: Ask, error: Exception) -> None:
+        """Here and not around HTTP, where a stream that fails and a batch whose items fail are answered 200."""
+        found = (
+            as_service_error(error) if isinstance(error, RaydebmError) else ServiceError(repr(error), 500, "internal")
+        )
+        self.meter.failed(task=ask.problem.task, status=found.status, code=found.code)
+        facts = {"task": ask.problem.task, "status": found.status, "code": found.code, "reason": str(found)}
+        log.log(logging.WARNING if found.status >= 500 else logging.INFO, "no decision", extra={"facts": facts})
 
     async def _triage(self, ask: Ask, on_progress: Progress | None) -> TriageResponse:
         started = time.perf_counter()
@@ -63,7 +78,8 @@ class TriageService:
             outcome = await self._solve(ask, watch, waited_s=started - (ask.received or started))
         finally:
             self.meter.drawn(watch.drawn)  # also of a request that fails or that nobody waits for any more
-        _check_answered(outcome)
+            _log_failed_candidates(watch)
+        _check_answered(outcome, watch)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         versions = self.bundle.versions
         if self.records is not None:
@@ -163,11 +179,28 @@ class TriageService:
             raise ServiceError(message, 413, "text_too_long", param)
 
 
-def _check_answered(outcome: Outcome) -> None:
+def _check_answered(outcome: Outcome, watch: Watch) -> None:
     """An abstention says that answers cannot be trusted; without any answer there is nothing to say that about."""
-    candidates = [scored.candidate for scored in outcome.pool]
-    if any(candidate.text is not None for candidate in candidates):
+    written = [scored for scored in outcome.pool if scored.candidate.text is not None]
+    if written:
+        if (fault := fault_of(written)) is not None:
+            raise fault
         return
-    if any(map(is_late, candidates)):
+    if any(is_late(scored.candidate) for scored in outcome.pool):
         raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
-    raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed")
+    # All tokens for thinking, a text that is too long: billed, and the same seeds mostly end the same way.
+    is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in watch.drawn)
+    raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
+
+
+def _log_failed_candidates(watch: Watch) -> None:
+    """In the endpoint's and the checker's own words, one of each."""
+    generators: dict[str, str] = {}
+    for candidate in watch.drawn:
+        if candidate.error is not None:
+            generators.setdefault(candidate.generator, candidate.error)
+    for name, error in generators.items():
+        log.warning("generator failed", extra={"facts": {"generator": name, "reason": error}})
+    checks = dict.fromkeys(scored.report.error for scored in watch.judged if scored.report.error is not None)
+    for error in checks:
+        log.warning("check failed", extra={"facts": {"reason": error}})

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
-from raydebm.errors import RaydebmError
+from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.asking import Ask
 from raydebm.serving.chat import completion_chunks
 from raydebm.serving.errors import as_service_error, error_body
@@ -74,15 +74,21 @@ async def _events(
             yield text
     except RaydebmError as error:
         found = as_service_error(error)
-        yield failed(error_body(str(found), status=found.status, code=found.code, param=found.param))
+        yield failed(stream_error(found))
     except Exception:
         # The status line is out, so the guard could only cut the stream off.
         log.exception("request %s failed", ask.request_id)
         message = f"internal error; the log has it under request id {ask.request_id}"
-        yield failed(error_body(message, status=500, code="internal"))
+        yield failed(stream_error(ServiceError(message, 500, "internal")))
     finally:
         await _ended(work)
     yield DONE
+
+
+def stream_error(error: ServiceError) -> dict[str, Any]:
+    """The error's body, and its status beside it: that of HTTP has been sent."""
+    body = error_body(str(error), status=error.status, code=error.code, param=error.param)
+    return {**body, "status": error.status}
 
 
 async def _ended(work: "asyncio.Task[TriageResponse]") -> None:

@@ -1,9 +1,10 @@
 """Gold-free checks of one candidate: parse it, run the task's constraints, add up the penalty (paper section 3.4)."""
 
 import math
+from dataclasses import replace
 
 from raydebm.constraints import violations_of
-from raydebm.records import Candidate, ConstraintReport, Problem
+from raydebm.records import Candidate, ConstraintReport, Problem, well_formed
 from raydebm.tasks.base import Task
 
 
@@ -30,11 +31,15 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
     answer = task.parse(problem, text)
     if answer is None:
         return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
-    violations = violations_of(task.constraints, problem, answer)
+    # A plan in JSON can spell half a character; whoever writes the answer down, stores it or asks again would raise.
+    violations = tuple(
+        replace(violation, message=well_formed(violation.message))
+        for violation in violations_of(task.constraints, problem, answer)
+    )
     return ConstraintReport(
         candidate_id=candidate_id,
-        answer=task.render(problem, answer),
-        vote_key=task.vote_key(problem, answer),
+        answer=well_formed(task.render(problem, answer)),
+        vote_key=well_formed(task.vote_key(problem, answer)),
         penalty=math.fsum(violation.weight * violation.penalty for violation in violations),
         violations=violations,
     )

@@ -314,6 +314,15 @@ def test_a_stream_gives_progress_and_then_the_result(connect):
     assert service.bodies[0]["raydebm"] == {"max_passes": 1, "progress": "events"}
 
 
+def test_an_error_in_a_stream_has_the_status_that_a_plain_request_would_have(connect):
+    late = {"error": {"message": "late", "type": "server_error", "code": "deadline_exceeded", "param": None}}
+    service = Service(stream_of(f"data: {json.dumps({**late, 'status': 504})}"))
+
+    with pytest.raises(ServiceError) as failed:
+        connect(service)("stream", "6 x 7?", task="t")
+    assert (failed.value.status, failed.value.code) == (504, "deadline_exceeded")
+
+
 def test_an_abstention_in_a_stream_has_no_text(connect):
     abstained = {**DECISION, "decision": "abstain", "answer": None}
     service = Service(stream_of(chunk({"refusal": "No answer can be trusted"}), chunk({}, raydebm=abstained)))

@@ -41,19 +41,34 @@ def test_backoff_is_capped(attempt, chance, wished):
     assert 0 < Backoff().wait_s(attempt, chance=chance, retry_after_s=wished) <= MAX_WAIT_S
 
 
+def sent_at(rate, now, count):
+    """When ``count`` requests that come at ``now`` go out, each waiting its turn."""
+    times = []
+    for _ in range(count):
+        now += rate.wait_s(now)
+        rate.take(now)
+        times.append(now)
+    return times
+
+
 def test_rate_limit_spreads_requests():
     rate = RateLimit(120)  # two a second
-    assert [rate.reserve(10.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
-    assert rate.reserve(100.0) == 0.0
+    assert sent_at(rate, 10.0, 4) == [10.0, 10.0, 10.5, 11.0]
+    assert rate.wait_s(100.0) == 0.0
 
 
 def test_slow_rate_has_no_burst():
-    rate = RateLimit(6)
-    assert [rate.reserve(10.0) for _ in range(3)] == [0.0, 10.0, 20.0]
+    assert sent_at(RateLimit(6), 10.0, 3) == [10.0, 20.0, 30.0]
 
 
 def test_no_rate_limit():
-    assert [RateLimit(None).reserve(0.0) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert sent_at(RateLimit(None), 0.0, 3) == [0.0, 0.0, 0.0]
+
+
+def test_asking_how_long_to_wait_takes_no_place():
+    rate = RateLimit(6)
+    rate.take(10.0)
+    assert [rate.wait_s(12.0) for _ in range(3)] == [8.0, 8.0, 8.0]
 
 
 def test_budget_counts_what_other_processes_journaled(tmp_path, ask):

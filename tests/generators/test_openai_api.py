@@ -294,3 +294,47 @@ def test_requests_go_through_the_proxy(server, ask, monkeypatch):
             await generator.aclose()
 
     assert asyncio.run(session())[0].text == "answer to p with seed 1000"
+
+
+def test_requests_that_go_away_while_they_wait_take_no_place_of_the_rate(ask, server, transport):
+    """Ten requests of a client that leaves at once, at one a second: the next client waits for one of them at most."""
+    config = OpenAIGenerator(name="g", model="m", base_url=server.url, api_key_env=None, requests_per_minute=60)
+
+    async def session():
+        generator = OpenAIApiGenerator(config, transport=transport)
+        try:
+            gone = asyncio.create_task(collect(generator, [ask(f"p{index}: ok") for index in range(10)]))
+            await asyncio.sleep(0.2)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            started = time.monotonic()
+            await collect(generator, [ask("q: ok")])
+            return time.monotonic() - started
+        finally:
+            await generator.aclose()
+
+    assert asyncio.run(session()) < 5.0
+
+
+def test_a_clients_own_fault_does_not_turn_the_endpoint_off(answer, ask, server):
+    """Eight candidates of one problem are refused; the next problem is still asked."""
+    refused = [ask("p: 404", sample_index=index) for index in range(8)]
+    candidates = answer(*refused, ask("q: ok"), max_in_flight=1)
+
+    assert [candidate.text is not None for candidate in candidates] == [False] * 8 + [True]
+
+
+def test_a_password_in_the_address_is_in_no_error(ask, refusing_port):
+    url = f"http://team:hunter2@127.0.0.1:{refusing_port}/v1"
+    config = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_retries=0)
+
+    async def session():
+        generator = OpenAIApiGenerator(config)
+        try:
+            return await collect(generator, [ask()])
+        finally:
+            await generator.aclose()
+
+    (candidate,) = asyncio.run(session())
+    assert f"http://***@127.0.0.1:{refusing_port}/v1" in candidate.error
+    assert "hunter2" not in candidate.error

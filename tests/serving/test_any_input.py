@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from raydebm.serving.schema import TriageRequest
+from raydebm.serving.schema import MAX_DEPTH, TriageRequest
 from raydebm.tasks import get_task
 
 SURROGATE = "\ud800"
@@ -113,9 +113,34 @@ def nested(depth):
     return found
 
 
-def test_data_that_is_nested_too_deeply_is_refused():
-    with pytest.raises(ValidationError, match="is nested too deeply"):
-        TriageRequest.model_validate({"problem": {"prompt": "p", "data": {"x": nested(5000)}}})
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 300, 5000])
+def test_data_that_is_nested_too_deeply_is_refused(depth):
+    with pytest.raises(ValidationError, match="is nested more than 64 deep"):
+        TriageRequest.model_validate({"problem": {"prompt": "p", "data": {"x": nested(depth)}}})
+
+
+def test_data_that_is_nested_as_deeply_as_may_be_is_taken():
+    """``data`` is the first of the levels, the innermost list the last."""
+    TriageRequest.model_validate({"problem": {"prompt": "p", "data": {"x": nested(MAX_DEPTH - 1)}}})
+
+
+@pytest.mark.parametrize("extra", ['"\\ud800"', "NaN", "[" * 300 + "]" * 300])
+def test_fields_of_a_document_that_cannot_be_given_back_are_refused(client, puzzle, extra):
+    body = f'{{"query": {json.dumps(puzzle)}, "documents": [{{"text": "a", "x": {extra}}}], "return_documents": true}}'
+    reply = client.request("POST", "/v1/rerank", content=body, headers={"Content-Type": "application/json"})
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_numbers_that_are_none_are_refused_in_a_problems_data(client, puzzle):
+    """They would be answered, and the decision could not be stored."""
+    problem = f'{{"prompt": {json.dumps(puzzle)}, "problem_id": "x", "data": {{"a": [1, NaN]}}}}'
+    body = f'{{"problem": {problem}}}'
+    reply = client.request("POST", "/v1/triage", content=body, headers={"Content-Type": "application/json"})
+
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "problem.data")
+    assert error["message"] == "problem.data: holds NaN or an infinity, which JSON has no number for"
 
 
 def test_what_a_task_finds_nested_too_deeply_is_no_problem(client, puzzle, monkeypatch):

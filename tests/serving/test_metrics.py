@@ -4,6 +4,7 @@ import pytest
 
 from raydebm.serving import metrics
 from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.keys import Keyring
 from raydebm.serving.metrics import BatchMeter, RayMeter
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
@@ -54,6 +55,29 @@ def test_requests_are_counted_by_route_and_status(client, puzzle, of):
         (1, {"route": "/v1/models/{model_id:path}", "status": "404"}),
     ]
     assert len(of("request_seconds")) == 3
+
+
+def test_a_stream_and_an_item_of_a_batch_that_fail_are_counted_though_answered_200(client, puzzle, of, script):
+    script(lambda request: None)
+    client.post("/v1/triage", {"problem": puzzle, "stream": True})
+    client.post("/v1/triage/batch", {"requests": [{"problem": puzzle}]})
+
+    assert [labels["status"] for _, labels in of("requests")] == ["200", "200"]
+    assert of("failures") == [(1, {"task": "knights_knaves", "status": "503", "code": "generation_failed"})] * 2
+
+
+def test_what_is_refused_before_the_router_counts_under_its_route(client, write_run, backend, puzzle, of, seen):
+    service = TriageService(load_bundle(AppArgs(run_dir=write_run())), backend, meter=RayMeter())
+    stranger = type(client)(create_app(service, keyring=Keyring([])))
+    stranger.post("/v1/triage", {"problem": puzzle})
+    stranger.get("/v1/models/x")
+    stranger.get("/v1/secret-path")
+
+    assert [(labels["route"], labels["status"]) for _, labels in of("requests")] == [
+        ("/v1/triage", "401"),
+        ("/v1/models/{model_id:path}", "401"),
+        ("other", "401"),
+    ]
 
 
 def test_paths_that_strangers_make_up_are_no_labels(client, of):

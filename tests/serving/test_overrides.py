@@ -36,6 +36,14 @@ def test_the_body_goes_before_the_model_id(client, puzzle):
     assert (policy["theta_sigma"], policy["lambda"]) == (0.5, 3.0)
 
 
+def test_null_in_the_body_changes_nothing(client, puzzle):
+    """Typed clients send absent fields so; a named policy keeps its limits."""
+    policy = policy_of(
+        client, puzzle, model="raydebm/auto@strict", theta_sigma=None, max_passes=None, **{"lambda": None}
+    )
+    assert (policy["theta_sigma"], policy["lambda"]) == (0.25, 3.0)
+
+
 def test_a_header_goes_before_the_body(client, puzzle):
     headers = {"X-RayDEBM-Theta-Sigma": "0.1", "X-RayDEBM-Lambda": "2"}
     policy = policy_of(client, puzzle, model="raydebm/auto@strict", theta_sigma=0.5, headers=headers)

@@ -337,13 +337,16 @@ class Bill:
     """A meter that keeps what was drawn."""
 
     def __init__(self):
-        self.candidates, self.decisions = [], 0
+        self.candidates, self.decisions, self.failures = [], 0, []
 
     def drawn(self, candidates):
         self.candidates += candidates
 
     def decided(self, answer):
         self.decisions += 1
+
+    def failed(self, *, task, status, code):
+        self.failures.append((status, code))
 
     @property
     def cost_usd(self):
@@ -413,6 +416,7 @@ def test_failed_candidates_of_a_request_without_an_answer_are_counted(billed, sl
     slow.inner.write = lambda request: None
     bill, found = billed()
     assert (found.status, len(bill.candidates), bill.decisions) == (503, 6, 0)  # two passes
+    assert bill.failures == [(503, "generation_failed")]
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from raydebm.errors import ServiceError
 from raydebm.serving.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards
 from raydebm.serving.service import TriageService
+from raydebm.tasks import get_task
 
 
 @pytest.fixture
@@ -58,9 +59,23 @@ def test_bad_requests(rewards, url, query, prompts, status):
     assert rewards(query, prompts, url).status_code == status
 
 
-def test_a_text_that_cannot_be_scored_gets_the_floor(rewards, script):
-    script(energies=lambda text: None)
-    assert rewards(["pa"], ["p"]).json()["rewards"] == [-10.0]
+def test_a_text_that_cannot_be_scored_gets_no_reward(rewards, script):
+    """A trainer would learn that it is bad."""
+    script(energies=lambda text: None if text == "b" else (1.0, 1.0))
+    reply = rewards(["pa", "pb"], ["p", "p"])
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "no_reward")
+    assert "response 1 of 2 has no reward: the ensemble gave no finite energy" in reply.json()["error"]["message"]
+
+
+def test_a_text_whose_checks_raise_gets_no_reward(rewards, puzzle, texts, monkeypatch):
+    def vote_key(self, problem, answer):
+        raise ZeroDivisionError("of a plug-in")
+
+    monkeypatch.setattr(type(get_task("knights_knaves")), "vote_key", vote_key)
+    reply = rewards([puzzle + texts["right"]], [puzzle])
+
+    assert (reply.status_code, "ZeroDivisionError" in reply.json()["error"]["message"]) == (503, True)
 
 
 @pytest.fixture

@@ -92,6 +92,67 @@ def test_a_failing_generator_is_named_and_not_fatal(client, puzzle, texts, scrip
     assert answer["generators"][0].items() >= {"name": "ada", "asked": 2, "failed": 2, "error": "HTTP 500"}.items()
 
 
+@pytest.mark.parametrize("too_long", [True, False])
+def test_a_failure_that_was_paid_for_is_not_asked_for_again(client, puzzle, script, too_long):
+    """Every text is longer than the service takes, billed and useless; where nothing was billed, a retry may help."""
+    script(lambda request: "x" * 2001 if too_long else None)
+    reply = client.post("/v1/triage", {"problem": puzzle})
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "generation_failed")
+    assert ("retry-after" in reply.headers, reply.headers.get("x-should-retry")) == (
+        (False, "false") if too_long else (True, None)
+    )
+
+
+def raises(self, problem, answer):
+    raise ZeroDivisionError("of a plug-in")
+
+
+def test_where_every_check_raises_nothing_more_is_paid_and_nothing_decided(
+    client, puzzle, texts, script, monkeypatch, caplog
+):
+    backend = script(lambda request: texts["right"])
+    monkeypatch.setattr(type(get_task("knights_knaves")), "vote_key", raises)
+    reply = client.post("/v1/triage", {"problem": puzzle, "max_passes": 3})
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "check_failed")
+    assert "ZeroDivisionError" in reply.json()["error"]["message"]
+    assert len(backend.requests) == 4
+    reasons = [record.facts["reason"] for record in caplog.records if record.message == "check failed"]
+    assert len(reasons) == 1
+    assert "ZeroDivisionError" in reasons[0]
+
+
+def test_where_no_candidate_can_be_scored_nothing_is_decided(client, puzzle, script):
+    backend = script(energies=lambda text: None)
+    reply = client.post("/v1/triage", {"problem": puzzle})
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "scoring_failed")
+    assert len(backend.requests) == 4
+
+
+def test_a_candidate_that_cannot_be_checked_leaves_the_decision_to_the_others(
+    client, puzzle, texts, script, monkeypatch
+):
+    whole = type(get_task("knights_knaves")).vote_key
+
+    def vote_key(self, problem, answer):
+        return raises(self, problem, answer) if dict(answer)["Zoey"] == "knave" else whole(self, problem, answer)
+
+    monkeypatch.setattr(type(get_task("knights_knaves")), "vote_key", vote_key)
+    script(lambda request: texts["wrong"] if request.generator == "ada" else texts["right"])
+
+    assert client.post("/v1/triage", {"problem": puzzle}).json()["decision"] == "accept"
+
+
+def test_the_endpoints_own_words_are_logged_once_for_each_generator(client, puzzle, texts, script, caplog):
+    script(lambda request: None if request.generator == "ada" else texts["right"])
+    client.post("/v1/triage", {"problem": puzzle})
+
+    failed = [record.facts for record in caplog.records if record.message == "generator failed"]
+    assert failed == [{"generator": "ada", "reason": "HTTP 500"}]
+
+
 def test_when_no_generator_answers_the_service_says_so_and_when_to_retry(client, puzzle, script):
     script(lambda request: None)
     reply = client.post("/v1/triage", {"problem": puzzle})

@@ -99,7 +99,7 @@ def test_a_failure_is_an_event(events, script):
     script(lambda request: None)
     *_, (name, body), done = events()
 
-    assert (name, body["error"]["code"]) == ("raydebm.error", "generation_failed")
+    assert (name, body["error"]["code"], body["status"]) == ("raydebm.error", "generation_failed", 503)
     assert done == (None, "[DONE]")
 
 

@@ -34,6 +34,19 @@ def test_text_that_does_not_parse_costs_infinity_without_being_an_error(task, ma
     assert (report.penalty, report.answer, report.error) == (math.inf, None, None)
 
 
+def test_half_a_character_in_an_answer_can_be_written_down(task, make_candidate, monkeypatch):
+    """A plan in JSON can spell it."""
+    monkeypatch.setattr(task, "parse", lambda problem, text: "Caf\ud83d")
+    monkeypatch.setattr(task, "render", lambda problem, answer: answer)
+    monkeypatch.setattr(task, "vote_key", lambda problem, answer: answer)
+    said = Constraint(name="a", check=lambda problem, answer: [Finding(penalty=0.5, message=f"no {answer}")])
+    monkeypatch.setattr(task, "constraints", [said])
+
+    report = check_candidate(task, PROBLEM, make_candidate("c", "4"))
+
+    assert (report.answer, report.vote_key, report.violations[0].message) == ("Caf\ufffd", "Caf\ufffd", "no Caf\ufffd")
+
+
 def test_failed_candidate_keeps_its_error(task, make_candidate):
     report = check_candidate(task, PROBLEM, make_candidate("c", None))
 

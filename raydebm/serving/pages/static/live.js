@@ -113,7 +113,7 @@ function showTiles(total, rows, windowS) {
   fill(byId("tiles"),
     tile("Requests", count(requests), `${number(60 * requests / windowS, 1)} a minute`),
     tile("Server errors", count(of("server_errors")), of("refused") ? `${count(of("refused"))} refused` : null),
-    tile("Decisions", count(decided)),
+    tile("Decisions", count(decided), of("undecided") ? `${count(of("undecided"))} failed` : null),
     tile("Accepted", decided ? percent(accepted / decided) : NONE),
     tile("Decided in", duration(percentile(latencies, 0.5)), latencies.size ? `95 %: ${duration(percentile(latencies, 0.95))}` : null),
     tile("Running now", count(total.running), `${count(total.waiting)} waiting`),

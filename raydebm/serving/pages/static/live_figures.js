@@ -80,8 +80,8 @@ export function timeline(bins, now, windowS, binS) {
   const last = Math.floor(now / width) * width;
   const starts = [];
   for (let at = last - windowS + width; at <= last; at += width) starts.push(at);
-  const rows = starts.map((at) => ({ at, requests: 0, server_errors: 0, refused: 0, accepted: 0, abstained: 0, prompt_tokens: 0,
-    completion_tokens: 0, cost_usd: 0, running: 0, waiting: 0 }));
+  const rows = starts.map((at) => ({ at, requests: 0, server_errors: 0, refused: 0, undecided: 0, accepted: 0, abstained: 0,
+    prompt_tokens: 0, completion_tokens: 0, cost_usd: 0, running: 0, waiting: 0 }));
   for (const bin of bins.values()) {
     const row = rows[(Math.floor(bin.at / width) * width - starts[0]) / width];
     if (!row) continue;
