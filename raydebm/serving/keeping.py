@@ -15,6 +15,7 @@ def decision_record(
 ) -> DecisionRecord:
     """Refers to the outcome and copies nothing: rows are made later, off the request path."""
     now = datetime.now(UTC)
+    kept = {scored.candidate.candidate_id for scored in outcome.pool}
     return DecisionRecord(
         record_id=new_record_id(now),
         time=now,
@@ -27,6 +28,7 @@ def decision_record(
         versions=versions,
         latency_ms=elapsed_ms,
         stages_ms=dict(watch.stages_ms),
+        lost=tuple(candidate for candidate in watch.drawn if candidate.candidate_id not in kept),
     )
 
 

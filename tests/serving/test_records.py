@@ -12,11 +12,13 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
-from raydebm.errors import ConfigError
+from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.serving.asking import make_ask
 from raydebm.serving.decisions.files import file_name, record_files
@@ -117,6 +119,29 @@ def test_a_record_comes_back_from_its_row_as_it_was(template):
 
 def test_a_record_comes_back_from_a_file_as_it_was(template, stored):
     assert stored([template]).get(template.record_id) == template
+
+
+def test_what_a_lost_pass_cost_stands_in_the_record(bundle, backend, puzzle, script, texts):
+    """Four candidates of pass 1 and two of pass 2, for half a dollar and five tokens each; then the scorer breaks."""
+    script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
+    score, kept = backend.score, []
+
+    async def once(found):
+        backend.score = gone
+        return await score(found)
+
+    async def gone(found):
+        raise ScoringError("the scorer is gone")
+
+    backend.score = once
+    sink = SimpleNamespace(put=kept.append)
+    ask = make_ask(bundle, Overrides(), request_id="abc", task_name=None, problem=puzzle)
+    answer = asyncio.run(TriageService(bundle, backend, records=sink).triage(ask))
+
+    row = record_row(kept[0])
+    assert (row["cost_usd"], row["completion_tokens"], row["num_candidates"], row["num_failed"]) == (3.0, 30, 6, 2)
+    assert (row["cost_usd"], row["completion_tokens"]) == (answer.cost_usd, answer.usage.completion_tokens)
+    assert len(row["candidates"]) == 4
 
 
 def test_an_unparsed_candidate_keeps_its_infinite_penalty(make_record, stored, texts, template):
@@ -358,8 +383,11 @@ def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder):
     assert (writer.num_waiting, writer.num_dropped) == (3, 2)
 
 
-def test_the_size_of_what_waits_is_bounded(make_record, folder, template):
-    long = replace(template.outcome, problem=replace(template.outcome.problem, prompt="x" * 600_000))
+@pytest.mark.parametrize(
+    "where", [{"prompt": "x" * 600_000}, {"data": {"rows": [["x" * 300_000], {"a": "x" * 300_000}]}}]
+)
+def test_the_size_of_what_waits_is_bounded(make_record, folder, template, where):
+    long = replace(template.outcome, problem=replace(template.outcome.problem, **where))
     writer = DecisionWriter(folder, RecordsArgs(flush_s=3600, max_waiting_mb=1))
     assert [writer.put(make_record(index, outcome=long)) for index in range(2)] == [True, False]
 
@@ -461,3 +489,14 @@ def test_a_stored_decision_is_decided_again_as_it_was(template, stored):
     assert again.decision is template.outcome.decision
     assert again.selected == template.outcome.best.candidate.candidate_id
     assert found.recorded.selections == recorded_outcome(template.outcome, record_id="x", policy=Policy()).selections
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, level, caplog):
+    """A machine that loses its power may leave an empty one."""
+    reader = stored([make_record(0)])
+    late = 1_800_000_000_000_000
+    (Path(folder) / file_name(late, late, writer="abc", sequence=0, level=level)).write_bytes(b"")
+
+    assert (reader.count(), reader.page().total, len(list(reader.records()))) == (1, 1, 1)
+    assert sum("is left out" in record.message for record in caplog.records) == 1

@@ -4,6 +4,7 @@ Lists rest on an index in memory; everything else skips files by their names and
 may come and go while they are read.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from raydebm.errors import ConfigError, PoolError
+from raydebm.errors import ConfigError
 from raydebm.serving.decisions.files import RecordFile, filesystem_of, record_files, replaced_by
 from raydebm.serving.decisions.index import SummaryIndex, completed
 from raydebm.serving.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
 from raydebm.store import Row
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SortKey = Literal["time", "sigma", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"]
@@ -121,7 +124,7 @@ class DecisionReader:
     def __init__(self, root: str) -> None:
         self.root = root
         self._filesystem, self._path = filesystem_of(root)
-        self._replaced: dict[str, frozenset[str]] = {}
+        self._replaced: dict[str, frozenset[str] | None] = {}
         self._index = SummaryIndex(self._filesystem)
 
     def count(self, where: Filter | None = None) -> int:
@@ -231,22 +234,23 @@ class DecisionReader:
         return f"{self._path}/{file.name}"
 
     def _files(self) -> list[RecordFile]:
-        """Without those that a merged file stands for."""
+        """Without those that a merged file stands for, and those that are no tables: a machine that lost its power may
+        leave an empty one, which must not hide the others."""
         files = record_files(self.root)
-        replaced = {file.name: self._replaced_by(file) for file in files if file.level}
+        replaced = {file.name: self._replaced_by(file) for file in files}
         self._replaced = replaced  # one assignment, because threads may share a reader
-        gone = frozenset().union(*replaced.values())
-        return [file for file in files if file.name not in gone]
+        gone = frozenset().union(*(names for names in replaced.values() if names is not None))
+        return [file for file in files if file.name not in gone and replaced[file.name] is not None]
 
-    def _replaced_by(self, file: RecordFile) -> frozenset[str]:
-        """Raises PoolError when the file is not a Parquet table; FileNotFoundError when it is gone."""
-        known = self._replaced.get(file.name)
-        if known is not None:
-            return known
+    def _replaced_by(self, file: RecordFile) -> frozenset[str] | None:
+        """None: the file is no table. Raises FileNotFoundError when it is gone."""
+        if file.name in self._replaced:
+            return self._replaced[file.name]
         try:
-            metadata = pq.read_metadata(f"{self._path}/{file.name}", filesystem=self._filesystem)
+            metadata = pq.read_metadata(self._path_of(file), filesystem=self._filesystem)
         except pa.ArrowInvalid as error:
-            raise PoolError(f"{self.root}/{file.name} is not a readable Parquet file: {error}") from error
+            log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error)
+            return None
         return replaced_by(metadata.metadata)
 
     def _retried(self, read: Callable[[], T]) -> T:

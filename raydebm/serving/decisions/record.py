@@ -129,6 +129,8 @@ class DecisionRecord:
     """As in the answer: of raydebm, the recipe, the checkpoint, the policy."""
     latency_ms: float = 0.0
     stages_ms: Mapping[str, float] = field(default_factory=dict)
+    lost: tuple[Candidate, ...] = ()
+    """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
 
     @property
     def problem(self) -> Problem:
@@ -165,7 +167,8 @@ def record_row(record: DecisionRecord) -> Row:
     outcome, problem = record.outcome, record.problem
     best, written = outcome.best, [scored.candidate for scored in outcome.pool]
     energies = None if best is None else best.energies
-    costs = [candidate.cost_usd for candidate in written if candidate.cost_usd is not None]
+    paid = [*written, *record.lost]
+    costs = [candidate.cost_usd for candidate in paid if candidate.cost_usd is not None]
     return {
         "record_id": record.record_id,
         "time": record.time,
@@ -183,11 +186,11 @@ def record_row(record: DecisionRecord) -> Row:
         "sigma": None if energies is None else energies.sigma,
         "signal": outcome.passes[-1].sigma if outcome.passes else None,
         "penalty": None if best is None else best.report.penalty,
-        "num_candidates": len(written),
-        "num_failed": sum(candidate.text is None for candidate in written),
+        "num_candidates": len(paid),
+        "num_failed": sum(candidate.text is None for candidate in written) + len(record.lost),
         "num_passes": len(outcome.passes),
-        "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in written),
-        "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in written),
+        "prompt_tokens": sum(candidate.prompt_tokens or 0 for candidate in paid),
+        "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in paid),
         "cost_usd": math.fsum(costs) if costs else None,
         "latency_ms": record.latency_ms,
         "prompt": problem.prompt,

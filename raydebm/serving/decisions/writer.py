@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -239,8 +239,26 @@ class DecisionWriter:
 
 
 def _num_chars(record: DecisionRecord) -> int:
-    texts = (len(found.candidate.text or "") + len(found.candidate.reasoning or "") for found in record.outcome.pool)
-    return 2000 + len(record.problem.prompt) + sum(texts)
+    """About what the record holds in memory: all that a client or a model can make long."""
+    outcome, problem = record.outcome, record.problem
+    texts = [problem.prompt, record.scored_prompt, *(found.feedback for found in outcome.passes)]
+    for scored in outcome.pool:
+        texts += [scored.candidate.text, scored.candidate.reasoning, scored.report.answer]
+        texts += [violation.message for violation in scored.report.violations]
+    return 2000 + sum(len(text) for text in texts if text) + _size_of(problem.data) + _size_of(record.request)
+
+
+def _size_of(value: Any) -> int:
+    """Characters of a JSON value, and a few for each of its parts."""
+    size, rest = 0, [value]
+    while rest:
+        found = rest.pop()
+        size += len(found) if isinstance(found, str) else 8
+        if isinstance(found, Mapping):
+            rest += [*found, *found.values()]
+        elif isinstance(found, list | tuple):
+            rest += found
+    return size
 
 
 def _table(records: Sequence[DecisionRecord]) -> pa.Table:
