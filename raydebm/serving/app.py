@@ -46,7 +46,10 @@ def build(args: AppArgs) -> serve.Application:
     ingress = _deployment(TriageIngress, max_ongoing_requests=128).options(user_config={})
     application: serve.Application = ingress.bind(
         bundle,
-        _deployment(GeneratorDeployment).bind(bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after),
+        # It waits more than it works, and what is asked for its health waits behind what it does.
+        _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
+            bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
+        ),
         _deployment(ScorerDeployment).bind(bundle.checkpoint, args.device, args.dtype, args.threads, args.batching),
         _deployment(ConstraintDeployment).bind(bundle.recipe.task),
         args,

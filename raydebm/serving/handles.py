@@ -6,8 +6,11 @@ made again: generation is content-addressed, scoring and checking are pure.
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -28,6 +31,9 @@ NUM_TRIES = 6
 FIRST_PAUSE_S = 0.05
 """Pauses double: 0.05 to 0.8 s, 1.6 s in all. Waiting for a replacement is not part of it: Serve queues the call."""
 STATUS_TIMEOUT_S = 5.0
+BUSY_S = 30.0
+"""A part that gave results within this time and does not tell its state is busy, not gone: the question waits behind
+its work. Under load, results come every second."""
 LOAD_TIMEOUT_S = 120.0
 
 
@@ -64,6 +70,23 @@ async def persistently(call: Callable[[], Awaitable[T]], *, what: str, patiently
     raise ServiceError(f"{what} replicas died {NUM_TRIES} times in a row; see their logs", 503, "unavailable")
 
 
+@dataclass(slots=True)
+class _Signs:
+    """When the parts were last seen alive, and what they then said of themselves."""
+
+    worked: dict[str, float] = field(default_factory=dict)
+    """Part -> ``time.monotonic()``."""
+    said: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, part: str) -> None:
+        self.worked[part] = time.monotonic()
+
+    def of_busy(self, part: str) -> Any | None:
+        """What a part said last, if it worked lately; else None."""
+        age_s = time.monotonic() - self.worked.get(part, -math.inf)
+        return self.said.get(part) if age_s < BUSY_S else None
+
+
 class HandleBackend:
     """serving.parts.Backend over deployment handles."""
 
@@ -76,6 +99,7 @@ class HandleBackend:
         """
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
         self._checkpoint = checkpoint
+        self._signs = _Signs()
 
     def scoring_with(self, checkpoint: CheckpointRef) -> "HandleBackend":
         """The same parts, and other adapters."""
@@ -109,6 +133,7 @@ class HandleBackend:
             arrivals: Any = stream.remote(missing, tracing.outgoing(), hedge)
             with _cancelled_with_us(arrivals):
                 async for some in arrivals:
+                    self._signs.note("generator")
                     for candidate in some:
                         found[candidate.candidate_id] = candidate
                         on_candidate(candidate)
@@ -126,21 +151,37 @@ class HandleBackend:
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         call, checkpoint = self._scorer.score, self._checkpoint
-        return await persistently(
+        found: list[Energies | None] = await persistently(
             lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer", patiently=True
         )
+        self._signs.note("scorer")
+        return found
 
     async def status(self) -> dict[str, Any]:
+        generators, scorer = await asyncio.gather(
+            self._state("generator", self._generator), self._state("scorer", self._scorer)
+        )
+        return {"generators": generators, "scorer": scorer}
+
+    async def _state(self, part: str, handle: Handle) -> Any:
+        """What the part says of itself, or said when it last had time to.
+
+        Raises:
+            ServiceError: it says nothing, and has done no work lately.
+        """
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
-                generators, scorer = await asyncio.gather(
-                    persistently(lambda: self._call(self._generator.info), what="generator"),
-                    persistently(lambda: self._call(self._scorer.info), what="scorer"),
-                )
-        except TimeoutError as error:
-            message = f"generator or scorer did not answer within {STATUS_TIMEOUT_S:g} s; they may still be loading"
+                found = await persistently(lambda: self._call(handle.info), what=part)
+        except (TimeoutError, ServiceError) as error:
+            waits = isinstance(error, TimeoutError) or error.code == "overloaded"
+            if waits and (found := self._signs.of_busy(part)) is not None:
+                return found
+            if isinstance(error, ServiceError):
+                raise
+            message = f"the {part} did not answer within {STATUS_TIMEOUT_S:g} s; it may still be loading"
             raise ServiceError(message, 503, "not_ready") from error
-        return {"generators": generators, "scorer": scorer}
+        self._signs.said[part] = found
+        return found
 
     @staticmethod
     async def _call(method: Any, *args: Any) -> Any:

@@ -17,7 +17,7 @@ from raydebm.serving.guard import PUBLIC_PATHS
 from raydebm.serving.handles import HandleBackend
 from raydebm.serving.keys import WatchedKeyring, load_keyring
 from raydebm.serving.live import LiveMeter
-from raydebm.serving.logs import configure_logs
+from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.metrics import RayMeter
 from raydebm.serving.pages import page_paths
 from raydebm.serving.reload import Exchangeable, changed_args, check_same_run
@@ -119,7 +119,8 @@ class TriageIngress:
 
     def _notices(self) -> list[str]:
         of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
-        return [found for found in (self._refusal, of_keys) if found is not None]
+        # Shown without a key, and words about storage may hold its address with the credentials in it.
+        return [redact(found) for found in (self._refusal, of_keys) if found is not None]
 
     def __del__(self) -> None:
         """Called by Serve after the last request of a replica that is taken down."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import socket
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
-from ray.serve.exceptions import BackPressureError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, DeploymentStatusTrigger
 
 from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
@@ -120,6 +121,71 @@ def test_candidates_that_were_paid_for_wait_for_the_scorer_and_the_checker(times
             with pytest.raises(ServiceError, match="too many requests wait"):
                 asyncio.run(ask())
         assert method.num_calls == min(times + 1, NUM_TRIES)
+
+
+class Part:
+    """A handle whose ``info`` answers, or waits behind its work; everything else is done at once."""
+
+    def __init__(self, says):
+        self.says, self.is_full, self.is_gone = says, False, False
+
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=lambda *args: self._answer(name))
+
+    async def _answer(self, name):
+        if self.is_gone:
+            raise DeploymentUnavailableError("Part")
+        if name == "info" and self.is_full:
+            await asyncio.sleep(60)
+        return self.says if name == "info" else []
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(handles, "STATUS_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(handles, "_cancelled_with_us", lambda response: nullcontext())
+
+
+@pytest.fixture
+def busy_scorer():
+    return Part({"adapters": ["a0"]})
+
+
+def states(scorer, *, before):
+    """/health's answer before the scorer was full, then while it is."""
+
+    async def both():
+        backend = HandleBackend(Part(["ada"]), scorer, None)
+        await backend.status()
+        await before(backend)
+        return await backend.status()
+
+    return asyncio.run(both())
+
+
+def test_a_part_that_works_and_has_no_time_to_answer_is_healthy(busy_scorer, quick):
+    async def full_of_work(backend):
+        await backend.score([])
+        busy_scorer.is_full = True
+
+    assert states(busy_scorer, before=full_of_work) == {"generators": ["ada"], "scorer": {"adapters": ["a0"]}}
+
+
+def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(busy_scorer, quick):
+    async def stuck(backend):
+        busy_scorer.is_full = True
+
+    with pytest.raises(ServiceError, match="the scorer did not answer within"):
+        states(busy_scorer, before=stuck)
+
+
+def test_a_part_that_is_gone_is_not_healthy_though_it_worked_lately(busy_scorer, quick):
+    async def gone(backend):
+        await backend.score([])
+        busy_scorer.is_gone = True
+
+    with pytest.raises(ServiceError, match="the scorer is not available"):
+        states(busy_scorer, before=gone)
 
 
 def test_an_error_of_ours_comes_back_without_the_remote_traceback():

@@ -62,8 +62,9 @@ def test_health_checks_get_through_a_full_service(config):
     """Serve counts them among the ingress' ongoing requests."""
     application = config["applications"][0]
     limits = AppArgs(**application["args"]).limits
-    ingress = next(found for found in application["deployments"] if found["name"] == "TriageIngress")
-    assert limits.max_running + limits.max_waiting < ingress["max_ongoing_requests"]
+    most = {found["name"]: found["max_ongoing_requests"] for found in application["deployments"]}
+    assert limits.max_running + limits.max_waiting < most["TriageIngress"]
+    assert limits.max_running < most["GeneratorDeployment"]  # which is asked for its health too
 
 
 def test_the_longest_deadline_is_over_before_serve_cuts_a_request_off(config):
