@@ -6,7 +6,8 @@ In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields
 Out:  candidates, either all at once (``import_pool``) or request by request (``RecordedGenerator``).
 
 ``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). How recorded completions
-were sampled is unknown: imported ones carry the default ``Sampling()`` and count as samples, not as greedy.
+were sampled is unknown: imported ones carry the default ``Sampling()`` and count as samples, not as greedy. Thinking
+that stands in a recorded text is told apart from its answer, as it is in a reply.
 """
 
 import json
@@ -22,6 +23,7 @@ import pyarrow as pa
 from raydebm.config import GeneratorConfig
 from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
 from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
@@ -225,9 +227,21 @@ _Found = Sequence[tuple[str, str, _Rank, Candidate]]
 
 
 def _read(path: Path, task: str, text_fields: Sequence[str]) -> _Found:
-    if path.suffix == ".parquet":
-        return _read_parquet(path)
-    return list(_read_json_lines(path, task, text_fields))
+    found = _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path, task, text_fields)
+    return [(found_id, model, rank, _apart_from_thinking(candidate)) for found_id, model, rank, candidate in found]
+
+
+def _apart_from_thinking(candidate: Candidate) -> Candidate:
+    """The candidate as if its text had just been drawn."""
+    if candidate.text is None or candidate.reasoning is not None:
+        return candidate
+    text, reasoning = split_reasoning(candidate.text)
+    if reasoning is None:
+        return candidate
+    if text.strip():
+        return replace(candidate, text=text, reasoning=reasoning)
+    why = "nothing follows </think>" if "</think>" in candidate.text else "<think> is never closed"
+    return replace(candidate, text=None, reasoning=reasoning, error=f"recorded without an answer: {why}")
 
 
 def _read_parquet(path: Path) -> _Found:

@@ -135,8 +135,14 @@ def checked_item(index: int, scored: ScoredCandidate, lambda_: float) -> ScoreIt
     )
 
 
-def score_item(index: int, energies: Energies | None) -> ScoreItem:
-    """Without a task there is no constraint, so E = mu."""
+def score_item(index: int, energies: Energies | None, *, error: str = NO_ENERGY) -> ScoreItem:
+    """Without a task there is no constraint, so E = mu.
+
+    Args:
+        index: of the text in the request.
+        energies: what the ensemble gave.
+        error: why there are none, where there are none.
+    """
     mu = None if energies is None else energies.mu
     return ScoreItem(
         index=index,
@@ -147,7 +153,7 @@ def score_item(index: int, energies: Energies | None) -> ScoreItem:
         members=None if energies is None else list(energies.members),
         num_tokens=None if energies is None else energies.num_tokens,
         num_truncated=None if energies is None else energies.num_truncated,
-        error=NO_ENERGY if energies is None else None,
+        error=error if energies is None else None,
     )
 
 

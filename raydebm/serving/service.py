@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from raydebm import tracing
 from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
+from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Outcome, ScoredCandidate
 from raydebm.serving.asking import Ask, read_problem
-from raydebm.serving.bodies import checked_item, decision_facts, response_body, score_item
+from raydebm.serving.bodies import NO_ANSWER, checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.decisions.record import RecordSink
 from raydebm.serving.errors import as_service_error
@@ -111,6 +112,9 @@ class TriageService:
     async def score(self, request: ScoreRequest, *, request_id: str) -> ScoreResponse:
         """Energies of given candidates; checked too when a task is known.
 
+        Like a drawn candidate's, a text's answer counts apart from its thinking. A text that is all thinking has no
+        answer, and so no energy.
+
         Raises:
             ServiceError: the request is wrong, or a part does not work.
         """
@@ -140,9 +144,18 @@ class TriageService:
             raise ServiceError(str(error), 400, "bad_texts", "text_2") from error
         self._check_lengths([first for first, _ in pairs], "text_1", self.bundle.max_problem_chars)
         self._check_lengths([second for _, second in pairs], "text_2", self.bundle.max_candidate_chars)
-        texts = [TextToScore(str(index), *pair) for index, pair in enumerate(pairs)]
-        found = await self.backend.score(texts)
-        return [score_item(index, energies) for index, energies in enumerate(found)]
+        answers = [split_reasoning(second) for _, second in pairs]
+        texts = [
+            TextToScore(str(index), first, text)
+            for index, ((first, _), (text, thinking)) in enumerate(zip(pairs, answers, strict=True))
+            if thinking is None or text.strip()
+        ]
+        energies = await self.backend.score(texts) if texts else []
+        found = {text.candidate_id: energy for text, energy in zip(texts, energies, strict=True)}
+        return [
+            score_item(index, found[str(index)]) if str(index) in found else score_item(index, None, error=NO_ANSWER)
+            for index in range(len(pairs))
+        ]
 
     async def _score_candidates(self, request: ScoreRequest) -> list[ScoreItem]:
         problem_body, texts = request.problem, request.candidates
@@ -151,16 +164,18 @@ class TriageService:
         self._check_lengths(texts, "candidates", self.bundle.max_candidate_chars)
         task, problem = read_problem(self.bundle, request.task, problem_body)
         policy = self.bundle.policies[task.name]
+        answers = [split_reasoning(text) for text in texts]
         candidates = [
             Candidate(
-                candidate_id=content_id("given", problem.problem_id, index, text),
+                candidate_id=content_id("given", problem.problem_id, index, given),
                 task=task.name,
                 problem_id=problem.problem_id,
                 generator="client",
                 text=text,
+                reasoning=thinking,
                 sample_index=index,
             )
-            for index, text in enumerate(texts)
+            for index, (given, (text, thinking)) in enumerate(zip(texts, answers, strict=True))
         ]
         energies, reports = await asyncio.gather(
             Scorer(self.backend, Watch(None)).score(problem, candidates), self.backend.check(problem, candidates)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,20 @@ def test_candidates_come_by_problem_then_model_then_sample(pool, name):
         ("p", "n", 0, "pn"),
         ("q", "n", 0, "qn"),
     ]
+
+
+def test_recorded_thinking_is_apart_from_the_answer(pool):
+    (candidate,) = imported(pool(line(text="<think>#### 3?</think>\n#### 5")))
+    assert (candidate.text, candidate.reasoning) == ("#### 5", "#### 3?")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("<think>Maybe 12.", "<think> is never closed"), ("<think>12</think>\n", "nothing follows </think>")],
+)
+def test_recorded_thinking_without_an_answer_is_no_text(pool, text, why):
+    (candidate,) = imported(pool(line(text=text)))
+    assert (candidate.text, candidate.error) == (None, f"recorded without an answer: {why}")
 
 
 def test_the_sources_own_problem_id_joins(pool):
@@ -303,6 +318,21 @@ def test_parquet_answers_by_pass_and_greediness(parquet):
 def test_a_recorded_failure_is_replayed_as_a_failure(pool):
     [reply] = replay(pool(line(text=None)), request())
     assert (reply.text, reply.error) == (None, "recorded without text: field 'text' is None")
+
+
+def test_a_replayed_models_thinking_is_apart_from_its_answer(pool):
+    [reply] = replay(pool(line(text="<think>3?</think>5")), request())
+    assert (reply.text, reply.reasoning) == ("5", "3?")
+
+
+def test_parquet_thinking_is_apart_from_the_answer(parquet):
+    [reply] = replay(parquet(drawn(0, text="<think>3?</think>5")), request())
+    assert (reply.text, reply.reasoning) == ("5", "3?")
+
+
+def test_what_was_split_when_it_was_drawn_is_not_split_again(parquet):
+    [reply] = replay(parquet(replace(drawn(0, text="Write </think> to end it."), reasoning="How?")), request())
+    assert reply.text == "Write </think> to end it."
 
 
 def test_a_replayed_model_answers_from_the_fields_that_the_recipe_names(pool):

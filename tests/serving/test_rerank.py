@@ -54,6 +54,11 @@ def test_constraints_count_when_a_task_reads_the_query(client, puzzle, texts):
     assert found["results"][2]["energy"] is None
 
 
+def test_a_document_is_scored_without_its_thinking_and_comes_back_with_it(rerank):
+    body = rerank(documents=["fair", "<think>bad</think>good"], return_documents=True).json()
+    assert [found["document"]["text"] for found in body["results"]] == ["<think>bad</think>good", "fair"]
+
+
 def test_without_a_task_nothing_is_checked(rerank):
     body = rerank().json()
     assert body["task"] is None

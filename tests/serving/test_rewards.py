@@ -32,6 +32,10 @@ def test_the_response_alone_is_scored(rewards, backend):
     assert [(text.prompt, text.text) for text in backend.scored] == [("Q: 1+1? ", "2"), ("Q: 1+1? ", "3")]
 
 
+def test_a_response_that_never_stops_thinking_is_worth_the_floor(rewards):
+    assert rewards(["p<think>never closed", "p5"], ["p", "p"]).json()["rewards"] == [-10.0, 2.0]
+
+
 def test_prompts_may_differ_and_come_in_any_order(rewards, script):
     script(energies=lambda text: (float(len(text)),) * 2)
     assert rewards(["pa", "qbb", "pccc"], ["p", "q", "p"]).json()["rewards"] == [-1.0, -2.0, -3.0]

@@ -31,6 +31,27 @@ def test_scores_of_candidates_are_minus_energy_with_constraints(client, puzzle, 
     assert "no answer" in data[2]["error"]
 
 
+def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, backend):
+    client.post("/v1/score", {"problem": puzzle, "candidates": [f"<think>Hm.</think>{texts['right']}"]})
+    assert [found.text for found in backend.scored] == [texts["right"]]
+
+
+def test_endless_thinking_has_no_answer(client, puzzle, texts):
+    body = {"problem": puzzle, "candidates": [f"<think>{texts['right']}"]}
+    assert "no answer" in client.post("/v1/score", body).json()["data"][0]["error"]
+
+
+def test_vllms_shape_scores_answers_apart_from_their_thinking(client, backend):
+    client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a</think>b", "c"]})
+    assert [found.text for found in backend.scored] == ["b", "c"]
+
+
+def test_endless_thinking_in_vllms_shape_has_no_energy(client, script):
+    script(energies=lambda text: (float(len(text)), 0.0))
+    data = client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a", "ab"]}).json()["data"]
+    assert [(found["index"], found["score"]) for found in data] == [(0, None), (1, -1.0)]
+
+
 def test_vllms_shape_pairs_one_text_with_many(client, script):
     script(energies=lambda text: (float(len(text)), 0.0))
     body = client.post("/v1/score", {"model": "any", "text_1": "q", "text_2": ["ab", "abcd"]}).json()
