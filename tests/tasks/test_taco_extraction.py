@@ -27,6 +27,44 @@ def test_the_program_is_found(text):
     assert find_program(text) == PROGRAM
 
 
+FUNCTION = "def f(x):\n    return x + 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- Python3 code:\n  ```python\n  def f(x):\n      return x + 1\n  ```",
+        "1. a\n   - b\n     - c\n\n       ```python\n       def f(x):\n           return x + 1\n       ```\nDone.",
+        "1. Code:\n   ```\n   def f(x):\n       return x + 1\n```",
+        "- Code:\n  ```python\n  def f(x):\n      return x + 1",
+        "- Code:\n  ```python\ndef f(x):\n    return x + 1\n  ```",
+        "- Code:\n\n    ```python\n\n\tdef f(x):\n\t    return x + 1\n\t```",
+        "- Code:\n  ```python\n  def f(x):\n\t  return x + 1\n  ```",
+    ],
+    ids=["list", "list in lists", "closed at the margin", "cut off", "fence alone", "tabs", "a tab cut in two"],
+)
+def test_a_fence_takes_its_indentation_off_its_lines(text):
+    assert find_program(text) == FUNCTION
+
+
+def test_lines_that_have_less_indentation_than_their_fence_lose_what_they_have():
+    text = '  ```python\n  x = """\n a\nb"""\n  print(x)\n  ```'
+    assert find_program(text) == 'x = """\na\nb"""\nprint(x)'
+
+
+def test_a_continuation_keeps_the_indentation_that_is_its_own():
+    assert find_program("```python\n    return x\n```") == "    return x"
+    assert find_program("- Code:\n  ```python\n      return x\n  ```") == "    return x"
+
+
+DOCUMENTED = 'def f(x):\n    """One more.\n\n    ```\n    f(1)\n    ```\n    """\n    return x + 1'
+
+
+@pytest.mark.parametrize("text", [DOCUMENTED, f"```python\n{DOCUMENTED}\n```"], ids=["bare", "fenced"])
+def test_fences_in_a_docstring_are_part_of_the_program(text):
+    assert find_program(text) == DOCUMENTED
+
+
 def test_the_last_complete_python_block_counts():
     assert find_program(f"```python\nfirst()\n```\nBetter:\n```python\n{PROGRAM}\n```\nOutput:\n```\n3\n```") == PROGRAM
 
@@ -82,7 +120,17 @@ def test_a_fenced_program_reads_back_whatever_fences_it_holds(lines):
     assert find_program(fenced(code)) == code
 
 
-@pytest.mark.parametrize("text", ["`" * 10**6, "```\n" * 10**5, "```python " * 10**5, "(" * 10**5, "-" * 10**5 + "1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`" * 10**6,
+        "```\n" * 10**5,
+        "```python " * 10**5,
+        "(" * 10**5,
+        "-" * 10**5 + "1",
+        "\t" * 290 + "```\n" + ("\t" * 290 + "x\n") * 3000,
+    ],
+)
 def test_no_text_takes_long(text):
     find_program(text)
 

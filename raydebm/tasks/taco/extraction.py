@@ -9,7 +9,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^\s`{]{0,20})[^`]{0,200}$")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^\s`{]{0,20})[^`]{0,200}$")
+_TAB = 4
+"""Columns from one tab stop to the next, as Markdown has it."""
 _PYTHON = {"python", "python3", "py", "py3", "python2"}
 _UNTAGGED = {"", "text", "plaintext", "code"}
 _CODE_START = re.compile(r"(?:import |from \w|def \w|class \w|@\w|#!)")
@@ -31,9 +33,12 @@ def find_program(text: str, *, function: str | None = None) -> str | None:
 
     The last complete fenced block of Python counts, or the last one that defines ``function``; without a block that
     says Python, the last one that says nothing. A block that the end of the text cuts off counts when there is no
-    other. Text without fences counts from its first line of code on, when it compiles.
+    other. Text without fences counts from its first line of code on, when it compiles. Text that compiles as a whole
+    has its fences in strings and comments, and counts whole.
     """
     text = text.rpartition(_THINKING_END)[2]
+    if (program := _program(text)) is not None:
+        return program
     blocks = [block for block in _blocks(text) if block.code.strip()]
     for is_closed in (True, False):
         for languages in (_PYTHON, _UNTAGGED):
@@ -52,31 +57,61 @@ def _chosen(blocks: list[_Block], function: str | None) -> _Block:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    fence, language = "", ""
+    """The fenced blocks, at any depth, as lists have them.
+
+    A fence that stands four columns or more deeper than the opening one ends nothing: docstrings have fences too.
+    """
+    fence, language, depth = "", "", 0
     lines: list[str] = []
     for line in text.splitlines():
         mark = _FENCE.match(line) if len(line) < 300 else None
         if not fence:
             if mark:
-                fence, language, lines = mark[1], mark[2].lower(), []
-        elif mark and mark[1].startswith(fence) and line.strip() == mark[1]:
-            yield _Block(language, "\n".join(lines), is_closed=True)
+                fence, language, depth, lines = mark[1], mark[2].lower(), _indentation(line), []
+        elif mark and mark[1].startswith(fence) and line.strip() == mark[1] and _indentation(line) < depth + 4:
+            yield _Block(language, _outdented(lines, depth), is_closed=True)
             fence = ""
         else:
             lines.append(line)
     if fence:
-        yield _Block(language, "\n".join(lines), is_closed=False)
+        yield _Block(language, _outdented(lines, depth), is_closed=False)
+
+
+def _outdented(lines: list[str], depth: int) -> str:
+    """The lines without their fence's indentation: each loses as many columns of white space, or what it has.
+
+    None loses more than the first line of code: where the fence alone is indented, the program stands as it should.
+    """
+    first = next((line for line in lines if line.strip()), "")
+    columns = min(depth, _indentation(first))
+    return "\n".join(_without(columns, line) for line in lines)
+
+
+def _indentation(line: str) -> int:
+    space = line[: len(line) - len(line.lstrip(" \t"))]
+    return len(space.expandtabs(_TAB))
+
+
+def _without(columns: int, line: str) -> str:
+    """The line from that column on, or from its first character on; of a tab cut in two, spaces stay."""
+    column = index = 0
+    while column < columns and line[index : index + 1] in {" ", "\t"}:
+        column += 1 if line[index] == " " else _TAB - column % _TAB
+        index += 1
+    return " " * (column - columns) + line[index:]
 
 
 def _bare_program(text: str) -> str | None:
     lines = text.splitlines()
-    starts = [index for index, line in enumerate(lines) if _CODE_START.match(line)][:1]
-    for start in [0, *starts]:
-        code = _clean("\n".join(lines[start:]))
-        tree = parsed(code)
-        if tree is not None and any(_does_something(statement) for statement in tree.body):
-            return code
-    return None
+    start = next((index for index, line in enumerate(lines) if _CODE_START.match(line)), None)
+    return None if start is None else _program("\n".join(lines[start:]))
+
+
+def _program(text: str) -> str | None:
+    """The text, when it compiles and does something."""
+    code = _clean("\n".join(text.splitlines()))
+    tree = parsed(code)
+    return code if tree is not None and any(_does_something(statement) for statement in tree.body) else None
 
 
 def _does_something(statement: ast.stmt) -> bool:
