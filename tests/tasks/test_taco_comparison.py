@@ -20,6 +20,10 @@ from raydebm.tasks.taco.comparison import official_same_output, same_output, sam
         ("1e3", "1000.0"),
         ("2.0", "2"),
         ("007", "7"),
+        ("1e6", "1000000"),
+        ("-0.0", "0"),
+        ("1" + "0" * 30 + ".0", "1" + "0" * 30),
+        ("123456.5", "123456.0"),
         ("inf", "inf"),
         ("", "\n"),
     ],
@@ -37,6 +41,12 @@ def test_outputs_that_are_right(printed, expected):
         ("YES", "yes"),
         ("0.3334", "0.3333"),
         ("100000000001", "100000000000"),
+        ("123456.5", "123456"),
+        ("999999.0", "1000000"),
+        ("1e6", "999999"),
+        ("1" + "0" * 30 + ".0", "1" + "0" * 29 + "1"),
+        ("-+5", "5"),
+        ("5", "-+5"),
         ("nan", "nan."),
         ("1", "1 1"),
         ("", "0"),
@@ -48,12 +58,23 @@ def test_outputs_that_are_wrong(printed, expected):
     assert not same_output(printed, expected)
 
 
+@pytest.mark.parametrize("printed", ["1e999999999", "1e-999999999", "9" * 399, "nan", "sNaN", "inf", "1e" + "9" * 390])
+@pytest.mark.parametrize("expected", ["0", "1", "-7", "9" * 400, "1.5", "1e999999999.", "-inf"])
+def test_no_number_is_too_large_to_compare(printed, expected):
+    assert not same_output(printed, expected)
+
+
 @given(st.text(), st.text())
 def test_any_two_texts_can_be_compared_and_a_text_is_itself(first, second):
     assert same_output(first, first)
     assert official_same_output(first, first)
     assert same_output(first, second) in (True, False)
     assert official_same_output(first, second) in (True, False)
+
+
+@given(st.text(alphabet="+-0123456789.eEnaif_", max_size=12), st.text(alphabet="+-0123456789.eEnaif_", max_size=12))
+def test_any_two_words_like_numbers_can_be_compared(first, second):
+    assert same_output(first, second) in (True, False)
 
 
 @pytest.mark.parametrize(
