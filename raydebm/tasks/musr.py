@@ -62,8 +62,13 @@ _REFERENCE = re.compile(
 _OTHER_REFERENCE = re.compile(
     r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))"
 )
-_ARTICLE, _WORD = re.compile(r"(?:the|an?)\s"), re.compile(r"\w")
+_ARTICLE, _WORD = re.compile(r"\A(?:the|an?)\s"), re.compile(r"\w")
 _OR = re.compile(r"\s*,?\s*(?:or|and(?!\s+not))\b")
+_CONCLUSION = re.compile(
+    r"\b(?:most likely\b[^.!?]{0,60}? is|it was|would (?:first )?look(?: first)?(?: in| on| at| inside| under)?)\s",
+    re.IGNORECASE,
+)
+_MAX_CHOICE_CHARS = 300
 
 
 class Musr:
@@ -126,7 +131,8 @@ class Musr:
 
         Looks at, strongest mark first and the last of a kind: ``#### 2`` with nothing behind it; ``{"answer": ...}``
         and boxes; "the answer is ..." or a last line that begins with ``####``, whichever comes last; the last line.
-        A choice is named by its number, its letter, or its own words.
+        A choice is named by its number, its letter, or its own words. A last line in free words must name one alone, or
+        conclude with it.
         """
         number = _find_choice(text, problem.data["choices"])
         return None if number is None else str(number)
@@ -301,7 +307,7 @@ def _find_choice(text: str, choices: Sequence[str]) -> int | None:
         if named:
             return _single(named)
     lines = [line for line in text.splitlines() if line.strip(_MARKS + "()")]
-    return _single(_read_choice(lines[-1], choices)) if lines else None
+    return _single(_read_choice(lines[-1], choices, is_marked=False)) if lines else None
 
 
 def _closing_phrases(text: str, choices: Sequence[str]) -> Iterator[str]:
@@ -326,17 +332,25 @@ def _bare_reference(mark: str, num_choices: int) -> int | None:
     return _number_of(match, num_choices) if match else None
 
 
-def _read_choice(marked: str, choices: Sequence[str]) -> set[int]:
+def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True) -> set[int]:
     """The choices that a short text names as the answer: none, one, or several.
 
     What it begins with counts: a number, a letter, or a choice's own words. Behind a number, a choice's own words must
     not name another one alone; behind either, "or" and the like must not offer another one.
+
+    Args:
+        marked: the text.
+        choices: all choices.
+        is_marked: whether the text is said to be the answer. A free sentence may begin with the choice that it rules
+            out, so there a choice's own words count as its beginning only when they are all of it.
     """
     snippet = _snippet(marked)
     leading = _leading_words(snippet, choices)
     match = _REFERENCE.match(snippet)
     number = _number_of(match, len(choices)) if match else None
     if match is None or number is None or (leading and len(leading[1]) == 0):
+        if not is_marked and (leading is None or _WORD.search(leading[1])):
+            return _concluded(snippet, choices)
         if leading is None or _offers_another(leading[1], choices):
             return _named_in(snippet, choices)
         return {leading[0]}
@@ -348,9 +362,18 @@ def _read_choice(marked: str, choices: Sequence[str]) -> set[int]:
     return {number}
 
 
+def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
+    """The choices right behind "the most likely murderer is", "it was", "she would look in", with what else is named
+    behind the last of these; all that the sentence names where no choice stands so."""
+    ends = [match.end() for match in _CONCLUSION.finditer(sentence)]
+    leading = (_leading_words(sentence[end : end + _MAX_CHOICE_CHARS], choices) for end in ends)
+    said = {found[0] for found in leading if found is not None}
+    return said | _named_in(sentence[ends[-1] :], choices) if said else _named_in(sentence, choices)
+
+
 def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | None:
     """(The choice with whose own words the text begins, the rest of the text.)"""
-    plain = _ARTICLE.sub("", _plain(snippet), count=1)
+    plain = _ARTICLE.sub("", _plain(snippet))
     for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda item: -len(item[1])):
         if plain.startswith(choice) and not _WORD.match(plain, len(choice)):
             return number, plain[len(choice) :]

@@ -234,6 +234,7 @@ def test_a_text_without_choices_is_no_problem(task, end):
         "ANSWER: 2",
         "ANSWER: 2 - Ana",
         "The answer is **Ana**, because Mackenzie was away.",
+        "The answer is Ana since Mackenzie was away.",
         "The answer is 2 (Ana), not 1.",
         "The answer is 2. Mackenzie had no motive.",
         "The answer is 2. Ana",
@@ -244,6 +245,9 @@ def test_a_text_without_choices_is_no_problem(task, end):
         "Mackenzie had no motive.\n\nTherefore Ana is the murderer.",
         "Mackenzie or Ana?\n(B)",
         "The most likely murderer is **ANA**.",
+        "Mackenzie had no motive, so the most likely murderer is Ana.",
+        "Mackenzie could not have done it; it was **Ana**.",
+        "Mackenzie fled, but it was clear early on that it was Ana.",
         "Ana",
         "2",
     ],
@@ -269,6 +273,12 @@ def test_a_choice_is_found_however_it_is_written(task, problem, text):
         '{"answer": null} Ana',
         "It could be Ana. It could be Mackenzie too.",
         "Anabel did it.",
+        "Mackenzie is innocent. Ana is the most likely murderer.",
+        "Ana had the better motive, though Mackenzie held the knife.",
+        "It was Ana who had no motive, so Mackenzie did it.",
+        "Mackenzie did it, for it was clear that Ana lied.",
+        "It was Ana. No, it was Mackenzie.",
+        "Ana did it, not Mackenzie.",
     ],
 )
 def test_no_choice_or_two_is_no_answer(task, problem, text):
@@ -281,6 +291,7 @@ def test_no_choice_or_two_is_no_answer(task, problem, text):
         ("The answer is the kitchen drawer.", "2"),
         ("The answer is the kitchen.", "1"),
         ("Emma would look in Emma\u2019s bag.", "3"),
+        ("The kitchen is where it was moved, but Emma would look in the kitchen drawer.", "2"),
         ("She looks in the kitchen, then in the kitchen drawer.", None),
         ("Answer: A", "1"),
         ("A bag is a good guess.", None),
@@ -327,7 +338,21 @@ def test_whatever_is_read_is_a_choice(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["#### ", "answer is ", "(", "Ana ", "1 or ", "\\boxed{", '{"answer": "', " \n", "**", "#"]
+    "piece",
+    [
+        "#### ",
+        "answer is ",
+        "(",
+        "Ana ",
+        "it was Ana ",
+        "most likely ",
+        "1 or ",
+        "\\boxed{",
+        '{"answer": "',
+        " \n",
+        "**",
+        "#",
+    ],
 )
 def test_long_texts_are_read_quickly(task, problem, piece):
     start = time.thread_time()
