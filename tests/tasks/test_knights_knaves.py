@@ -336,6 +336,9 @@ def test_the_format_stands_in_the_system_message_and_the_puzzle_in_the_user_mess
         "<answer>Amelia is a knight, Penelope is a knight, and Evelyn is a knave</answer> Evelyn is a knight? No.",
         "- **Amelia**: knight\n- **Penelope**: knight\n- **Evelyn**: **knave**",
         'Use {"Amelia": "knight or knave"} ... Amelia = knight; Penelope -> knight; Evelyn is the knave',
+        "If Amelia is a knave, Penelope is a knave and Evelyn is a knight, a contradiction. So Amelia must be a "
+        "knight, Penelope must be a knight and Evelyn has to be a knave.",
+        '"Amelia": "knight",\n"Penelope": "knight",\n"Evelyn": "knave"',
     ],
 )
 def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem: Problem, text: str) -> None:
@@ -353,6 +356,12 @@ def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem
         "Amelia is a knight. Penelope is a knight, Evelyn is a knave, Evelyn is a knight, Penelope is a knave, so "
         "Penelope is a knight.",
         "Amelia is not a knight, Penelope is not a knight, Evelyn is not a knave",
+        "If Amelia is a knight, then Penelope is a knight and Evelyn is a knave.",
+        "Case 1: Amelia is a knight, Penelope is a knight, Evelyn is a knave.",
+        'Amelia is a knight. Evelyn is a knave. Evelyn said, "Penelope is a knight".',
+        "Penelope is a knight and Evelyn is a knave. Amelia says that Amelia is a knight.",
+        "Is it so that Amelia is a knight, Penelope is a knight and Evelyn is a knave?",
+        "Amelia is a knight, Penelope is a knight.\n" + "I check this once more.\n" * 6 + "Evelyn is a knave.",
     ],
 )
 def test_incomplete_and_contradictory_texts_have_no_answer(task: KnightsKnaves, problem: Problem, text: str) -> None:

@@ -2,19 +2,31 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from raydebm.tasks.knights_knaves.wording import KNIGHTS, Roles
 
 _BRACES = re.compile(r"\{[^{}]*\}")
 _ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DOTALL)
 _MARKS = r"[\s*_`\"']*"
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
+_QUOTED_WORD = re.compile(r"[\"“](\w+)[\"”]")
+_NOT_STATED = re.compile(
+    r"\b(?:if|suppos\w*|assum\w*|case|scenario|possibility|either|would|contradict\w*|said|says?|statement that)\b"
+    r"|[?\"“”]",
+    re.IGNORECASE,
+)
+"""Marks a sentence that supposes, asks or quotes."""
+_LINES_AROUND = 3
+"""Of a conclusion, beside one for every name."""
 
 
 def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: bool = False) -> dict[str, bool] | None:
     """Who is a knight, or None when the text does not settle it for every name without contradiction.
 
     Looks at JSON-like objects first, the last complete one wins; then at the last ``<answer>`` part; then at the
-    sentences at the text's end ("Zoey is a knight", "(1) Zoey: knave"), read backwards until every name has a role.
+    sentences at the text's end ("Zoey must be a knight", "(1) Zoey: knave"), read backwards until every name has a
+    role, and no further than the first that supposes, asks or quotes something: reasoning is made of such sentences.
 
     Args:
         marked_only: do not read sentences outside an ``<answer>`` part.
@@ -23,13 +35,22 @@ def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: b
         answer = _settle(_pairs(match[0], names, roles, joint=":"), names)
         if answer is not None:
             return answer
-    joint = r"is|=|:|->|→|-"
+    joint = r"is|must be|has to be|=|:|->|→|-"
     tagged = _ANSWER_TAG.findall(text)
     if tagged:
         return _settle(_pairs(tagged[-1], names, roles, joint=joint), names)
     if marked_only:
         return None
-    return _settle(_last_of_each(list(_pairs(text, names, roles, joint=joint)), names), names)
+    stated = list(_pairs(_stated_at_end(text, len(names)), names, roles, joint=joint))
+    return _settle(_last_of_each(stated, names), names)
+
+
+def _stated_at_end(text: str, num_names: int) -> str:
+    """The sentences of the last lines behind the last one that states nothing."""
+    lines = [line for line in text.splitlines() if line.strip()][-num_names - _LINES_AROUND :]
+    sentences = [sentence for line in lines for sentence in _SENTENCE_END.split(line)]
+    stated = takewhile(lambda sentence: not _NOT_STATED.search(_QUOTED_WORD.sub(r"\1", sentence)), reversed(sentences))
+    return "\n".join(reversed(list(stated)))
 
 
 def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Iterable[tuple[str, bool]]:
