@@ -16,6 +16,8 @@ Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}`
 has answered, and a number found elsewhere would be a guess of ours.
 
 Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read.
+Arithmetic that is left to do ("18 - 3", "2^3"), ratios and times of day ("2:10 pm") are no numbers, and none of their
+parts stands for them; "2:00" is 2.
 """
 
 import json
@@ -39,6 +41,7 @@ _REWRITES = (
     (re.compile(r"\\\$|\\textdollar\b"), "$"),
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\times|\\cdot|\u00d7"), "*"),
+    (re.compile(r"\\div"), "÷"),
 )
 
 _NUMBER = re.compile(
@@ -50,12 +53,31 @@ _NUMBER = re.compile(
     (?:
         (?P<latex_whole>\d+)?\s?\\frac\s?\{\s?(?P<latex_top>-?\d+)\s?\}\s?\{\s?(?P<latex_bottom>\d+)\s?\}
       | (?:(?P<whole>\d+)\s)?(?P<top>\d+)\s?/\s?(?P<bottom>\d+)(?![\d/]|\.\d)
-      | (?P<plain>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)
+      | (?P<hour>\d+)(?P<minutes>(?::\d+)+)
+      | (?P<plain>(?:\d{1,3}(?:(?:,\d{3})+|(?:[ ]\d{3})+)(?!\d)|\d+)(?:\.\d*)?|\.\d+)
         (?:[eE](?P<exponent>[-+]?\d{1,9})(?!\w)|\s?[*x]\s?10\s?\^\s?\{?\s?(?P<power>[-+]?\d{1,9})\s?\}?)?
     )
     """,
     re.VERBOSE | re.ASCII,
 )
+
+# An operator and an operand behind a number, which is then a part of arithmetic. The operand is a number or an unknown;
+# "/h" is a unit, "- a" may begin a remark, and the second asterisk of "**18** 5" is bold type.
+_JOINED = re.compile(
+    r"""
+    [A-Za-z]?[)\]}%]{0,9}
+    (?:
+        [ \t]?(?:[-+/^÷x]|\*(?!\*)|\*\*(?=\d))[ \t]?[(\[{$€£¥]{0,9}[-+]?[$€£¥]?(?:\.?\d|\\frac)
+      | (?:[ \t]?[-+*]|[ ]/)[ \t]?\(?[A-Za-z](?![\w']|[ ][a-z])
+      | [ ]\+[ ][A-Za-z]
+    )
+    """,
+    re.VERBOSE | re.ASCII,
+)
+_UNKNOWN_BEFORE = re.compile(r"(?<![\w'])[A-Za-z]\)?[ \t]?[-+*/^][ \t]?[($]{0,3}\Z", re.ASCII)
+_MAX_BEFORE = 10
+
+_OBJECT = re.compile(r"\s*(?:```\s?(?:json)?\s*)?\{\s*[\"']")
 
 _HASHES = re.compile(
     r"####([ \t:*_]{0,20}(?:the\s)?(?:final\s)?(?:answer)?(?:\sis)?"
@@ -64,7 +86,8 @@ _HASHES = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _JSON_ANSWER = re.compile(
-    r'(?<!\\)"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([-+]?[\d.][\d.,eE+-]*|null|true|false|[\[{]))',
+    r'(?<!\\)"(?:final[_ ]?)?answer"\s*:\s*'
+    r'(?:"((?:[^"\\]|\\.)*)"|([-+]?[$€£¥]?[\d.][\d.,eE+-]*|null|true|false|[\[{]))',
     re.IGNORECASE | re.DOTALL,
 )
 # Models write LaTeX into JSON without the second backslash, and JSON then reads the start of \frac as a form feed.
@@ -90,27 +113,42 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
-        number = read_number(sentences(phrase)[0])
-        if number is not None:
-            return number
-    return _last_number(text) if fallback and not text.lstrip().startswith("{") else None
+        found = _of_last_side(sentences(phrase)[0])
+        if found:
+            return found[0]
+    return _last_number(text) if fallback and not opens_object(text) else None
 
 
 def read_number(text: str) -> Fraction | None:
     """The number of a short text that is known to be an answer: "$1,080", "3 1/2 hours", "2 * 9 = 18" (18).
 
-    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign.
+    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None when that
+    one is no number to answer with, such as the 18 of "18 - 3".
     """
-    found = numbers_in(_EQUALS.split(text)[-1])
+    found = _of_last_side(text)
     return found[0] if found else None
 
 
-def numbers_in(text: str) -> list[Fraction]:
-    """Every number in the text, in order."""
+def _of_last_side(text: str) -> list[Fraction | None]:
+    return numbers_in(_EQUALS.split(text)[-1])
+
+
+def numbers_in(text: str) -> list[Fraction | None]:
+    """Every number in the text, in order; None for the parts of arithmetic, times of day, ratios, divisions by zero."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    values = (_value(match) for match in _NUMBER.finditer(text))
-    return [value for value in values if value is not None]
+    found: list[Fraction | None] = []
+    is_joined = False
+    for match in _NUMBER.finditer(text):
+        was_joined = is_joined or _UNKNOWN_BEFORE.search(text[max(0, match.start() - _MAX_BEFORE) : match.start()])
+        is_joined = _JOINED.match(text, match.end()) is not None
+        found.append(None if was_joined or is_joined else _value(match))
+    return found
+
+
+def opens_object(text: str) -> bool:
+    """Whether the text begins with a JSON object, complete or not; it may stand in a code fence."""
+    return _OBJECT.match(text) is not None
 
 
 def render_number(value: Fraction) -> str:
@@ -182,11 +220,14 @@ def _value(match: re.Match[str]) -> Fraction | None:
     if len(match[0]) > _MAX_CHARS:
         return None
     sign = -1 if "-" in (match["sign"], match["inner_sign"]) else 1
+    if match["hour"] is not None:
+        return None if match["minutes"].strip(":0") else sign * Fraction(match["hour"])
     if match["plain"] is not None:
         exponent = int(match["exponent"] or match["power"] or 0)
         if abs(exponent) > _MAX_EXPONENT:
             return None
-        return sign * Fraction(match["plain"].replace(",", "").rstrip(".")) * Fraction(10) ** exponent
+        plain = match["plain"].replace(",", "").replace(" ", "").rstrip(".")
+        return sign * Fraction(plain) * Fraction(10) ** exponent
     whole = int(match["latex_whole"] or match["whole"] or 0)
     top, bottom = int(match["latex_top"] or match["top"]), int(match["latex_bottom"] or match["bottom"])
     return None if bottom == 0 else sign * (whole + Fraction(top, bottom))

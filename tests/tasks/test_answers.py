@@ -18,6 +18,11 @@ from raydebm.tasks.answers import find_number, numbers_in, read_number, render_n
         ("12,345,678.50", Fraction(24691357, 2)),
         (r"1{,}234", 1234),
         (r"1\,234", 1234),
+        ("$118 000", 118000),
+        ("9\u00a0500", 9500),
+        ("9\u202f500.50", Fraction(19001, 2)),
+        (r"1\ 000 people", 1000),
+        ("12 eggs in 1000 days", 12),
         ("$5", 5),
         (r"\$5,600", 5600),
         ("-$25", -25),
@@ -54,8 +59,57 @@ def test_read_number(text, expected):
     assert read_number(text) == expected
 
 
-def test_a_minus_between_numbers_is_no_sign():
-    assert numbers_in("16-3 and 20 - 4") == [16, 3, 20, 4]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "18 - 3",
+        "16-3",
+        "20\u20134",
+        "2^3",
+        "2**3",
+        "12.48 - (0.03 * 16)",
+        "(3x/2) + 4",
+        "5 x 4",
+        r"18 \div 3",
+        r"30 \times \frac{1}{2}",
+        "2 + 8 + 6",
+        "4x - 4",
+        "160 - r",
+        "x - 2",
+        "4750 / x",
+        "$56,000 + her new salary",
+        "120/4/2",
+    ],
+)
+def test_a_part_of_arithmetic_is_no_number(text):
+    assert read_number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("**18** eggs", 18),
+        ("18 - the rest is sold", 18),
+        ("18 - a dozen and a half", 18),
+        ("$5/h", 5),
+        ("20 m/s", 20),
+        ("the 7-day week has 5", 7),
+        ("18 (16 + 2)", 18),
+        (r"82^\circ", 82),
+        ("-7", -7),
+    ],
+)
+def test_what_only_looks_like_arithmetic(text, expected):
+    assert read_number(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("2:10 pm", None), ("2:00 pm", 2), ("12:00:00", 12), ("3:5", None)])
+def test_a_time_of_day_is_read_whole(text, expected):
+    assert read_number(text) == expected
+
+
+def test_every_number_of_a_text_in_order():
+    assert numbers_in("16-3 and 20 in 4, at 9:30") == [None, None, 20, 4, None]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +140,11 @@ def test_a_minus_between_numbers_is_no_sign():
         ("So our answer is correct.\nShe has 4 + 5 = 9 eggs, worth $18.\n```", 18),
         ("9 in the first line\nnothing in the last", None),
         ('{"reasoning": "For the first 5 months, John has $100,00', None),
+        ('```json\n{"reasoning": "He has $50, and then $3 ', None),
+        ('```\n{"reasoning": "He has $50, and then $3 ', None),
+        ('```json\n{"reasoning": He has $2050, "answer": $2050\n}\n```\nThat took 3 steps.', 2050),
+        ("So she has\n16 - 3 - 4", None),
+        ("The answer is 2:10 pm.\nThat took 3 steps.", None),
         ("I cannot solve this.", None),
     ],
 )
@@ -136,7 +195,25 @@ def test_total_on_any_text(text):
 
 
 @pytest.mark.parametrize(
-    "unit", ["1", "#", "#### ", "\\boxed{", '{"answer": "', "answer is ", "1,234 ", " ", "1/", "\\frac{1}", "$-"]
+    "unit",
+    [
+        "1",
+        "#",
+        "#### ",
+        "\\boxed{",
+        '{"answer": "',
+        "answer is ",
+        "1,234 ",
+        " ",
+        "1/",
+        "\\frac{1}",
+        "$-",
+        "1 234 ",
+        "1:1",
+        "1 -",
+        "1x)",
+        "x - 1 ",
+    ],
 )
 def test_degenerate_repetition_stays_cheap(unit):
     """A model that repeats itself until its token limit writes some 30,000 characters."""

@@ -163,15 +163,15 @@ def test_labels_of_the_tool_pool_are_the_recorded_ones(shared_data):
 
 
 def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_cruder(shared_data):
-    """The recorded rule takes the first number of the first answer field: it reads "2 + 8 + 6 = 16" as 2, and does not
-    see that a model corrected itself in a second answer."""
+    """The recorded rule takes the first number of the first answer field: it reads "2 + 8 + 6 = 16" as 2, "$9 500" as 9
+    and "160 - r" as 160, and does not see that a model corrected itself in a second answer."""
     pool = Relabelled(shared_data / "gsm8k", "pool_zeroeval.jsonl.gz")
     assert pool.agreement() >= 0.994
     single = [
         row for row, _ in pool.differing if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")
     ]
     assert 1 - len(single) / len(pool.rows) >= 0.9995
-    assert Counter(verdict for _, verdict in pool.differing)[Verdict.INCORRECT] <= 9
+    assert Counter(verdict for _, verdict in pool.differing)[Verdict.INCORRECT] <= 11
 
 
 def test_every_published_reference_is_read_as_recorded(shared_data):

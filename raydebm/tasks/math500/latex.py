@@ -13,12 +13,12 @@ from raydebm.tasks.answers import (
     boxed,
     json_answer,
     json_answers,
+    opens_object,
     render_number,
     sentences,
 )
 
 _MAX_DIGITS, _MAX_PHRASES = 200, 20
-_OBJECT = re.compile(r"\s*(?:```\s?(?:json)?\s*)?\{\s*\"")
 _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
 _MATH = re.compile(r"\$\$?([^$\n]{1,1000})\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
@@ -100,7 +100,7 @@ def find_latex(text: str) -> str | None:
     that field has no answer outside a box. Else, strongest mark first and the last of a kind: ``\boxed{...}``,
     ``{"answer": ...}``, ``#### ...``, "the answer is ...". Numbers that are not marked are no answer.
     """
-    if _OBJECT.match(text):
+    if opens_object(text):
         said = next((value for value in json_answers(text) if any(map(str.isalnum, value))), boxed(text))
         return None if said is None else clean(said)
     for find in (boxed, json_answer, _after_hashes):
