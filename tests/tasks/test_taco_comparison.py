@@ -19,6 +19,8 @@ from raydebm.tasks.taco.comparison import official_same_output, same_output, sam
         ("0.333333", "0.33333333333"),
         ("1e3", "1000.0"),
         ("2.0", "2"),
+        ("2.9999999999999996", "3"),
+        ("1e-999999999", "0"),
         ("007", "7"),
         ("1e6", "1000000"),
         ("-0.0", "0"),
@@ -42,6 +44,7 @@ def test_outputs_that_are_right(printed, expected):
         ("0.3334", "0.3333"),
         ("100000000001", "100000000000"),
         ("123456.5", "123456"),
+        ("3.00001", "3"),
         ("999999.0", "1000000"),
         ("1e6", "999999"),
         ("1" + "0" * 30 + ".0", "1" + "0" * 29 + "1"),
@@ -58,7 +61,7 @@ def test_outputs_that_are_wrong(printed, expected):
     assert not same_output(printed, expected)
 
 
-@pytest.mark.parametrize("printed", ["1e999999999", "1e-999999999", "9" * 399, "nan", "sNaN", "inf", "1e" + "9" * 390])
+@pytest.mark.parametrize("printed", ["1e999999999", "9" * 399, "nan", "sNaN", "inf", "1e" + "9" * 390])
 @pytest.mark.parametrize("expected", ["0", "1", "-7", "9" * 400, "1.5", "1e999999999.", "-inf"])
 def test_no_number_is_too_large_to_compare(printed, expected):
     assert not same_output(printed, expected)
