@@ -96,6 +96,8 @@ _TWO_BACKSLASHES = r"\\\\"
 _PHRASE = re.compile(
     r"(?:\banswer\b[*_\s]*(?:is|would be|equals|:|=)|^[ \t]*A:)[*_:\s]*(?=([^\n]{0,500}))", re.IGNORECASE | re.MULTILINE
 )
+LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
+"""Stands before words inside a formula."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")

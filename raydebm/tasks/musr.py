@@ -16,7 +16,7 @@ from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.answers import answer_phrases, boxed, json_answer, sentences
+from raydebm.tasks.answers import LATEX_TEXT, answer_phrases, boxed, json_answer, sentences
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.sources import JSON_LINES, Located, Row, check_split, distinct, file_rows, hub_name, hub_rows
 
@@ -47,7 +47,6 @@ _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
 _MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
 _MAX_PHRASES = 20
 _HASHES = re.compile(r"####([^\n#]{1,300})")
-_LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
 _SPACES = re.compile(r"\s+")
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 # "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter needs something behind it that is no
@@ -389,7 +388,7 @@ def _offers_another(rest: str, choices: Sequence[str]) -> bool:
 
 def _snippet(marked: str) -> str:
     # One blank for many: the patterns would try each of them as a beginning.
-    return _SPACES.sub(" ", _LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "")).strip(
+    return _SPACES.sub(" ", LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "")).strip(
         _MARKS
     )
 

@@ -265,10 +265,42 @@ def test_a_completion_that_is_too_long_has_no_answer(problem):
         ("#### c", None),
         ("A or b", None),
         ("", None),
+        ("**Answer**: b", "b"),
+        ("#### Answer: b", "b"),
+        ("#### The final answer is **b**.", "b"),
+        ("#### Reasoning\nbecause\n\nAnswer: b", "b"),
+        ("#### Final answer\nb", "b"),
+        ("#### b\nas said in\n#### Reasoning\nabove", "b"),
+        ("#### A\n#### c", None),
+        ('{"reasoning": "A?", "answer": "b"}', "b"),
+        ('{"answer": "c"}\nA', None),
+        ("\\boxed{b}", "b"),
+        ("$\\boxed{\\text{b}}$", "b"),
+        ("Answer: b\n\nNote: the answer is based on the text.", "b"),
+        ("Answer: b, because it rains.", "b"),
+        ("Answer: b. It is not A.", "b"),
+        ("The answer is **b**, because it rains.", "b"),
+        ("The answer is a 'guess'.", None),
+        ("The answer is a guess.", None),
+        ("The answer is A. No, the answer is not b.", None),
+        ("Answer: A, or b", None),
+        ("Answer: A\nThe answer is A or b.", None),
     ],
 )
 def test_choice(text, expected):
     assert simple(output={"format": "choice", "choices": ["A", "b"]}).parse(None, text) == expected
+
+
+def test_a_longer_choice_is_not_read_as_a_shorter_one():
+    task = simple(output={"format": "choice", "choices": ["top drawer", "top"]})
+    assert task.parse(None, "The answer is top drawer, because she put it there.") == "top drawer"
+
+
+@pytest.mark.parametrize("piece", ["####", "#### ", "answer: A ", "A ", "\\boxed{", '{"answer": "', "answer is\n"])
+def test_long_texts_are_searched_for_a_choice_quickly(piece):
+    task, started = simple(output={"format": "choice", "choices": ["A", "b"]}), time.thread_time()
+    task.parse(None, piece * 9_000)
+    assert time.thread_time() - started < 10
 
 
 def test_number_answers_are_numbers_to_rules():

@@ -36,7 +36,8 @@ class Output(Strict):
 
     format: Literal["json", "number", "choice", "text"] = "text"
     """json: the last JSON object (array, if the schema says so); number: after ``####``, in ``\\boxed{}`` or last;
-    choice: one of ``choices`` after ``####``, or alone on the last line; text: the whole completion."""
+    choice: one of ``choices`` after ``####``, as JSON field ``answer``, in ``\\boxed{}``, after "the answer is", or
+    alone on the last line; text: the whole completion."""
     json_schema: Schema | None = Field(None, alias="schema")
     """For json. An answer that breaks it is still an answer: the faults are violations of the constraint ``schema``."""
     schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)

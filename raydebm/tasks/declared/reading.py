@@ -6,18 +6,32 @@ Out:  a JSON value in canonical form, or None; never an exception, and always in
 
 import json
 import re
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from raydebm.constraints.schemas import MAX_DEPTH, below
 from raydebm.identity import canonical_json
-from raydebm.tasks.answers import find_number, read_number, render_number
+from raydebm.tasks.answers import (
+    LATEX_TEXT,
+    answer_phrases,
+    boxed,
+    find_number,
+    json_answer,
+    read_number,
+    render_number,
+    sentences,
+)
 from raydebm.tasks.declared.definition import Output
 
 _WORK_PER_CHARACTER = 20
 """Failed starts of JSON may read so many characters for each of the text, so that ``{{{{`` stays cheap."""
 _CHOICE_MARK = re.compile(r"####(.*)")
-_CHOICE_PHRASE = re.compile(r"\banswer(?: is|:)(.*)", re.IGNORECASE)
+_BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
+_BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
+"""What may follow where a sentence begins with its choice; "a guess" does not begin with choice A."""
 _AROUND_CHOICE = " \t*_`'\"().:,;!"
+_MAX_PHRASES = 20
 
 
 def find_answer(output: Output, text: str) -> Any | None:
@@ -126,14 +140,48 @@ def _wants_array(output: Output) -> bool:
 
 
 def _find_choice(choices: list[str], text: str) -> str | None:
-    """A mark decides even when there is no choice behind it: the model has answered then."""
+    """Strongest mark first, the last of a kind: a line of hash signs with a choice alone; an "answer" field or a box,
+    which decide even when there is no choice in them; "the answer is ..."; the last line.
+
+    Hash signs also begin headings. Only as the last line they decide alone.
+    """
     known = {_bare(choice): choice for choice in choices}
-    for pattern in (_CHOICE_MARK, _CHOICE_PHRASE):
-        marked = pattern.findall(text)
-        if marked:
-            return known.get(_bare(marked[-1]))
     lines = [line for line in text.splitlines() if line.strip()]
-    return known.get(_bare(lines[-1])) if lines else None
+    if not lines:
+        return None
+    if lines[-1].lstrip().startswith("####"):
+        text = lines[-1]
+    marked = (_marked_choice(mark, known) for mark in reversed(_CHOICE_MARK.findall(text)))
+    found = next((choice for choice in marked if choice is not None), None)
+    if found is not None:
+        return found
+    for decisive in (json_answer(text), boxed(text)):
+        if decisive is not None:
+            return known.get(_bare(LATEX_TEXT.sub("", decisive).strip(" {}")))
+    said = _said(text, known)
+    return known.get(_bare(lines[-1])) if said is None else said
+
+
+def _marked_choice(mark: str, known: Mapping[str, str]) -> str | None:
+    """The choice that stands alone behind hash signs, or behind "final answer:" there."""
+    bare = _bare(mark)
+    return known.get(bare, known.get(_bare(_BEFORE_CHOICE.sub("", bare))))
+
+
+def _said(text: str, known: Mapping[str, str]) -> str | None:
+    """The choice with which the last "the answer is ..." that names any begins; None when it names another one too."""
+    longest_first = sorted(filter(None, known), key=len, reverse=True)
+    naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
+    for phrase in islice(answer_phrases(text), _MAX_PHRASES):
+        if _bare(phrase) in known:
+            return known[_bare(phrase)]
+        sentence = _bare(sentences(phrase)[0])
+        named = {match[0] for match in naming.finditer(sentence)}
+        if named:
+            first = naming.match(sentence)
+            is_said = len(named) == 1 and first and _BEHIND_CHOICE.match(sentence, first.end())
+            return known[named.pop()] if is_said else None
+    return None
 
 
 def _bare(text: str) -> str:
