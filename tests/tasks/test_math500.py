@@ -160,6 +160,9 @@ def test_long_texts_are_read_quickly(task, piece):
         ("\\frac{1}{2}", "0.5"),
         ("\\frac{1}{2}", ".50"),
         ("-\\frac{1}{2}", "\\frac{-1}{2}"),
+        ("\\frac{27}{8}", "3 3/8"),
+        ("3\\frac{3}{8}", "3\\ 3/8"),
+        ("-2.5", "-2 1/2"),
         ("10,\\!080", "10080"),
         ("10{,}080", "10080"),
         ("\\$18.90", "18.9"),
@@ -196,6 +199,8 @@ def test_ways_to_write_the_same_share_a_key(task, first, second):
         ("x=1, y=2", "1, y=2"),
         ("1,200", "1.2"),
         ("12 and 5", "12"),
+        ("33/8", "3 3/8"),
+        ("1 000/3", "1\\frac{0}{3}"),
     ],
 )
 def test_different_answers_have_different_keys(first, second):
@@ -203,13 +208,14 @@ def test_different_answers_have_different_keys(first, second):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("1,080", 1080), ("-.5", -0.5), ("5.", 5), ("\\frac{3}{4}", 0.75), ("-3/4", -0.75)]
+    ("text", "expected"),
+    [("1,080", 1080), ("-.5", -0.5), ("5.", 5), ("\\frac{3}{4}", 0.75), ("-3/4", -0.75), ("-1\\frac{3}{4}", -1.75)],
 )
 def test_exact_numbers(text, expected):
     assert float(exact_number(text)) == expected
 
 
-@pytest.mark.parametrize("text", ["1,08", "x", "1/0", "\\frac{1}{0}", "1 2", "", "1" * 300, "1e5"])
+@pytest.mark.parametrize("text", ["1,08", "x", "1/0", "\\frac{1}{0}", "1 2", "1\\frac{1}{0}", "", "1" * 300, "1e5"])
 def test_other_texts_are_no_exact_numbers(text):
     assert exact_number(text) is None
 
@@ -223,6 +229,7 @@ def test_other_texts_are_no_exact_numbers(text):
         ("\\frac43", "1.333333"),
         ("1\\frac{4}{5}", "9/5"),
         ("137 \\frac{1}{2}", "137.5"),
+        ("(\\frac{27}{8}, 1)", "(3 3/8, 1)"),
         (".0000672", "6.72 \\times 10^{-5}"),
         ("50\\%", "0.5"),
         ("42", "7 \\cdot 6 = 42"),

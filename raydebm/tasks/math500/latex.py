@@ -90,6 +90,8 @@ _LETTERS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]+)*")
 
 _DECIMAL = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
 _FRACTION = re.compile(r"([-+]?)\\frac\{(-?\d+)\}\{(-?\d+)\}|([-+]?)(\d+)/(\d+)")
+_MIXED = re.compile(r"([-+]?)(\d+)\\frac\{(\d+)\}\{(\d+)\}")
+_PLAIN_MIXED = re.compile(r"(?<![\w.}^/])(\d{1,50})(?:\s|\\[,;: ]){1,3}([1-9]\d{0,49})/(\d{1,50})(?![\d/])")
 
 
 def find_latex(text: str) -> str | None:
@@ -151,7 +153,8 @@ def normal_form(answer: str) -> str:
 
 
 def exact_number(text: str) -> Fraction | None:
-    """The number that the whole text is: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers; else None."""
+    """The number that the whole text is: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers, also behind a whole
+    number; else None."""
     text = text.strip()
     if len(text) > _MAX_DIGITS:
         return None
@@ -159,6 +162,9 @@ def exact_number(text: str) -> Fraction | None:
         text = text.replace(",", "")
     if _DECIMAL.fullmatch(text):
         return Fraction(text.rstrip("."))
+    match = _MIXED.fullmatch(text)
+    if match is not None and int(match[3]) < int(match[4]):
+        return (-1 if match[1] == "-" else 1) * (int(match[2]) + Fraction(int(match[3]), int(match[4])))
     match = _FRACTION.fullmatch(text)
     if match is None:
         return None
@@ -196,9 +202,15 @@ def based_number(answer: str) -> tuple[str, str] | None:
 def sympy_form(answer: str) -> str:
     """The answer with Unicode and ASCII mathematics in the words of LaTeX, for the comparing library."""
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2]}}}", answer).translate(_CHARACTERS)
+    text = _PLAIN_MIXED.sub(_mixed_number, text)
     for pattern, replacement in _ASCII:
         text = pattern.sub(replacement, text)
     return text.strip()
+
+
+def _mixed_number(match: re.Match[str]) -> str:
+    """``3 3/8`` with its blank, which would be lost, made a part of the form; ``1 000/3`` is no mixed number."""
+    return rf"{match[1]}\frac{{{match[2]}}}{{{match[3]}}}" if int(match[2]) < int(match[3]) else match[0]
 
 
 def _after_hashes(text: str) -> str | None:
