@@ -16,12 +16,15 @@ from raydebm.tasks.answers import boxed
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.math500.comparing import UndecidedError, comparer
 from raydebm.tasks.math500.latex import (
+    as_list_beside,
     based_number,
     clean,
     exact_number,
     find_latex,
+    is_bare_list,
     is_braced_set,
     is_bracketed,
+    is_point,
     is_prose,
     is_worked_out,
     normal_form,
@@ -135,16 +138,29 @@ def is_equivalent(gold: str, answer: str) -> bool:
 
     Units, currency and percent signs, the sides' names ("x = 5") and a number's base may be missing from either.
     Numbers written with decimals count up to the sixth place. The order of a set or list does not count, that of a
-    point or vector does. Where gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42,
+    point or vector does, also where one of the two leaves out the brackets. ``70,110`` is a number, and beside a list
+    also a list. Where gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42,
     but ``7 \cdot 6`` may only repeat the question.
 
     Raises:
         UndecidedError: sympy did not decide it within its limits.
     """
+    if _is_same(gold, answer):
+        return True
+    gold_list = as_list_beside(gold, answer)
+    answer_list = as_list_beside(answer, gold_list)
+    return (gold_list, answer_list) != (gold, answer) and _is_same(gold_list, answer_list)
+
+
+def _is_same(gold: str, answer: str) -> bool:
     if normal_form(gold) == normal_form(answer):
         return True
     if _is_other_by_form(gold, answer):
         return False
+    if is_point(gold) and is_bare_list(answer):
+        answer = f"({answer})"
+    if is_bare_list(gold) and is_point(answer):
+        gold = f"({gold})"
     return comparer().is_equal(sympy_form(gold), sympy_form(answer))
 
 

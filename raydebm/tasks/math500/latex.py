@@ -55,7 +55,8 @@ _ASCII = (
 # Order matters: sizes and spaces first, so that the later patterns see plain text.
 _REWRITES = (
     (re.compile(r"\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|Biggl?|Biggr?)(?![A-Za-z])\.?"), ""),
-    (re.compile(r"\\(?:displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[!,;: ]|~"), " "),
+    (re.compile(r"\s?\\!\s?"), ""),
+    (re.compile(r"\\(?:displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[,;: ]|~"), " "),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"_\{(\w)\}"), r"_\1"),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
@@ -84,6 +85,8 @@ _SIDES = re.compile(r"=|\\approx(?![A-Za-z])")
 _POWER_OF_TEN = re.compile(r"\\cdot\s?10\^\{?-?\d{1,3}\}?")
 _OPERATION = re.compile(r"[-+*^!]|\\(?:sqrt|cdot|binom|log|ln|sin|cos|tan|pm)(?![A-Za-z])")
 _ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w{1,5}\}?)?|[a-z]\([a-z]\))\s*(?:=|\\in(?![A-Za-z]))")
+_NEXT_ITEM = re.compile(r",\s")
+_NUMBER_OR_LIST = re.compile(r"(?:[A-Za-z]\s?=\s?)?-?\d{1,3}(?:,\d{3})+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _BASED = re.compile(r"(-?[0-9A-Z]{1,200})_\{?(\d{1,3})\}?")
 _LETTERS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]+)*")
@@ -147,8 +150,9 @@ def normal_form(answer: str) -> str:
     assigned = _ASSIGNED.match(text)
     if assigned and "=" not in text[assigned.end() :] and not (assigned[0].endswith("=") and "," in text):
         text = text[assigned.end() :]
+    is_list = _NEXT_ITEM.search(text) is not None  # "81, 256" without its blank would be a number
     text = _SPACES.sub("", text)
-    number = exact_number(text)
+    number = None if is_list else exact_number(text)
     return text if number is None else render_number(number)
 
 
@@ -188,6 +192,25 @@ def is_bracketed(answer: str) -> bool:
     return normal_form(answer)[:1] in ("(", "[")
 
 
+def is_point(answer: str) -> bool:
+    """Whether one pair of round or square brackets holds the whole answer, and commas stand inside it."""
+    form = normal_form(answer)
+    return is_bracketed(answer) and "," in form and not _outside_brackets(form)
+
+
+def is_bare_list(answer: str) -> bool:
+    """Whether commas stand outside all brackets, and no equation among them."""
+    outside = _outside_brackets(normal_form(answer))
+    return "," in outside and "=" not in outside
+
+
+def as_list_beside(answer: str, other: str) -> str:
+    """The answer; what may be a number or a list, such as ``70,110``, as the list ``70, 110`` when other is a list."""
+    if _NUMBER_OR_LIST.fullmatch(answer) and "," in normal_form(other):
+        return answer.replace(",", ", ")
+    return answer
+
+
 def is_prose(answer: str) -> bool:
     """Whether the answer is a sentence: at least three words that are no part of a formula."""
     return len(_WORD.findall(_MATH.sub(" ", sympy_form(answer)))) >= 3
@@ -222,6 +245,17 @@ def _math_of(phrase: str) -> str | None:
     """The first formula of a sentence, else the sentence."""
     match = _MATH.search(phrase)
     return clean(next(filter(None, match.groups()), "") if match else sentences(phrase)[0])
+
+
+def _outside_brackets(text: str) -> str:
+    """What stands outside brackets of any kind; an interval may open with one kind and close with another."""
+    outside, depth = [], 0
+    for character in text:
+        depth += character in "([{"
+        if depth == 0:
+            outside.append(character)
+        depth -= character in ")]}" and depth > 0
+    return "".join(outside)
 
 
 def _strip(text: str) -> str:
