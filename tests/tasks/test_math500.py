@@ -124,6 +124,16 @@ def test_a_text_without_a_question_is_no_problem(task, text):
         ("\\boxed{}", None),
         ("\\boxed{   }", None),
         ('{"reasoning": "the answer is 5, because', None),
+        ('```json\n{"reasoning": "so y = 7.\n\n**answer**: "7"\n}\n```', "7"),
+        ('```json\n{"reasoning": "so 513.\n}\n```\n\nAnswer: "513"', "513"),
+        ('{"reasoning": "so 5.\n\nanswer": "5"\n}', "5"),
+        ('{"reasoning": "so it is. \\n\\nanswer": "25/4"\n}', "25/4"),
+        ('{"reasoning": "so 3.\n\n\\"answer\\": \\"-3\\"\n}', "-3"),
+        ('{"reasoning": "so many.\n\n**answer**: 2830\n" }', "2830"),
+        ('{"reasoning": "so 8.\n**answer**: "8"\n}\n{"answer": "___"}', "8"),
+        ('{"reasoning": "so \\\\boxed{8}\n**answer**: "7"\n}', "8"),
+        ('{"reasoning": "why?",\n"answer": "___"\n}', None),
+        ('{"reasoning": "why?",\n"answer": str(2 * 5)\n}', None),
         ("", None),
     ],
 )
@@ -139,7 +149,22 @@ def test_what_is_cleaned_can_stand_in_a_box(text):
 
 @pytest.mark.parametrize(
     "piece",
-    ["\\boxed{", "{", "$", "\\frac", '{"answer": "', "answer is ", "1,", "\\text{", "a=", "sqrt(", "\\(", "word "],
+    [
+        "\\boxed{",
+        "{",
+        "$",
+        "\\frac",
+        '{"answer": "',
+        "answer is ",
+        "1,",
+        "\\text{",
+        "a=",
+        "sqrt(",
+        "\\(",
+        "word ",
+        "\nanswer: 1",
+        "\\n ",
+    ],
 )
 def test_long_texts_are_read_quickly(task, piece):
     start = time.thread_time()
@@ -404,8 +429,9 @@ def test_published_answers_equal_themselves_as_mathematics(shared_data):
 
 @pytest.mark.slow
 def test_labels_of_the_level_5_pool_are_the_recorded_ones(shared_data):
-    """The recorded rule reads the first number of the answer field: 6 in "6 sqrt(2)", 28 in "28 + 9 = 37". Where the
-    recorded answer is one number, one label differs: 42, repeated from the prompt before the own answer.
+    """The recorded rule reads the first number of the answer field, 6 in "6 sqrt(2)", and none where the object is
+    broken. Where the recorded answer is one number, one label differs: 42, repeated from the prompt before the own
+    answer.
 
     Every tenth row, which is a tenth of 15 s; with RAYDEBM_WHOLE_POOLS=1 all of them, as in docs/tasks/math500.md.
     """
@@ -413,7 +439,7 @@ def test_labels_of_the_level_5_pool_are_the_recorded_ones(shared_data):
     found = relabelled(shared_data / "math", "problems_math_l5.jsonl.gz", "pool_zeroeval_l5.jsonl.gz", every=every)
     differing = [(row, verdict) for row, verdict in found if (verdict is Verdict.CORRECT) != row["correct"]]
     assert len(found) == count
-    assert 1 - len(differing) / len(found) >= 0.995
+    assert 1 - len(differing) / len(found) >= 0.994
     numbers = [row for row, _ in differing if exact_number((row["answer"] or "").strip()) is not None]
     assert [row["answer"] for row in numbers] == ["42"]
     assert all(verdict is not Verdict.UNLABELED for _, verdict in found)

@@ -23,6 +23,12 @@ _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
 _MATH = re.compile(r"\$\$?([^$\n]{1,1000})\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
 _HASHES = re.compile(r"####[ \t]*([^\n#]{1,1000})")
+# The field of an object that is not well formed: its name without quotation marks, in bold, or with escaped ones.
+_WRITTEN_FIELD = re.compile(
+    r"""(?:^|\\n)[ \t]*[*_"\\`]{0,4}(?:final[ _])?answer[*_"\\`]{0,4}[ \t]?:[*_]{0,2}[ \t]*"""
+    r"""(?:\\?"([^"\n]{1,1000})|([-+]?[\d$\\][^"\n]{0,1000}))""",
+    re.IGNORECASE | re.MULTILINE,
+)
 _EDGES = " \t\r\n*`_\"'"
 _MATH_MARKS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 
@@ -101,12 +107,14 @@ def find_latex(text: str) -> str | None:
     r"""The answer that a completion marks, cleaned; None when it marks none.
 
     A completion that is a JSON object answers in its first ``"answer"`` field that says something (what follows an
-    object is as often run-on text about another problem as a correction); an object that was cut off or broken before
-    that field has no answer outside a box. Else, strongest mark first and the last of a kind: ``\boxed{...}``,
-    ``{"answer": ...}``, ``#### ...``, "the answer is ...". Numbers that are not marked are no answer.
+    object is as often run-on text about another problem as a correction). An object that was cut off or broken before
+    that field answers in a box, else in the last line that begins as that field might, such as ``**answer**: "7"``.
+
+    Else, strongest mark first and the last of a kind: ``\boxed{...}``, ``{"answer": ...}``, ``#### ...``, "the answer
+    is ...". Numbers that are not marked are no answer.
     """
     if opens_object(text):
-        said = next((value for value in json_answers(text) if any(map(str.isalnum, value))), boxed(text))
+        said = next(filter(_says_something, json_answers(text)), boxed(text) or _written_field(text))
         return None if said is None else clean(said)
     for find in (boxed, json_answer, _after_hashes):
         marked = find(text)
@@ -239,6 +247,15 @@ def _mixed_number(match: re.Match[str]) -> str:
 def _after_hashes(text: str) -> str | None:
     lines = _HASHES.findall(text)
     return lines[-1] if lines else None
+
+
+def _says_something(value: str) -> bool:
+    return any(map(str.isalnum, value))
+
+
+def _written_field(text: str) -> str | None:
+    values = [(match[1] or match[2]).rstrip("\\") for match in _WRITTEN_FIELD.finditer(text)]
+    return next(filter(_says_something, reversed(values)), None)
 
 
 def _math_of(phrase: str) -> str | None:
