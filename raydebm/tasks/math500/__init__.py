@@ -15,6 +15,7 @@ from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.answers import boxed
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.math500.comparing import UndecidedError, comparer
+from raydebm.tasks.math500.inequalities import as_union
 from raydebm.tasks.math500.latex import (
     as_list_beside,
     based_number,
@@ -116,7 +117,7 @@ class Math500:
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """Text alone: two answers of one key mean the same, two keys may mean the same."""
-        return normal_form(answer)
+        return normal_form(as_union(answer))
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when the answer means what gold means; unlabeled when that cannot be decided in time."""
@@ -145,6 +146,7 @@ def is_equivalent(gold: str, answer: str) -> bool:
     Raises:
         UndecidedError: sympy did not decide it within its limits.
     """
+    gold, answer = as_union(gold), as_union(answer)
     if _is_same(gold, answer):
         return True
     gold_list = as_list_beside(gold, answer)

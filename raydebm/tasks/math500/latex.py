@@ -98,6 +98,7 @@ _BASED = re.compile(r"(-?[0-9A-Z]{1,200})_\{?(\d{1,3})\}?")
 _LETTERS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]+)*")
 
 _DECIMAL = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)")
+_REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)(?:\{(\d+)\}|(\d))")
 _FRACTION = re.compile(r"([-+]?)\\frac\{(-?\d+)\}\{(-?\d+)\}|([-+]?)(\d+)/(\d+)")
 _MIXED = re.compile(r"([-+]?)(\d+)\\frac\{(\d+)\}\{(\d+)\}")
 _PLAIN_MIXED = re.compile(r"(?<![\w.}^/])(\d{1,50})(?:\s|\\[,;: ]){1,3}([1-9]\d{0,49})/(\d{1,50})(?![\d/])")
@@ -166,7 +167,7 @@ def normal_form(answer: str) -> str:
 
 def exact_number(text: str) -> Fraction | None:
     """The number that the whole text is: 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers, also behind a whole
-    number; else None."""
+    number, or a decimal that repeats what stands under a line; else None."""
     text = text.strip()
     if len(text) > _MAX_DIGITS:
         return None
@@ -174,6 +175,11 @@ def exact_number(text: str) -> Fraction | None:
         text = text.replace(",", "")
     if _DECIMAL.fullmatch(text):
         return Fraction(text.rstrip("."))
+    match = _REPEATING.fullmatch(text)
+    if match is not None:
+        whole, once, again = match[2] or "0", match[3], match[4] or match[5]
+        repeated = Fraction(int(again), 10 ** len(once) * (10 ** len(again) - 1))
+        return (-1 if match[1] == "-" else 1) * (Fraction(f"{whole}.{once or 0}") + repeated)
     match = _MIXED.fullmatch(text)
     if match is not None and int(match[3]) < int(match[4]):
         return (-1 if match[1] == "-" else 1) * (int(match[2]) + Fraction(int(match[3]), int(match[4])))
