@@ -17,10 +17,11 @@ from types import MappingProxyType
 Rewrite = Callable[[str], str]
 
 _FENCE = re.compile(
-    r"^(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]{0,30})[^\n]*\n(?P<code>.*?)(?:^(?P=mark)[ \t]*$|\Z)",
+    r"^(?P<indent>[ \t]{0,40})(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]{0,30})[^\n]*\n"
+    r"(?P<code>.*?)(?:^(?P=indent)(?P=mark)[ \t]*$|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_FENCE_LINE = re.compile(r"^(?:`{3,}|~{3,})[^\n]*(?:\n|\Z)", re.MULTILINE)
+_FENCE_LINE = re.compile(r"^[ \t]{0,40}(?:`{3,}|~{3,})[^\n]*(?:\n|\Z)", re.MULTILINE)
 _PROSE = frozenset({"json", "text", "txt", "plaintext", "markdown", "md", "latex", "tex"})
 """Languages of fenced blocks that hold no program: what stands in them is read like the text around."""
 

@@ -128,6 +128,13 @@ def test_a_block_that_was_cut_off_is_code_to_the_end():
     assert explanation_only(text) == "Think."
 
 
+def test_a_block_in_a_list_is_code_up_to_a_fence_as_deep_as_its_own():
+    text = "- Do:\n  ```python\n  x = 1  # adds\n  s = 'a'\n      ```\n  ```\n- Done # here."
+
+    assert "adds" not in without_comments(text)
+    assert explanation_only(text) == "- Do:\n\n- Done # here."
+
+
 def test_json_in_fences_is_no_code():
     text = '```json\n{"reasoning": "**two** \\\\times 3 is six", "answer": "6"}\n```\n'
 
