@@ -3,7 +3,7 @@
 A RaydebmError never becomes a 500 with a traceback: a mistake of the client is 4xx, a part that does not work is 503.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -81,18 +81,31 @@ def as_service_error(error: RaydebmError) -> ServiceError:
 
 def validation_error(error: RequestValidationError) -> ServiceError:
     """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
-    first = error.errors()[0]
+    errors = error.errors()
     # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
-    same_field = [other for other in error.errors() if other["loc"][:2] == first["loc"][:2]]
-    found: Mapping[str, Any] = max(same_field, key=lambda other: len(other["loc"]))
-    path = ".".join(str(part) for part in found["loc"] if part != "body" and not _is_kind(part))
+    place = _place_of_kind(errors[0]["loc"])
+    same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
+    found: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
+    end = (
+        len(found["loc"]) - 1 if found["type"] == "extra_forbidden" else len(found["loc"])
+    )  # a name of the client's own
+    path = ".".join(
+        str(part)
+        for index, part in enumerate(found["loc"])
+        if part != "body" and not (1 < index < end and _is_kind(part))
+    )
     message = str(found["msg"]).removeprefix("Value error, ")
-    more = len(error.errors()) - len(same_field)
+    more = len(errors) - len(same)
     also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
     code = "invalid_json" if found["type"] == "json_invalid" else "invalid_request"
     if code == "invalid_json":
         return ServiceError(f"the body is not JSON: {message}", 400, code)
     return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)
+
+
+def _place_of_kind(path: Sequence[object]) -> int | None:
+    """Where the path of a fault first names a kind of value; the first two steps never do."""
+    return next((index for index, part in enumerate(path) if index > 1 and _is_kind(part)), None)
 
 
 def _is_kind(part: object) -> bool:

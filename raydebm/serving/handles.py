@@ -103,7 +103,9 @@ class HandleBackend:
 
     def scoring_with(self, checkpoint: CheckpointRef) -> "HandleBackend":
         """The same parts, and other adapters."""
-        return HandleBackend(self._generator, self._scorer, self._constraint, checkpoint)
+        other = HandleBackend(self._generator, self._scorer, self._constraint, checkpoint)
+        other._signs = self._signs
+        return other
 
     async def load(self, checkpoint: CheckpointRef) -> None:
         """Have the adapters ready on every scorer replica that runs now.

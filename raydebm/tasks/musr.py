@@ -364,7 +364,7 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
 def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
     """The choices right behind "the most likely murderer is", "it was", "she would look in", with what else is named
     behind the last of these; all that the sentence names where no choice stands so."""
-    ends = [match.end() for match in _CONCLUSION.finditer(sentence)]
+    ends = [match.end() for match in _CONCLUSION.finditer(sentence)][-_MAX_PHRASES:]
     leading = (_leading_words(sentence[end : end + _MAX_CHOICE_CHARS], choices) for end in ends)
     said = {found[0] for found in leading if found is not None}
     return said | _named_in(sentence[ends[-1] :], choices) if said else _named_in(sentence, choices)

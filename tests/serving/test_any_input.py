@@ -124,6 +124,24 @@ def test_data_that_is_nested_as_deeply_as_may_be_is_taken():
     TriageRequest.model_validate({"problem": {"prompt": "p", "data": {"x": nested(MAX_DEPTH - 1)}}})
 
 
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"problem": "x", "Temperature": 1}, "Temperature", "Temperature: Extra inputs are not permitted"),
+        ({"problem": {"prompt": "x", "Data": 1}}, "problem.Data", "problem.Data: Extra inputs are not permitted"),
+        ({"problem": 1}, "problem", "problem: Input should be a valid string"),
+    ],
+)
+def test_a_fault_is_told_with_its_path_and_without_pydantics_words(client, body, param, message):
+    error = client.post("/v1/triage", body).json()["error"]
+    assert (error["param"], error["message"]) == (param, message)
+
+
+def test_every_faulty_item_of_a_list_is_counted(client, puzzle):
+    error = client.post("/v1/score", {"problem": puzzle, "candidates": [1, 2, 3]}).json()["error"]
+    assert error["message"] == "candidates.0: Input should be a valid string (and 2 more problems)"
+
+
 @pytest.mark.parametrize("extra", ['"\\ud800"', "NaN", "[" * 300 + "]" * 300])
 def test_fields_of_a_document_that_cannot_be_given_back_are_refused(client, puzzle, extra):
     body = f'{{"query": {json.dumps(puzzle)}, "documents": [{{"text": "a", "x": {extra}}}], "return_documents": true}}'

@@ -171,6 +171,17 @@ def test_a_part_that_works_and_has_no_time_to_answer_is_healthy(busy_scorer, qui
     assert states(busy_scorer, before=full_of_work) == {"generators": ["ada"], "scorer": {"adapters": ["a0"]}}
 
 
+def test_a_change_of_the_service_forgets_nothing_of_its_parts(busy_scorer, quick):
+    async def changed():
+        backend = HandleBackend(Part(["ada"]), busy_scorer, None)
+        await backend.status()
+        await backend.score([])
+        busy_scorer.is_full = True
+        return await backend.scoring_with(None).status()
+
+    assert asyncio.run(changed())["scorer"] == {"adapters": ["a0"]}
+
+
 def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(busy_scorer, quick):
     async def stuck(backend):
         busy_scorer.is_full = True

@@ -500,3 +500,25 @@ def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, le
 
     assert (reader.count(), reader.page().total, len(list(reader.records()))) == (1, 1, 1)
     assert sum("is left out" in record.message for record in caplog.records) == 1
+
+
+def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record, stored, folder):
+    reader = stored([make_record(0)])
+    [name] = [file.name for file in record_files(folder)]
+    whole = (Path(folder) / name).read_bytes()
+    (Path(folder) / name).write_bytes(whole[: len(whole) // 2])
+    assert DecisionReader(folder).count() == 0
+    copying = DecisionReader(folder)
+    copying.count()
+    (Path(folder) / name).write_bytes(whole)
+
+    assert (copying.count(), reader.count()) == (1, 1)
+
+
+def test_one_decision_is_found_without_opening_other_files(make_record, stored, monkeypatch):
+    records = [make_record(index) for index in range(3)]
+    reader, opened, read = stored(records, per_file=1), [], pq.read_metadata
+    monkeypatch.setattr(pq, "read_metadata", lambda path, **options: opened.append(path) or read(path, **options))
+
+    assert reader.get(records[1].record_id) == records[1]
+    assert len(opened) == 1

@@ -338,6 +338,9 @@ def test_the_format_stands_in_the_system_message_and_the_puzzle_in_the_user_mess
         'Use {"Amelia": "knight or knave"} ... Amelia = knight; Penelope -> knight; Evelyn is the knave',
         "If Amelia is a knave, Penelope is a knave and Evelyn is a knight, a contradiction. So Amelia must be a "
         "knight, Penelope must be a knight and Evelyn has to be a knave.",
+        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.\n\nLet me know if you have questions!",
+        "So:\n- Amelia is a knight\n- Penelope is a knight\n- Evelyn is a knave\n\nNo contradiction is left.",
+        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave. This is consistent with what Evelyn said.",
         '"Amelia": "knight",\n"Penelope": "knight",\n"Evelyn": "knave"',
     ],
 )

@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -358,6 +359,13 @@ def test_long_texts_are_read_quickly(task, problem, piece):
     start = time.thread_time()
     task.parse(problem, piece * 20_000)
     assert time.thread_time() - start < 30
+
+
+def test_many_conclusions_over_long_choices_take_no_time(task, problem):
+    long = replace(problem, data={**problem.data, "choices": ["q" * 15_900, "r" * 15_900]})
+    start = time.thread_time()
+    task.parse(long, "it was " * 9_000)
+    assert time.thread_time() - start < 2
 
 
 def test_blanks_inside_an_answer_take_no_time(task, problem):

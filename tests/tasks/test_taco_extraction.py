@@ -16,12 +16,23 @@ PROGRAM = "n = int(input())\nprint(n)"
         f"Sure!\n\n```py\n{PROGRAM}\n```\nIt runs in O(1).",
         f"~~~python3\n{PROGRAM}\n~~~",
         f"   ```Python\n{PROGRAM}\n   ```",
+        f"~~~python\n{PROGRAM}",
         f"```\n{PROGRAM}\n```",
         f"```python\r\n{PROGRAM}\r\n```",
         PROGRAM,
         f"\n\n{PROGRAM}\n\n",
     ],
-    ids=["tagged", "in words", "tildes", "indented", "untagged", "carriage returns", "bare", "bare with space"],
+    ids=[
+        "tagged",
+        "in words",
+        "tildes",
+        "indented",
+        "tildes cut off",
+        "untagged",
+        "carriage returns",
+        "bare",
+        "bare with space",
+    ],
 )
 def test_the_program_is_found(text):
     assert find_program(text) == PROGRAM

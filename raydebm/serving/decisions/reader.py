@@ -124,7 +124,11 @@ class DecisionReader:
     def __init__(self, root: str) -> None:
         self.root = root
         self._filesystem, self._path = filesystem_of(root)
-        self._replaced: dict[str, frozenset[str] | None] = {}
+        self._replaced: dict[str, frozenset[str]] = {}
+        self._tables: set[str] = set()
+        """Files that are known to be readable."""
+        self._warned: set[tuple[str, int]] = set()
+        """(name, size) of those that were not."""
         self._index = SummaryIndex(self._filesystem)
 
     def count(self, where: Filter | None = None) -> int:
@@ -168,7 +172,7 @@ class DecisionReader:
 
     def _lines(self, where: Filter) -> pa.Table:
         files = self._files()
-        paths = [self._path_of(file) for file in files if where.may_hold(file)]
+        paths = [self._path_of(file) for file in files if where.may_hold(file) and self._is_table(file)]
         return self._index.table(paths, known=[self._path_of(file) for file in files])
 
     def get(self, record_id: str) -> DecisionRecord | None:
@@ -228,30 +232,44 @@ class DecisionReader:
         return list(dataset.to_table(filter=where.expression() & exactly).to_pylist())
 
     def _paths(self, where: Filter) -> list[str]:
-        return [self._path_of(file) for file in self._files() if where.may_hold(file)]
+        return [self._path_of(file) for file in self._files() if where.may_hold(file) and self._is_table(file)]
 
     def _path_of(self, file: RecordFile) -> str:
         return f"{self._path}/{file.name}"
 
     def _files(self) -> list[RecordFile]:
-        """Without those that a merged file stands for, and those that are no tables: a machine that lost its power may
-        leave an empty one, which must not hide the others."""
+        """Without those that a merged file stands for."""
         files = record_files(self.root)
-        replaced = {file.name: self._replaced_by(file) for file in files}
-        self._replaced = replaced  # one assignment, because threads may share a reader
-        gone = frozenset().union(*(names for names in replaced.values() if names is not None))
-        return [file for file in files if file.name not in gone and replaced[file.name] is not None]
+        replaced = {file.name: self._replaced_by(file) for file in files if file.level}
+        # One assignment, because threads may share a reader.
+        self._replaced = {name: names for name, names in replaced.items() if names is not None}
+        gone = frozenset().union(*self._replaced.values())
+        return [file for file in files if file.name not in gone]
 
     def _replaced_by(self, file: RecordFile) -> frozenset[str] | None:
-        """None: the file is no table. Raises FileNotFoundError when it is gone."""
+        """None: the file is no table (yet). Raises FileNotFoundError when it is gone."""
         if file.name in self._replaced:
             return self._replaced[file.name]
+        metadata = self._metadata_of(file)
+        return None if metadata is None else replaced_by(metadata.metadata)
+
+    def _is_table(self, file: RecordFile) -> bool:
+        """A machine that lost its power may leave an empty file, which must not hide the others. One that is still
+        being copied is looked at again."""
+        if file.name not in self._tables and self._metadata_of(file) is not None:
+            self._tables.add(file.name)
+        return file.name in self._tables
+
+    def _metadata_of(self, file: RecordFile) -> pq.FileMetaData | None:
         try:
-            metadata = pq.read_metadata(self._path_of(file), filesystem=self._filesystem)
-        except pa.ArrowInvalid as error:
-            log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error)
+            return pq.read_metadata(self._path_of(file), filesystem=self._filesystem)
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and "deserialize" not in str(error):  # the disk or the network, not the file
+                raise
+            if (file.name, file.size) not in self._warned:
+                self._warned.add((file.name, file.size))
+                log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error)
             return None
-        return replaced_by(metadata.metadata)
 
     def _retried(self, read: Callable[[], T]) -> T:
         for _ in range(NUM_TRIES - 1):

@@ -1,7 +1,7 @@
 """Finds the assignment in a completion, whichever way the model wrote it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from raydebm.tasks.knights_knaves.wording import KNIGHTS, Roles
@@ -17,6 +17,8 @@ _NOT_STATED = re.compile(
     re.IGNORECASE,
 )
 """Marks a sentence that supposes, asks or quotes."""
+_ENDED = re.compile(r"[.!?][\s*_`\"')]*\Z")
+"""A sentence that is whole: a text that was cut off ends in the middle of its reasoning."""
 _LINES_AROUND = 3
 """Of a conclusion, beside one for every name."""
 
@@ -41,19 +43,24 @@ def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: b
         return _settle(_pairs(tagged[-1], names, roles, joint=joint), names)
     if marked_only:
         return None
-    stated = list(_pairs(_stated_at_end(text, len(names)), names, roles, joint=joint))
-    return _settle(_last_of_each(stated, names), names)
+
+    def pairs(part: str) -> Sequence[tuple[str, bool]]:
+        return _pairs(part, names, roles, joint=joint)
+
+    return _settle(_last_of_each(list(pairs(_stated_at_end(text, len(names), pairs))), names), names)
 
 
-def _stated_at_end(text: str, num_names: int) -> str:
-    """The sentences of the last lines behind the last one that states nothing."""
+def _stated_at_end(text: str, num_names: int, pairs: Callable[[str], Sequence[tuple[str, bool]]]) -> str:
+    """The sentences of the last lines behind the last one that states nothing, a closing remark aside."""
     lines = [line for line in text.splitlines() if line.strip()][-num_names - _LINES_AROUND :]
     sentences = [sentence for line in lines for sentence in _SENTENCE_END.split(line)]
+    while sentences and _ENDED.search(sentences[-1]) and not pairs(sentences[-1]):
+        sentences.pop()
     stated = takewhile(lambda sentence: not _NOT_STATED.search(_QUOTED_WORD.sub(r"\1", sentence)), reversed(sentences))
     return "\n".join(reversed(list(stated)))
 
 
-def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Iterable[tuple[str, bool]]:
+def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Sequence[tuple[str, bool]]:
     """Every "name is role" in order, but not "knight or knave", which repeats the question.
 
     The puzzle's own role words and knight/knave are understood.

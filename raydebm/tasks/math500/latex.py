@@ -62,6 +62,8 @@ _ASCII = (
 _REWRITES = (
     (re.compile(r"\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|Biggl?|Biggr?)(?![A-Za-z])\.?"), ""),
     (re.compile(r"\s?\\!\s?"), ""),
+    # Thousands: a thin space behind the comma, or a group that no number begins with.
+    (re.compile(r"(?<=\d),(?:\s?\\[,;:]\s?(?=\d{3}(?!\d))|\s(?=0\d\d(?!\d)))"), ","),
     (re.compile(r"\\(?:displaystyle|textstyle|limits|quad|qquad)(?![A-Za-z])|\\[,;: ]|~"), " "),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"_\{(\w)\}"), r"_\1"),

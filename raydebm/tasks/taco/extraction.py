@@ -37,7 +37,8 @@ def find_program(text: str, *, function: str | None = None) -> str | None:
     has its fences in strings and comments, and counts whole.
     """
     text = text.rpartition(_THINKING_END)[2]
-    if (program := _program(text)) is not None:
+    begins_with_fence = _FENCE.match(text.lstrip().partition("\n")[0])  # "~~~python" is also Python
+    if not begins_with_fence and (program := _program(text)) is not None:
         return program
     blocks = [block for block in _blocks(text) if block.code.strip()]
     for is_closed in (True, False):
