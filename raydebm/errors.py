@@ -19,8 +19,11 @@ Messages say which thing, what value, and the way out. Every argument goes to ``
 exception that crosses a Ray process boundary is rebuilt from ``args``.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_CREDENTIALS = re.compile(r"://[^/\s@]+@")
 
 
 class RaydebmError(Exception):
@@ -128,6 +131,11 @@ class ServiceError(RaydebmError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def without_credentials(message: str) -> str:
+    """The message without user and password of addresses, such as ``http://user:password@host``."""
+    return _CREDENTIALS.sub("://***@", message)
 
 
 def last_line(message: str) -> str:

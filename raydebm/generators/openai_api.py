@@ -10,7 +10,6 @@ import json
 import math
 import os
 import random
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -19,7 +18,7 @@ from typing import Any
 
 from raydebm import tracing
 from raydebm.config import OpenAIGenerator
-from raydebm.errors import MissingKeyError
+from raydebm.errors import MissingKeyError, without_credentials
 from raydebm.generators.hedging import Hedging
 from raydebm.generators.limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.refusals import Refusals
@@ -28,9 +27,6 @@ from raydebm.generators.requests import answered, candidate_facts, cost_of, unan
 from raydebm.generators.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest
-
-_CREDENTIALS = re.compile(r"://[^/\s@]+@")
-"""Of an address such as ``http://user:password@host``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,4 +272,4 @@ class OpenAIApiGenerator:
         if self._key.value:
             text = text.replace(self._key.value, "***")
         prefix = "" if text.startswith(("budget of", "not sent")) else f"{self._config.base_url}: "
-        return _CREDENTIALS.sub("://***@", prefix + text)
+        return without_credentials(prefix + text)

@@ -86,9 +86,9 @@ def validation_error(error: RequestValidationError) -> ServiceError:
     place = _place_of_kind(errors[0]["loc"])
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
     found: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
-    end = (
-        len(found["loc"]) - 1 if found["type"] == "extra_forbidden" else len(found["loc"])
-    )  # a name of the client's own
+    end = len(found["loc"])
+    if found["type"] == "extra_forbidden":
+        end -= 1  # the last step is a name of the client's own
     path = ".".join(
         str(part)
         for index, part in enumerate(found["loc"])

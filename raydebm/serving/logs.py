@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from raydebm import tracing
-from raydebm.errors import ConfigError
+from raydebm.errors import ConfigError, without_credentials
 
 REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
 """Of the request that this task works on; set by the guard, and inherited by the tasks and threads it starts."""
@@ -23,7 +23,6 @@ REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}"), r"\1 ***"),
     (re.compile(r"(?i)\b((?:api[-_]?)?key|token|secret|password)(\"?'?\s*[=:]\s*\"?'?)[^\s\"'&,;]{6,}"), r"\1\2***"),
-    (re.compile(r"://[^/\s@]+@"), "://***@"),  # of an address, such as s3://KEY:SECRET@bucket
     (re.compile(r"\b(?:sk|pk|hf|gsk|xai|ghp|AIza)[-_]?[A-Za-z0-9_*-]{16,}"), "***"),
 )
 
@@ -32,7 +31,7 @@ def redact(text: str) -> str:
     """The text without anything that looks like a credential. Endpoints quote keys in their error messages."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
-    return text
+    return without_credentials(text)
 
 
 class JsonLines(logging.Formatter):

@@ -18,6 +18,19 @@ from raydebm.records import Sampling
 QUICK = Backoff(base_s=0.01)
 
 
+def drawn(config, *requests, **options):
+    """The candidates of a generator that lives as long as they take."""
+
+    async def session():
+        generator = OpenAIApiGenerator(config, **options)
+        try:
+            return await collect(generator, requests)
+        finally:
+            await generator.aclose()
+
+    return asyncio.run(session())
+
+
 @pytest.fixture(params=[AiohttpTransport, OpenAIClientTransport], ids=["aiohttp", "openai"])
 def transport(request):
     def make(config, key):
@@ -32,16 +45,7 @@ def answer(server, transport):
 
     def run(*requests, budget=None, key="sk-secret", backoff=QUICK, **settings):
         config = OpenAIGenerator(name="g", model="m", base_url=server.url, **{"timeout_s": 60.0, **settings})
-        generator_options = {"key": Secret(key), "backoff": backoff, "transport": transport, "budget": budget}
-
-        async def session():
-            generator = OpenAIApiGenerator(config, **generator_options)
-            try:
-                return await collect(generator, requests)
-            finally:
-                await generator.aclose()
-
-        return asyncio.run(session())
+        return drawn(config, *requests, key=Secret(key), backoff=backoff, transport=transport, budget=budget)
 
     return run
 
@@ -110,15 +114,7 @@ def test_unreachable_endpoint_becomes_an_error_row(ask, transport, refusing_port
     config = OpenAIGenerator(
         name="g", model="m", base_url=f"http://127.0.0.1:{refusing_port}/v1", api_key_env=None, max_retries=1
     )
-
-    async def session():
-        generator = OpenAIApiGenerator(config, backoff=QUICK, transport=transport)
-        try:
-            return await collect(generator, [ask()])
-        finally:
-            await generator.aclose()
-
-    (candidate,) = asyncio.run(session())
+    (candidate,) = drawn(config, ask(), backoff=QUICK, transport=transport)
     assert f"127.0.0.1:{refusing_port}" in candidate.error
     assert "connection failed" in candidate.error
 
@@ -327,14 +323,6 @@ def test_a_clients_own_fault_does_not_turn_the_endpoint_off(answer, ask, server)
 def test_a_password_in_the_address_is_in_no_error(ask, refusing_port):
     url = f"http://team:hunter2@127.0.0.1:{refusing_port}/v1"
     config = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_retries=0)
-
-    async def session():
-        generator = OpenAIApiGenerator(config)
-        try:
-            return await collect(generator, [ask()])
-        finally:
-            await generator.aclose()
-
-    (candidate,) = asyncio.run(session())
+    (candidate,) = drawn(config, ask())
     assert f"http://***@127.0.0.1:{refusing_port}/v1" in candidate.error
     assert "hunter2" not in candidate.error

@@ -47,7 +47,7 @@ def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: b
     def pairs(part: str) -> Sequence[tuple[str, bool]]:
         return _pairs(part, names, roles, joint=joint)
 
-    return _settle(_last_of_each(list(pairs(_stated_at_end(text, len(names), pairs))), names), names)
+    return _settle(_last_of_each(pairs(_stated_at_end(text, len(names), pairs)), names), names)
 
 
 def _stated_at_end(text: str, num_names: int, pairs: Callable[[str], Sequence[tuple[str, bool]]]) -> str:
