@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable
 
 from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
 from raydebm.evaluation.pools import EvaluatedPool, pool_of
 from raydebm.evaluation.reproduction import reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
 from raydebm.evaluation.study import StudyResults, study
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
 from raydebm.store import RunDir
-from raydebm.triage.policy import Policy
 
 STRENGTH = {"alpha-8b": -1.0, "beta-7b": -0.3, "gamma-26b": 1.0, "delta-20b": 0.5}
 NUM_ADAPTERS = 5

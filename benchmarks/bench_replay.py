@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from raydebm.decision.policy import Policy, rule
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -29,7 +30,6 @@ from raydebm.serving.decisions.record import DecisionRecord, new_record_id
 from raydebm.serving.decisions.redeciding import stored_decisions
 from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
-from raydebm.triage.policy import Policy, rule
 
 POLICY = Policy()
 START = datetime(2026, 1, 1, tzinfo=UTC)

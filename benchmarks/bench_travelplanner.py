@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from raydebm.decision.checks import check_candidate
 from raydebm.records import Candidate, Gold, Problem
 from raydebm.store import read_json_lines
 from raydebm.tasks.travelplanner import TravelPlanner
 from raydebm.tasks.travelplanner.database import VARIABLE, read_database
 from raydebm.tasks.travelplanner.official import evaluate
 from raydebm.tasks.travelplanner.trip import trip_of
-from raydebm.triage.checks import check_candidate
 
 Row = dict[str, Any]
 

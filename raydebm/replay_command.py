@@ -80,7 +80,7 @@ def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str,
 
 
 def _policy(path: Path | None) -> Any:
-    from raydebm.triage.policy import Policy
+    from raydebm.decision.policy import Policy
 
     if path is None:
         return None

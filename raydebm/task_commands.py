@@ -158,9 +158,9 @@ def show_answers(task: "Task", found: Sequence[tuple["Problem", "Gold"]], file: 
     Raises:
         RaydebmError: the file has no usable line, or none for these problems.
     """
+    from raydebm.decision.checks import check_candidate
     from raydebm.generators.recorded import import_pool
     from raydebm.labels import label_candidate
-    from raydebm.triage.checks import check_candidate
 
     problems = {problem.problem_id: problem for problem, _ in found}
     golds = {gold.problem_id: gold for _, gold in found}

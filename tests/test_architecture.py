@@ -19,7 +19,7 @@ def test_light_imports_load_neither_ray_nor_torch(statement):
 
 
 def test_triage_loads_neither_ray_nor_torch():
-    assert not modules_loaded_by("import raydebm.triage.loop") & {"ray", "torch", "transformers"}
+    assert not modules_loaded_by("import raydebm.decision.loop") & {"ray", "torch", "transformers"}
 
 
 def test_help_lists_every_job_as_a_verb(repository):

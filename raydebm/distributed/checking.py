@@ -14,6 +14,7 @@ import sys
 
 from raydebm.child import Child, ChildLostError
 from raydebm.config import TaskConfig
+from raydebm.decision.checks import check_candidate, unchecked
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Label, Problem, Verdict
 from raydebm.store import (
@@ -28,7 +29,6 @@ from raydebm.store import (
     report_row,
 )
 from raydebm.tasks import task_of
-from raydebm.triage.checks import check_candidate, unchecked
 
 START_S = 60.0
 """Time for a child to come up and import its task's plug-in."""

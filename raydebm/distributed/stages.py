@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raydebm.config import Recipe
+from raydebm.decision.calibration import calibrate
+from raydebm.decision.policy import Policy, policy_of
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.distributed.baselines import check_judges, forget_ratings, score_baselines, scores_of
 from raydebm.distributed.fingerprints import current_manifest, making_of, new_manifest, stage_fingerprint
 from raydebm.distributed.generate import generate
@@ -48,9 +51,6 @@ from raydebm.store import (
     problem_row,
 )
 from raydebm.tasks import task_of
-from raydebm.triage.calibration import calibrate
-from raydebm.triage.policy import Policy, policy_of
-from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 
 VALIDATION, TEST = "validation", "test"
 REPAIRED = "repaired.json"

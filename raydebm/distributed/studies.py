@@ -18,6 +18,7 @@ from raydebm.confounding.pages import write_report
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts
 from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.swap import SwapResult
+from raydebm.decision.calibration import GridRow
 from raydebm.distributed.fingerprints import new_manifest
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
@@ -36,7 +37,6 @@ from raydebm.evaluation.study import StudyResults, study
 from raydebm.generators import Secret
 from raydebm.records import Energies
 from raydebm.store import ENERGIES, LABELS, RunDir, energies_of, label_of
-from raydebm.triage.calibration import GridRow
 
 _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
 """How the paper's transfer table marks a scorer's backbone."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.policy import select
 from raydebm.evaluation.effects import generator_effects
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, weighted_auroc
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.selectors import Selector, best_generator_of, standard_selectors, value_of
 from raydebm.records import Energies
-from raydebm.triage.policy import select
 
 MIN_CORRECT = 5
 """A generator with fewer correct candidates has no mean energy that could be compared."""

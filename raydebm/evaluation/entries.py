@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.policy import Policy
 from raydebm.evaluation.agreement import LEARNED, TEMPERED
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
@@ -14,7 +15,6 @@ from raydebm.evaluation.outcomes import OutcomeValues
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, value_of
 from raydebm.evaluation.significance import Comparison, compare
-from raydebm.triage.policy import Policy
 
 OURS = "ours"
 VOTE, WEIGHTED_VOTE = "majority vote", "energy-weighted vote"

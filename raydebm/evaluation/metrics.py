@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.policy import select
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.uncertainty import NUM_RESAMPLES, Ranking, kept
 from raydebm.records import ScoredCandidate
-from raydebm.triage.policy import select
 
 
 def total_energy(pool: EvaluatedPool, lambda_: float) -> Floats:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.decision.checks import unchecked
 from raydebm.errors import PoolError
 from raydebm.identity import seed_for
 from raydebm.records import (
@@ -20,7 +21,6 @@ from raydebm.records import (
     ScoredCandidate,
     Verdict,
 )
-from raydebm.triage.checks import unchecked
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.agreement import agreement_selectors
 from raydebm.evaluation.dimensions import DimensionTable, dimension_table
@@ -49,7 +50,6 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_theory
 from raydebm.evaluation.trust import Trust, trust
 from raydebm.records import Label, Outcome
-from raydebm.triage.policy import Policy
 
 BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
 """Selectors whose parts of the violation are shown, with single-shot models and the best generator."""

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
+from raydebm.decision.policy import select
 from raydebm.evaluation.effects import comparable, generator_effects
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
-from raydebm.triage.policy import select
 
 SINGLE_SHOT = "single-shot "
 """Begins the name of a model that answers once per problem and draws nothing for the pool."""

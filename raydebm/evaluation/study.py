@@ -9,6 +9,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from raydebm.config import EvaluationConfig
+from raydebm.decision.calibration import GridRow
+from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.confounding import energy_spread
 from raydebm.evaluation.intervals import Bootstrap, Estimate
@@ -23,8 +25,6 @@ from raydebm.evaluation.studies.overview import Overview, overview
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
 from raydebm.records import Label, Outcome
-from raydebm.triage.calibration import GridRow
-from raydebm.triage.policy import Policy
 
 NUM_BINS = 32
 

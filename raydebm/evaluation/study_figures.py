@@ -10,6 +10,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from raydebm.decision.calibration import GridRow
 from raydebm.evaluation.confounding import Screen
 from raydebm.evaluation.figures import (
     BLUE,
@@ -33,7 +34,6 @@ from raydebm.evaluation.studies.pool_size import PoolSize
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.study import Ridge
 from raydebm.evaluation.uncertainty import SignalRow
-from raydebm.triage.calibration import GridRow
 
 HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 SHORT = 26

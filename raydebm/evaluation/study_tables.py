@@ -1,12 +1,12 @@
 """The studies as tables of text."""
 
+from raydebm.decision.calibration import GridRow
 from raydebm.evaluation.entries import OURS
 from raydebm.evaluation.intervals import Estimate
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
 from raydebm.evaluation.trust_tables import comparison_table
-from raydebm.triage.calibration import GridRow
 
 
 def _plain(value: float | None, digits: int = 0) -> str:

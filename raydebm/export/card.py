@@ -6,6 +6,7 @@ from typing import Any
 
 from raydebm import __version__
 from raydebm.config import Recipe
+from raydebm.decision.policy import Policy
 from raydebm.evaluation.entries import ANSWERED, OURS
 from raydebm.evaluation.intervals import Estimate
 from raydebm.evaluation.report import markdown_table
@@ -15,7 +16,6 @@ from raydebm.export.examples import hub_backbone, peft_example, scorer_example
 from raydebm.export.target import front_matter
 from raydebm.scorer.card import LIMITS, adapter_table, description, notes
 from raydebm.scorer.checkpoint import AdapterRecord, EnsembleRecord
-from raydebm.triage.policy import Policy
 
 TAGS = ["raydebm", "lora", "energy-based-model", "reward-model", "verifier", "reranking", "uncertainty"]
 ALONE = "mu only"

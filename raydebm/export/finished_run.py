@@ -7,11 +7,11 @@ from typing import Any
 
 from raydebm import __version__
 from raydebm.config import Recipe, parse_recipe
+from raydebm.decision.policy import Policy
 from raydebm.distributed.fingerprints import current_manifest
 from raydebm.errors import ConfigError
 from raydebm.evaluation.results import Evaluation
 from raydebm.store import RunDir
-from raydebm.triage.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

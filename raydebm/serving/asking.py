@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, RaydebmError, ServiceError
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
@@ -17,7 +18,6 @@ from raydebm.serving.conversation import Conversation, transcript, weave
 from raydebm.serving.schema import Overrides, ProblemBody, SamplingOverrides
 from raydebm.serving.spending import no_prices, unpriced
 from raydebm.tasks.base import Task
-from raydebm.triage.policy import Policy
 
 AUTO = "auto"
 NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)

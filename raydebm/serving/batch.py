@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from raydebm.decision.deadline import Deadline, now_s
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.asking import Ask, make_ask
 from raydebm.serving.conversation import read_conversation
@@ -17,7 +18,6 @@ from raydebm.serving.limits import KeyUse
 from raydebm.serving.overrides import merged_overrides
 from raydebm.serving.schema import Body, TriageRequest, TriageResponse
 from raydebm.serving.service import TriageService
-from raydebm.triage.deadline import Deadline, now_s
 
 log = logging.getLogger(__name__)
 

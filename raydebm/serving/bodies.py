@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from raydebm.decision.deadline import is_late
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
@@ -18,7 +19,6 @@ from raydebm.serving.schema import (
     Usage,
     ViolationBody,
 )
-from raydebm.triage.deadline import is_late
 
 NO_ANSWER = "no answer in the requested output format was found in the text"
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe, parse_recipe
+from raydebm.decision.policy import Policy, policy_of
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
@@ -25,7 +26,6 @@ from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
-from raydebm.triage.policy import Policy, policy_of
 
 
 class LimitArgs(BaseModel):

@@ -16,6 +16,7 @@ from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import GeneratorConfig, TaskConfig
+from raydebm.decision.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.generators import Generator, Hedging, build_generator
 from raydebm.generators.hedging import HedgeAfter
@@ -30,7 +31,6 @@ from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
 from raydebm.store import PROBLEMS, RunDir, problem_of
 from raydebm.tasks import get_task, task_of
-from raydebm.triage.checks import check_candidate
 
 log = logging.getLogger(__name__)
 

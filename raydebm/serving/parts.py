@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from raydebm import tracing
+from raydebm.decision.deadline import Deadline, is_late, now_s
+from raydebm.decision.drawing import Arrived
 from raydebm.errors import LimitReachedError, RaydebmError, ScoringError, ServiceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import (
@@ -26,8 +28,6 @@ from raydebm.records import (
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
 from raydebm.serving.spending import Affordable, affordable, spent_usd, worst_of
-from raydebm.triage.deadline import Deadline, is_late, now_s
-from raydebm.triage.drawing import Arrived
 
 Progress = Callable[[dict[str, Any]], None]
 NO_ENERGY = "the ensemble gave no finite energy"

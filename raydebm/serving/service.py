@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from raydebm import tracing
+from raydebm.decision.deadline import Deadline, is_late
+from raydebm.decision.loop import solve
 from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
@@ -27,8 +29,6 @@ from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, Te
 from raydebm.serving.progress import Teller
 from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
 from raydebm.serving.telemetry import decision_attributes
-from raydebm.triage.deadline import Deadline, is_late
-from raydebm.triage.loop import solve
 
 log = logging.getLogger(__name__)
 

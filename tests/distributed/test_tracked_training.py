@@ -99,7 +99,7 @@ def test_the_hubs_own_reader_understands_the_figures(exported):
 
 
 def test_the_thresholds_of_the_run_are_exported(exported, finished):
-    from raydebm.triage.policy import Policy
+    from raydebm.decision.policy import Policy
 
     found = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
     assert found == finished[0].policy()

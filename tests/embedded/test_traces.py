@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raydebm.decision import feedback as triage_feedback
 from raydebm.embedded.build import conversations
 from raydebm.embedded.build.conversations import constraint_feedback
 from raydebm.embedded.build.traces import STYLES, draw_plan, guess_pieces, text_of
@@ -15,7 +16,6 @@ from raydebm.tasks.knights_knaves.logic import broken_statements, is_true
 from raydebm.tasks.knights_knaves.puzzles import Puzzle, draw_puzzle
 from raydebm.tasks.knights_knaves.reading import read_claim
 from raydebm.tasks.knights_knaves.wording import KNIGHTS
-from raydebm.triage import feedback as triage_feedback
 
 seeds = st.integers(0, 2**31)
 sizes = st.integers(2, 6)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.figures import (
     difficulty_figure,
@@ -34,7 +35,6 @@ from raydebm.evaluation.report import (
 from raydebm.evaluation.tables import tables
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
 from raydebm.store import RunDir
-from raydebm.triage.policy import Policy
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 TRAINING = {

@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from raydebm.config import EvaluationConfig
+from raydebm.decision.calibration import GridRow
+from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation import study_figures
 from raydebm.evaluation.figures import svg_of
@@ -22,8 +24,6 @@ from raydebm.evaluation.study import StudyResults, study
 from raydebm.evaluation.study_tables import study_tables, transfer_table
 from raydebm.evaluation.table_cells import Table
 from raydebm.store import RunDir
-from raydebm.triage.calibration import GridRow
-from raydebm.triage.policy import Policy
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 ADAPTERS = ("a0", "a1", "a2")

@@ -15,6 +15,8 @@ import pytest
 import uvicorn
 
 from raydebm.config import parse_recipe
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Energies
@@ -23,8 +25,6 @@ from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
 from raydebm.tasks import get_task
-from raydebm.triage.checks import check_candidate
-from raydebm.triage.policy import Policy
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 

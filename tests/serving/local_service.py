@@ -11,12 +11,12 @@ from pathlib import Path
 
 import httpx
 
+from raydebm.decision.policy import Policy
 from raydebm.generators.requests import answered
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.serving.app import AppArgs, start_local, stop_local
 from raydebm.store import CANDIDATES, candidate_row
 from raydebm.tasks import task_of
-from raydebm.triage.policy import Policy
 
 NAME = "reply"
 TYPED = {"message": "The zip broke.", "paid": 20}

@@ -5,9 +5,9 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.triage.policy import Policy
 
 
 def test_a_complete_run_gives_everything(write_run):

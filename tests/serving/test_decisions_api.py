@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raydebm.decision.policy import Policy
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -33,7 +34,6 @@ from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.keys import load_keyring
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
-from raydebm.triage.policy import Policy
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 ONE_PASS = Policy(max_passes=1)

@@ -10,6 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from raydebm.decision.policy import Policy
 from raydebm.records import Problem
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.keys import ApiKey, Keyring
@@ -17,7 +18,6 @@ from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.store import PROBLEMS, RunDir, problem_row
 from raydebm.tasks import get_task
-from raydebm.triage.policy import Policy
 
 pytestmark = pytest.mark.slow
 

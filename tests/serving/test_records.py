@@ -18,6 +18,8 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.serving.asking import make_ask
@@ -29,8 +31,6 @@ from raydebm.serving.decisions.writer import MERGE_FILES, DecisionWriter, Record
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
-from raydebm.triage.policy import Policy
-from raydebm.triage.redecide import recorded_outcome, redecide
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SLOW = RecordsArgs(flush_s=3600)

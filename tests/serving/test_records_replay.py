@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydebm.cli import main
+from raydebm.decision.policy import Policy
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -26,7 +27,6 @@ from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
-from raydebm.triage.policy import Policy
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 ONE_PASS = Policy(max_passes=1)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.errors import ConfigError, ScoringError, ServiceError
 from raydebm.generators.requests import answered, unanswered, worst_cost
 from raydebm.serving.asking import make_ask
@@ -15,7 +16,6 @@ from raydebm.serving.decisions.record import record_of, record_row
 from raydebm.serving.routes import create_app
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
-from raydebm.triage.redecide import recorded_outcome, redecide
 
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
 """A completion of 64 tokens costs one dollar; prompts are free."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from travelplanner_world import QUERY, good_plan, reference_items, row, write_database
 
+from raydebm.decision.checks import check_candidate
 from raydebm.errors import TaskDataError
 from raydebm.records import Candidate, Problem, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
@@ -15,7 +16,6 @@ from raydebm.tasks.travelplanner.dimensions import DIMENSIONS
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
 from raydebm.tasks.travelplanner.reference import read_items
 from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
-from raydebm.triage.checks import check_candidate
 
 
 def flush_right(*lines):

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from raydebm.decision.policy import Policy
 from raydebm.identity import canonical_json
 from raydebm.records import (
     Candidate,
@@ -28,7 +29,6 @@ from raydebm.records import (
     ScoredCandidate,
 )
 from raydebm.store import CANDIDATES, Row, candidate_of, candidate_row, report_of, report_row
-from raydebm.triage.policy import Policy
 
 _OF_PROBLEM = ("task", "problem_id")
 """Columns of CANDIDATES that are the same for the whole record, and stand there once."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Recorded
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
 from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.triage.policy import Policy
-from raydebm.triage.redecide import Recorded
 
 _ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
 _CANDIDATE = ("candidate_id", "generator", "error", "pass_index", "sample_index", "vote_key", "penalty", "check_error")

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Redecision, redecide, with_energies
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Verdict
 from raydebm.scorer.halving import TextScorer
 from raydebm.serving.decisions.redeciding import Stored
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
-from raydebm.triage.policy import Policy
-from raydebm.triage.redecide import Redecision, redecide, with_energies
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydebm.decision.redecide import recorded_outcome
 from raydebm.errors import ServiceError
 from raydebm.serving.decisions.bodies import (
     OVERVIEW_COLUMNS,
@@ -48,7 +49,6 @@ from raydebm.serving.decisions.schema import (
     Where,
 )
 from raydebm.serving.limits import BUSY_RETRY_S, TooManyError
-from raydebm.triage.redecide import recorded_outcome
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydebm.constraints import Constraint, Finding
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.loop import solve
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
 from raydebm.errors import ConfigError, GenerationError, LimitReachedError
 from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
-from raydebm.triage.checks import check_candidate
-from raydebm.triage.loop import solve
-from raydebm.triage.policy import Policy
-from raydebm.triage.redecide import recorded_outcome, redecide, with_energies
 
 POLICY = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 SURE, UNSURE, HOPELESS = (-2.0, -2.0), (-3.0, -1.0), (-6.0, 0.0)

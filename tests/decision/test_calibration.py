@@ -8,6 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from raydebm.decision.calibration import GridRow, calibrate, choose
+from raydebm.decision.policy import Policy
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.errors import PoolError
 from raydebm.records import (
     Candidate,
@@ -21,9 +24,6 @@ from raydebm.records import (
     Verdict,
     Violation,
 )
-from raydebm.triage.calibration import GridRow, calibrate, choose
-from raydebm.triage.policy import Policy
-from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 
 DEFAULT = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 

@@ -1,8 +1,8 @@
 import math
 
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.feedback import TAIL_CHARS, exemplar, feedback_messages
 from raydebm.records import ConstraintReport, Energies, ScoredCandidate
-from raydebm.triage.checks import check_candidate
-from raydebm.triage.feedback import TAIL_CHARS, exemplar, feedback_messages
 
 
 def scored(task, problem, candidate, mu=0.0):

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raydebm.decision.deadline import now_s
+from raydebm.decision.drawing import Parts, draw
+from raydebm.decision.loop import solve
+from raydebm.decision.policy import Policy
 from raydebm.errors import ScoringError
 from raydebm.records import Decision
-from raydebm.triage.deadline import now_s
-from raydebm.triage.drawing import Parts, draw
-from raydebm.triage.loop import solve
-from raydebm.triage.policy import Policy
 
 SURE = (-0.1, 0.1)
 

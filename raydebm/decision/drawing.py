@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from raydebm.decision.checks import unchecked
+from raydebm.decision.deadline import Deadline, now_s
 from raydebm.errors import ScoringError
 from raydebm.records import (
     Candidate,
@@ -22,8 +24,6 @@ from raydebm.records import (
     ScoredCandidate,
 )
 from raydebm.tasks.base import Task
-from raydebm.triage.checks import unchecked
-from raydebm.triage.deadline import Deadline, now_s
 
 T = TypeVar("T")
 Arrived = Callable[[Candidate], None]

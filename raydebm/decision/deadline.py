@@ -12,8 +12,8 @@ Instants are of the running event loop's clock, so that a loop with a clock of i
 import asyncio
 from dataclasses import dataclass, replace
 
+from raydebm.decision.checks import unchecked
 from raydebm.records import Candidate, ScoredCandidate
-from raydebm.triage.checks import unchecked
 
 JUDGING_SHARE = 0.1
 """Share of the time that is kept for checking and scoring the last candidates."""

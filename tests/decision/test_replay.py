@@ -1,10 +1,10 @@
 import pytest
 
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.policy import Policy
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import Decision, Energies, GenerationRequest, Sampling
-from raydebm.triage.checks import check_candidate
-from raydebm.triage.policy import Policy
-from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 
 POLICY = Policy(theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 

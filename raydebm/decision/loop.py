@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raydebm import tracing
-from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
-from raydebm.records import Decision, Message, Outcome, PassRecord, Problem, ScoredCandidate
-from raydebm.tasks.base import Task
-from raydebm.triage.deadline import Deadline, now_s
-from raydebm.triage.drawing import (
+from raydebm.decision.deadline import Deadline, now_s
+from raydebm.decision.drawing import (
     CandidateSource,
     Checker,
     EnergyScorer,
@@ -20,8 +17,11 @@ from raydebm.triage.drawing import (
     Parts,
     draw,
 )
-from raydebm.triage.feedback import exemplar, feedback_messages
-from raydebm.triage.policy import Policy, Ruling, rule
+from raydebm.decision.feedback import exemplar, feedback_messages
+from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
+from raydebm.records import Decision, Message, Outcome, PassRecord, Problem, ScoredCandidate
+from raydebm.tasks.base import Task
 
 PASS_FAILURES = (GenerationError, ScoringError, ServiceError, ResourceError, OSError)
 """What a part may raise when it is down (timeouts and lost connections are OSErrors). Anything else is a mistake of the

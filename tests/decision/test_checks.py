@@ -3,9 +3,9 @@ import math
 import pytest
 
 from raydebm.constraints import Constraint, Finding
+from raydebm.decision.checks import check_candidate
 from raydebm.records import Problem
 from raydebm.store import report_of, report_row
-from raydebm.triage.checks import check_candidate
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from raydebm.decision.deadline import Deadline, is_late, now_s
+from raydebm.decision.loop import solve
+from raydebm.decision.policy import Policy
 from raydebm.records import Decision
-from raydebm.triage.deadline import Deadline, is_late, now_s
-from raydebm.triage.loop import solve
-from raydebm.triage.policy import Policy
 
 SURE, UNSURE = (-0.1, 0.1), (-1.0, 1.0)
 """Sigma 0.1 and 1 around mu 0, against theta_sigma 0.8."""

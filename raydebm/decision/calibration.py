@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.decision.drawing import Parts, draw
+from raydebm.decision.loop import PASS_FAILURES, next_messages
+from raydebm.decision.policy import Policy, rule
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
 from raydebm.tasks.base import Task
-from raydebm.triage.drawing import Parts, draw
-from raydebm.triage.loop import PASS_FAILURES, next_messages
-from raydebm.triage.policy import Policy, rule
-from raydebm.triage.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
 
 Floats = NDArray[np.float64]
 

@@ -3,10 +3,10 @@ import math
 
 import pytest
 
+from raydebm.decision.loop import solve
+from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, GenerationError, LimitReachedError, ScoringError
 from raydebm.records import Decision
-from raydebm.triage.loop import solve
-from raydebm.triage.policy import Policy
 
 POLICY = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
 SURE, UNSURE, TORN = (-0.1, 0.1), (-1.0, 1.0), (-2.0, 2.0)  # sigma 0.1, 1, 2; mu 0

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from raydebm.constraints import Constraint, Finding
+from raydebm.decision.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.records import Candidate, Energies, Problem, Verdict
 from raydebm.tasks.base import Judgement, TaskDefaults
-from raydebm.triage.checks import check_candidate
 
 
 class ToyTask:

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from raydebm.config import TriageConfig
+from raydebm.decision.policy import Policy, decide, policy_of, rule, select, signal_of
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
-from raydebm.triage.policy import Policy, decide, policy_of, rule, select, signal_of
 
 POLICY = Policy(theta_sigma=0.8, theta_abstain=1.5)
 

@@ -7,6 +7,9 @@ everything in ``ReplaySource.missing`` at once, checks and scores it, and replay
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from raydebm.decision.drawing import Arrived, CandidateSource, Checker, EnergyScorer
+from raydebm.decision.loop import solve
+from raydebm.decision.policy import Policy
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import (
     Candidate,
@@ -19,9 +22,6 @@ from raydebm.records import (
 )
 from raydebm.store import pools_of
 from raydebm.tasks.base import Task
-from raydebm.triage.drawing import Arrived, CandidateSource, Checker, EnergyScorer
-from raydebm.triage.loop import solve
-from raydebm.triage.policy import Policy
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
 """(problem, pass index, chat) -> the requests of that pass; the same ones that a live source would send."""
