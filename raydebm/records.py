@@ -181,6 +181,10 @@ class ConstraintReport:
     violations: tuple[Violation, ...] = ()
     error: str | None = None
     """Why it could not be checked (no text, or the checker crashed); None when it was, also when it did not parse."""
+    proof: bool | None = None
+    """True or False: an exact constraint proves the answer right or wrong; None: no exact constraint applies."""
+    note: str = ""
+    """Why a constraint that is usually exact proves nothing for this problem; else empty."""
 
     @property
     def parsed(self) -> bool:

@@ -83,6 +83,8 @@ REPORTS = pa.schema(
         ("penalty", pa.float64()),
         ("violations_json", pa.string()),
         ("error", pa.string()),
+        ("proof", pa.bool_()),
+        ("note", pa.string()),
     ]
 )
 ENERGIES = pa.schema(
@@ -103,7 +105,7 @@ SCORES = pa.schema(
     ]
 )
 PAIRS = pa.schema([("problem_id", pa.string()), ("chosen", pa.string()), ("rejected", pa.string())])
-_ADDED_LATER = frozenset({"parts_json"})
+_ADDED_LATER = frozenset({"parts_json", "proof", "note"})
 """Columns that runs of earlier versions lack; they are read as null."""
 
 Row = dict[str, Any]
@@ -205,6 +207,8 @@ def report_row(report: ConstraintReport, error: str | None = None) -> Row:
         "penalty": report.penalty,
         "violations_json": canonical_json(violations),
         "error": report.error if error is None else error,
+        "proof": report.proof,
+        "note": report.note,
     }
 
 
@@ -216,6 +220,8 @@ def report_of(row: Mapping[str, Any]) -> ConstraintReport:
         penalty=math.inf if row["penalty"] is None else row["penalty"],
         violations=tuple(Violation(**violation) for violation in json.loads(row["violations_json"])),
         error=row["error"],
+        proof=row["proof"],
+        note=row["note"] or "",
     )
 
 

@@ -30,6 +30,16 @@ Check = Callable[[Problem, Any], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exactness:
+    """Whether a constraint decides right and wrong for one problem."""
+
+    exact: bool
+    """True: an answer that satisfies the constraint is right, and one that violates it is wrong."""
+    note: str = ""
+    """Why the constraint proves nothing here, such as ``"the puzzle has 2 solutions"``; empty when it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
     """A gold-free check of an answer."""
 
@@ -39,6 +49,34 @@ class Constraint:
     """A sentence that a model can act on, with ``{name}`` where a finding's value goes; values are not templates."""
     weight: float = 1.0
     """w_j, finite and at least 0."""
+    exactness: Callable[[Problem], Exactness] | None = None
+    """Says whether the constraint is exact for a problem; None for a constraint that never is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the exact constraints of a task say about one answer."""
+
+    holds: bool | None
+    """True: proven right; False: proven wrong; None: no constraint is exact for this problem."""
+    note: str = ""
+    """Why a constraint that is usually exact proves nothing for this problem."""
+
+
+def proof_of(constraints: Sequence[Constraint], problem: Problem, violations: Sequence[Violation]) -> Proof:
+    """Decide an answer by the constraints that are exact for its problem.
+
+    A violated exact constraint proves the answer wrong. It is proven right when at least one constraint is exact and
+    every exact one holds.
+    """
+    verdicts = {
+        constraint.name: constraint.exactness(problem) for constraint in constraints if constraint.exactness is not None
+    }
+    note = "; ".join(verdict.note for verdict in verdicts.values() if verdict.note)
+    exact = {name for name, verdict in verdicts.items() if verdict.exact}
+    if not exact:
+        return Proof(holds=None, note=note)
+    return Proof(holds=exact.isdisjoint(violation.constraint for violation in violations), note=note)
 
 
 def violations_of(constraints: Sequence[Constraint], problem: Problem, answer: Any) -> tuple[Violation, ...]:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from raydebm.constraints import violations_of
+from raydebm.constraints import proof_of, violations_of
 from raydebm.records import Candidate, ConstraintReport, Problem, well_formed
 from raydebm.tasks.base import Task
 
@@ -36,10 +36,13 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
         replace(violation, message=well_formed(violation.message))
         for violation in violations_of(task.constraints, problem, answer)
     )
+    proof = proof_of(task.constraints, problem, violations)
     return ConstraintReport(
         candidate_id=candidate_id,
         answer=well_formed(task.render(problem, answer)),
         vote_key=well_formed(task.vote_key(problem, answer)),
         penalty=math.fsum(violation.weight * violation.penalty for violation in violations),
         violations=violations,
+        proof=proof.holds,
+        note=well_formed(proof.note),
     )

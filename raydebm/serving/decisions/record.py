@@ -41,6 +41,8 @@ CANDIDATE = pa.struct(
         pa.field("penalty", pa.float64()),
         pa.field("violations_json", pa.string()),
         pa.field("check_error", pa.string()),
+        pa.field("proof", pa.bool_()),
+        pa.field("note", pa.string()),
         pa.field("members", pa.list_(pa.float64())),
         pa.field("num_tokens", pa.int32()),
         pa.field("num_truncated", pa.int32()),
@@ -250,7 +252,7 @@ def _candidate_row(scored: ScoredCandidate) -> Row:
     report, energies = report_row(scored.report), scored.energies
     return {
         **candidate_row(scored.candidate),
-        **{name: report[name] for name in ("answer", "vote_key", "penalty", "violations_json")},
+        **{name: report[name] for name in ("answer", "vote_key", "penalty", "violations_json", "proof", "note")},
         "check_error": report["error"],
         "members": None if energies is None else list(energies.members),
         "num_tokens": None if energies is None else energies.num_tokens,

@@ -18,7 +18,9 @@ from raydebm.records import Candidate, ConstraintReport, Decision, Energies, Sco
 from raydebm.serving.decisions.reader import DecisionReader, Filter
 
 _ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
-_CANDIDATE = ("candidate_id", "generator", "error", "pass_index", "sample_index", "vote_key", "penalty", "check_error")
+_CANDIDATE = (
+    "candidate_id", "generator", "error", "pass_index", "sample_index", "vote_key", "penalty", "check_error", "proof",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,7 @@ def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
             vote_key=key,
             penalty=columns["penalty"][place],
             error=columns["check_error"][place],
+            proof=columns["proof"][place],
         )
         scored = Energies(candidate_id=candidate_id, members=tuple(energies[place])) if is_scored[place] else None
         found.append(ScoredCandidate(candidate=candidate, report=report, energies=scored))

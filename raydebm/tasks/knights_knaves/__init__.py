@@ -1,15 +1,17 @@
 """Knights & Knaves: who tells the truth, from what each says about the others (paper section 4.1).
 
-Every puzzle has exactly one solution, so the statement checker is an exact constraint: its penalty is 0 only for the
-right answer, and it needs no gold.
+A loaded puzzle has exactly one solution, so the statement checker is an exact constraint: its penalty is 0 only for the
+right answer, and it needs no gold. A puzzle that a client typed may have several solutions or none; the checker counts
+them and then proves nothing.
 """
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar
 
-from raydebm.constraints import Constraint, Finding
+from raydebm.constraints import Constraint, Exactness, Finding
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
@@ -53,6 +55,24 @@ def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
         yield Finding(penalty=1 / len(names), values=values)
 
 
+@lru_cache(maxsize=1024)
+def _num_solutions(statements: tuple[Statement, ...]) -> int:
+    """Cached: every candidate of a puzzle asks for it."""
+    return len(solutions(statements))
+
+
+def _exactness(problem: Problem) -> Exactness:
+    """Exact for a puzzle with one solution; a typed puzzle may have several or none."""
+    count = _num_solutions(_statements(problem))
+    if count == 1:
+        return Exactness(exact=True)
+    if count == 0:
+        return Exactness(exact=False, note="the puzzle has no solution: every answer contradicts a statement")
+    return Exactness(
+        exact=False, note=f"the puzzle has {count} solutions: an answer that fits the statements is one of them"
+    )
+
+
 class KnightsKnaves:
     """The task. Answers are ``{name: "knight" | "knave"}`` in the order of the names, whatever the puzzle's roles."""
 
@@ -65,6 +85,7 @@ class KnightsKnaves:
             name="statements",
             check=_broken_statements,
             message='{name} said "{claim}". With your answer that is {truth}, but your answer makes {name} {role}.',
+            exactness=_exactness,
         ),
     )
 

@@ -1,0 +1,63 @@
+"""Knights & Knaves: the statement checker is a proof exactly where the puzzle has one solution."""
+
+import json
+
+import pytest
+
+from raydebm.decision.checks import check_candidate
+from raydebm.records import Candidate
+from raydebm.tasks.knights_knaves import KnightsKnaves
+
+START = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    "lie. You meet 2 inhabitants: Ann, and Bob. "
+)
+ONE_SOLUTION = (
+    START + "Ann said that Bob is a knave. Bob said that Ann is a knave or Bob is a knave. So who is a knight?"
+)
+TWO_SOLUTIONS = (
+    START + "Ann said that Bob is a knave. Bob said that Ann is a knave. So who is a knight and who is a knave?"
+)
+NO_SOLUTION = (
+    START + "Ann said that Ann is a knave. Bob said that Ann is a knave. So who is a knight and who is a knave?"
+)
+
+
+def report(quiz, **roles):
+    task = KnightsKnaves()
+    candidate = Candidate(candidate_id="c", task=task.name, problem_id="p", generator="g", text=json.dumps(roles))
+    return check_candidate(task, task.problem_from_text(quiz), candidate)
+
+
+def test_the_one_solution_is_proven():
+    # Bob's "Ann is a knave or Bob is a knave" is false only when both are knights; then Ann's claim is false too.
+    # So Bob is a knight, Ann is a knave, and Ann's claim "Bob is a knave" is false, as it must be.
+    assert report(ONE_SOLUTION, Ann="knave", Bob="knight").proof is True
+
+
+@pytest.mark.parametrize("roles", [("knight", "knave"), ("knight", "knight"), ("knave", "knave")])
+def test_any_other_answer_is_refuted(roles):
+    assert report(ONE_SOLUTION, Ann=roles[0], Bob=roles[1]).proof is False
+
+
+@pytest.mark.parametrize("roles", [("knight", "knave"), ("knave", "knight")])
+def test_with_two_solutions_nothing_is_proven_and_the_report_counts_them(roles):
+    found = report(TWO_SOLUTIONS, Ann=roles[0], Bob=roles[1])
+
+    assert (found.penalty, found.proof) == (0.0, None)
+    assert "2 solutions" in found.note
+
+
+def test_without_a_solution_nothing_is_refuted_either_and_the_report_says_so():
+    found = report(NO_SOLUTION, Ann="knave", Bob="knight")
+
+    assert found.penalty > 0
+    assert found.proof is None
+    assert "no solution" in found.note
+
+
+def test_an_answer_that_does_not_parse_proves_nothing():
+    task = KnightsKnaves()
+    candidate = Candidate(candidate_id="c", task=task.name, problem_id="p", generator="g", text="I do not know.")
+
+    assert check_candidate(task, task.problem_from_text(ONE_SOLUTION), candidate).proof is None
