@@ -279,6 +279,8 @@ class PassRecord:
     decision: Decision
     feedback: str | None = None
     """What the next round was told."""
+    confidence: float | None = None
+    """Probability that the selected answer is right; None without a posterior."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

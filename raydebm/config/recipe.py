@@ -205,7 +205,18 @@ REPORTING = {"report_to", "tracking"}
 
 
 class TriageConfig(Section):
-    """Paper Eq. 3 and Algorithm 1."""
+    """Accept, regenerate or abstain: by the posterior over answers, or by the paper's Eq. 3 and Algorithm 1."""
+
+    rule: Literal["posterior", "paper"] = "posterior"
+    """``posterior``: thresholds on the probability that the answer is right, fitted on labelled problems.
+    ``paper``: thresholds on sigma."""
+    profile: Literal["auto", "vote", "best_author", "energy", "energy_vote", "posterior"] = "auto"
+    """How the posterior's rule selects; ``auto``: a richer profile replaces the vote where a paired test on held-out
+    problems says so."""
+    tau_accept: float = Field(0.9, ge=0, le=1)
+    """Accept at or above this probability without a further pass; calibration may replace it."""
+    tau_answer: float = Field(0.5, ge=0, le=1)
+    """After the last pass, refuse below this probability; calibration may replace it."""
 
     lambda_: float | None = Field(None, alias="lambda", ge=0)
     """None: the task's default, or what calibration found."""
@@ -224,6 +235,10 @@ class TriageConfig(Section):
 
     @model_validator(mode="after")
     def _ordered(self) -> "TriageConfig":
+        if self.tau_answer > self.tau_accept:
+            raise ValueError(
+                f"triage.tau_answer must be at most triage.tau_accept, got {self.tau_answer} and {self.tau_accept}"
+            )
         if not self.theta_sigma < self.theta_abstain:
             raise ValueError(
                 "triage.theta_sigma must be below triage.theta_abstain, "
@@ -241,6 +256,41 @@ class CalibrationConfig(Section):
     """Grid points per threshold, at quantiles of the observed sigma."""
     max_abstain_frac: float = Field(0.10, ge=0, le=1)
     """Share of the validation problems that thresholds may refuse."""
+
+
+class CostsConfig(Section):
+    """What counts when thresholds are chosen without a promise, in units of one right answer."""
+
+    wrong: float = Field(1.0, ge=0)
+    """Cost of a wrong answer."""
+    refusal: float = Field(0.0, ge=0)
+    """Cost of giving no answer."""
+    pass_: float = Field(0.05, alias="pass", ge=0)
+    """Cost of a further pass."""
+
+
+class DecisionConfig(Section):
+    """How the posterior's rule is calibrated, and what is promised about its answers."""
+
+    costs: CostsConfig = CostsConfig()
+    """Without ``max_error``, thresholds maximise right answers minus these costs."""
+    max_error: float | Literal["auto"] | None = None
+    """Promise: the largest share of wrong answers among those given out (mean violation where labels are violation
+    scores). ``auto``: the smallest that can be promised at ``min_coverage``. None: no promise."""
+    confidence: float = Field(0.9, gt=0, lt=1)
+    """Probability, over calibration problems, with which the promise holds."""
+    min_coverage: float = Field(0.5, gt=0, le=1)
+    """Share of problems that ``max_error: auto`` must answer."""
+    delta: float = Field(0.1, gt=0, lt=1)
+    """Chance that the chosen profile is worse than the vote."""
+    out_of_bag: bool = True
+    """Also learn from training problems, by the adapters that did not train on them; costs their scoring."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "DecisionConfig":
+        if isinstance(self.max_error, float) and not 0 < self.max_error < 1:
+            raise ValueError(f"decision.max_error must be strictly between 0 and 1, or auto, got {self.max_error}")
+        return self
 
 
 class EvaluationConfig(Section):
@@ -334,7 +384,9 @@ class Recipe(Section):
     triage: TriageConfig = TriageConfig()
     """Accept, regenerate or abstain."""
     calibration: CalibrationConfig = CalibrationConfig()
-    """How lambda and the thresholds are chosen."""
+    """How lambda and the thresholds on sigma are chosen."""
+    decision: DecisionConfig = DecisionConfig()
+    """How the posterior's rule is calibrated, and what is promised."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How selectors are compared."""
     baselines: tuple[BaselineConfig, ...] = ()
@@ -370,6 +422,15 @@ class Recipe(Section):
     def training_seed(self) -> int:
         """Of everything between the labels and the trained adapters."""
         return self.seed if self.pairs.seed is None else self.pairs.seed
+
+    @property
+    def learns_out_of_bag(self) -> bool:
+        """Whether training candidates are scored, so that the posterior learns from them too.
+
+        Later passes are drawn for validation problems alone, so a policy of several passes is fitted on these.
+        """
+        has_one_pass = self.triage.max_passes == 1 or all(found.kind == "recorded" for found in self.generators)
+        return self.triage.rule == "posterior" and self.decision.out_of_bag and has_one_pass
 
     @property
     def resolved_run_dir(self) -> str:

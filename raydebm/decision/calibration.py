@@ -48,6 +48,13 @@ class Step:
     """Of the selected candidate. With nothing to select: incorrect, or unlabeled when no candidate has a label."""
     violation: float | None = None
     """Violation score of the selected candidate, or None. With nothing to select: 1 where other candidates have one."""
+    confidence: float | None = None
+    """Probability that the selection is right; None without a posterior or a selection."""
+
+    @property
+    def worth(self) -> float:
+        """1 for a right selection and 0 for a wrong one or none, or 1 minus the violation score; NaN for unlabelled."""
+        return _CORRECT[self.verdict] if self.violation is None else 1 - self.violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +264,14 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
         sigma = None if ruling.best is None or ruling.best.energies is None else ruling.best.energies.sigma
         verdict, violation = _worth(ruling.best, pool, labels)
         steps.append(
-            Step(signal=ruling.signal, sigma=sigma, penalty=ruling.penalty, verdict=verdict, violation=violation)
+            Step(
+                signal=ruling.signal,
+                sigma=sigma,
+                penalty=ruling.penalty,
+                verdict=verdict,
+                violation=violation,
+                confidence=ruling.confidence,
+            )
         )
         messages = next_messages(problem, task=parts.task, ruling=ruling, pool=pool)
     return Trace(problem_id=problem.problem_id, steps=tuple(steps))

@@ -96,6 +96,7 @@ async def solve(
             penalty=ruling.penalty,
             decision=ruling.decision,
             feedback=_last_words(messages) if again else None,
+            confidence=ruling.confidence,
         )
         passes.append(record)
         parts.observer.decided(record, ruling.reason + drawn.lost)

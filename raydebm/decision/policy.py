@@ -10,7 +10,16 @@ extreme; its algorithm compares the mean sigma over the pool and always tries ag
 
 With ``signal="selected"`` step 2 never stops an answer that passed the gate, because theta_sigma < theta_abstain.
 
-A policy also holds the limits of one request (candidates, time, money). They end the drawing, never the deciding.
+That is ``rule="paper"``. With ``rule="posterior"`` the decision rests on the probability p that the selected answer is
+right (``posterior``), and the profile says how it is selected (``profiles``):
+
+1. accept a proven answer; never give out a refuted one;
+2. accept when p >= ``tau_accept``;
+3. else regenerate, if a pass is left;
+4. else abstain when p < ``tau_answer``, or when nothing can be selected;
+5. else accept.
+
+A policy also holds the limits of one request (candidates, time, money). They end the sampling, never the deciding.
 """
 
 import math
@@ -19,10 +28,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from raydebm.config import TriageConfig
+from raydebm.decision.posterior import Belief, PoolBeliefs, Posterior
+from raydebm.decision.profiles import PROFILES, Profile, ranked
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
 
+Rule = Literal["paper", "posterior"]
 Signal = Literal["selected", "pool_mean"]
 _LIMITS = {"budget": 1, "deadline_ms": 1, "max_usd": 0}
 """Fields of a policy that may be absent, and their least values."""
@@ -53,6 +65,18 @@ class Policy:
     """Milliseconds, >= 1, within which the decision is made (see ``triage.deadline``); None: no limit."""
     max_usd: float | None = None
     """Most US dollars for candidates, >= 0; whoever draws them keeps to it. None: no limit."""
+    rule: Rule = "paper"
+    """``paper``: thresholds on sigma. ``posterior``: thresholds on the probability that the answer is right."""
+    profile: Profile = "posterior"
+    """How ``rule="posterior"`` selects."""
+    tau_accept: float = 0.9
+    """Accept without a further pass at or above this probability."""
+    tau_answer: float = 0.5
+    """After the last pass, give no answer below this probability; at most tau_accept."""
+    posterior: Posterior | None = None
+    """What ``rule="posterior"`` decides by; beside the paper's rule it only adds the confidence to the answer."""
+    guarantee: Mapping[str, Any] | None = None
+    """What is promised about answers (``guarantee.Guarantee.summary``); None: nothing."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.lambda_) and self.lambda_ >= 0):
@@ -69,18 +93,33 @@ class Policy:
                 "triage.max_passes and triage.num_regenerate must be >= 1, "
                 f"got {self.max_passes} and {self.num_regenerate}"
             )
+        self._check_rule()
         for name, least in _LIMITS.items():
             limit = getattr(self, name)
             if limit is not None and not (math.isfinite(limit) and limit >= least):
                 raise ConfigError(f"{name} must be a number >= {least}, got {limit}")
 
+    def _check_rule(self) -> None:
+        for name, known in (("rule", get_args(Rule)), ("profile", PROFILES)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"triage.{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if not 0 <= self.tau_answer <= self.tau_accept <= 1:
+            raise ConfigError(
+                "triage needs 0 <= tau_answer <= tau_accept <= 1, "
+                f"got tau_answer={self.tau_answer} and tau_accept={self.tau_accept}"
+            )
+        if self.rule == "posterior" and self.posterior is None:
+            raise ConfigError(
+                "triage.rule is posterior, but none was fitted; run `raydebm calibrate`, or set triage.rule: paper"
+            )
+
     def within(self, most_ms: int) -> "Policy":
         """The same with a deadline that is not later than this."""
         return replace(self, deadline_ms=min(self.deadline_ms or most_ms, most_ms))
 
-    def to_json(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are
-        set."""
+        set; without the fitted posterior and the guarantee."""
         limits = {name: getattr(self, name) for name in _LIMITS}
         return {
             "lambda": self.lambda_,
@@ -89,8 +128,37 @@ class Policy:
             "signal": self.signal,
             "max_passes": self.max_passes,
             "num_regenerate": self.num_regenerate,
+            "rule": self.rule,
+            "profile": self.profile,
+            "tau_accept": self.tau_accept,
+            "tau_answer": self.tau_answer,
             **{name: limit for name, limit in limits.items() if limit is not None},
         }
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as ``calibration/policy.json`` holds it."""
+        fitted = {} if self.posterior is None else {"posterior": self.posterior.to_json()}
+        promised = {} if self.guarantee is None else {"guarantee": dict(self.guarantee)}
+        return {**self.settings(), **fitted, **promised}
+
+    def changed(self, changes: Mapping[str, Any]) -> "Policy":
+        """The policy with some settings changed, by their names in JSON.
+
+        A promise does not survive a change that it was not certified for: anything but a stricter ``tau_answer``.
+
+        Raises:
+            ConfigError: unknown key, wrong type, or a value out of range.
+        """
+        before = self.settings()
+        if "tau_accept" not in changes and changes.get("tau_answer", 0) > self.tau_accept:
+            changes = {**changes, "tau_accept": changes["tau_answer"]}
+        other = Policy.from_json({**self.to_json(), **changes})
+        after = other.settings()
+        changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+        if other.guarantee is None or not changed - {"tau_accept"} - _harmless(self, other):
+            return other
+        reason = f"the request changed {', '.join(sorted(changed))}"
+        return replace(other, guarantee={**other.guarantee, "certified": False, "reason": reason})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Policy":
@@ -100,15 +168,24 @@ class Policy:
             ConfigError: unknown key, wrong type, or a value out of range.
         """
         known = cls(budget=64, deadline_ms=30_000, max_usd=0.05).to_json()
+        fitted = {name: value[name] for name in ("posterior", "guarantee") if value.get(name) is not None}
+        value = {name: item for name, item in value.items() if name not in ("posterior", "guarantee")}
         unknown = sorted(set(value) - set(known))
         if unknown:
             raise ConfigError(f"policy has unknown key(s) {', '.join(unknown)}; known: {', '.join(known)}")
         given = {key: item for key, item in value.items() if item is not None or key not in _LIMITS}
         for key, item in given.items():
-            wanted = str if key == "signal" else int if isinstance(known[key], int) else (int, float)
+            wanted = str if isinstance(known[key], str) else int if isinstance(known[key], int) else (int, float)
             if isinstance(item, bool) or not isinstance(item, wanted):
                 raise ConfigError(f"policy key {key!r} must be like {known[key]!r}, got {item!r}")
-        return cls(**{"lambda_" if key == "lambda" else key: item for key, item in given.items()})
+        if "posterior" in fitted:
+            fitted["posterior"] = Posterior.from_json(fitted["posterior"])
+        return cls(**{"lambda_" if key == "lambda" else key: item for key, item in given.items()}, **fitted)
+
+
+def _harmless(before: Policy, after: Policy) -> set[str]:
+    """Settings that may differ without voiding a promise: answering less, and limits that never cut the sampling."""
+    return {"tau_answer"} if after.tau_answer >= before.tau_answer else set()
 
 
 def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:
@@ -120,6 +197,8 @@ def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:
         signal=config.signal,
         max_passes=config.max_passes,
         num_regenerate=config.num_regenerate,
+        tau_accept=config.tau_accept,
+        tau_answer=config.tau_answer,
     )
 
 
@@ -181,10 +260,98 @@ class Ruling:
     signal: float | None
     penalty: float | None
     reason: str
+    beliefs: tuple[Belief, ...] = ()
+    """What is believed about every answer of the pool, the selected one first; empty without a posterior."""
+
+    @property
+    def confidence(self) -> float | None:
+        """Probability that the selected answer is right; None without a posterior or a selection."""
+        return self.beliefs[0].probability if self.beliefs and self.best is not None else None
 
 
 def rule(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
     """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
+    if policy.rule == "posterior" and policy.posterior is not None:
+        return _rule_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
+    ruling = _rule_by_sigma(pool, passes_left=passes_left, policy=policy)
+    if policy.posterior is None or ruling.best is None:
+        return ruling
+    return replace(ruling, beliefs=_selected_first(policy.posterior.beliefs(pool), ruling.best))
+
+
+def _selected_first(beliefs: PoolBeliefs, best: ScoredCandidate) -> tuple[Belief, ...]:
+    own = [belief for belief in beliefs.beliefs if any(scored is best for scored in belief.candidates)]
+    return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
+
+
+def _rule_by_posterior(
+    pool: Sequence[ScoredCandidate], posterior: Posterior, *, passes_left: int, policy: Policy
+) -> Ruling:
+    beliefs = ranked(policy.profile, posterior.beliefs(pool), posterior)
+    first = beliefs[0] if beliefs and beliefs[0].probability > 0 else None
+    best = None if first is None else first.best
+    if first is None:
+        decision = Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
+        reason = "every answer is refuted by an exact constraint" if beliefs else _nothing_selected(pool)
+    else:
+        decision = decide_by_confidence(first.probability, passes_left=passes_left, policy=policy)
+        reason = _reason_by_posterior(first, decision, policy) + _unscored(pool)
+    return Ruling(
+        decision=decision,
+        best=best,
+        signal=signal_of(pool, best, policy.signal),
+        penalty=None if best is None else best.report.penalty,
+        reason=reason,
+        beliefs=beliefs,
+    )
+
+
+def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:
+    """The rule of ``rule="posterior"`` for a selection with this probability of being right."""
+    if confidence >= policy.tau_accept:
+        return Decision.ACCEPT
+    if passes_left > 0:
+        return Decision.REGENERATE
+    return Decision.ACCEPT if confidence >= policy.tau_answer else Decision.ABSTAIN
+
+
+def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> str:
+    if first.cluster.proof:
+        return "an exact constraint proves the answer"
+    p = first.probability
+    threshold = (
+        f"tau_accept {policy.tau_accept:.4g}"
+        if decision is Decision.REGENERATE or p >= policy.tau_accept
+        else f"tau_answer {policy.tau_answer:.4g}"
+    )
+    side = "below" if decision is not Decision.ACCEPT else "at or above"
+    what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
+    broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
+    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence_in_words(first)}{broken}"
+
+
+_WORDS = {
+    "votes": "share of candidates",
+    "authors": "number of authors",
+    "skill": "skill of its authors",
+    "energy": "its lowest energy",
+    "mean_energy": "its mean energy",
+    "members": "agreement of the adapters",
+    "penalty": "constraints",
+    "energy_vote": "energy-weighted share",
+    "minus_energy": "its energy",
+}
+
+
+def evidence_in_words(belief: Belief, count: int = 3) -> str:
+    """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
+    terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
+    terms.sort(key=lambda term: -abs(term[1]))
+    parts = [f"{_WORDS[name]} {value:+.2f}" for name, value in terms[:count]]
+    return f"evidence (log-odds): {', '.join(parts)}" if parts else "there is no other answer to compare it with"
+
+
+def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
     best = select(pool, policy.lambda_)
     signal = signal_of(pool, best, policy.signal)
     sigma = best.energies.sigma if best is not None and best.energies is not None else None

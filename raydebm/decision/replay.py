@@ -112,16 +112,20 @@ def replay(
     problems: Iterable[Problem],
     *,
     task: Task,
-    policy: Policy,
+    policy: Policy | Callable[[Problem], Policy],
     source: CandidateSource,
     checker: Checker,
     scorer: EnergyScorer,
 ) -> list[Outcome]:
-    """The loop for every problem, in their order. Not for use inside a running event loop."""
+    """The loop for every problem, in their order, under one policy or each under its own.
+
+    Not for use inside a running event loop.
+    """
+    own = policy if callable(policy) else lambda problem: policy
 
     async def run() -> list[Outcome]:
         return [
-            await solve(problem, task=task, policy=policy, source=source, checker=checker, scorer=scorer)
+            await solve(problem, task=task, policy=own(problem), source=source, checker=checker, scorer=scorer)
             for problem in problems
         ]
 

@@ -21,7 +21,7 @@ _SETTINGS["labels"] = _SETTINGS["candidates"]
 _SETTINGS["pairs"] = (*_SETTINGS["labels"], "pairs")
 _SETTINGS["scorer"] = (*_SETTINGS["pairs"], "scorer", "training")
 _SETTINGS["energies"] = _SETTINGS["scorer"]
-_SETTINGS["calibration"] = (*_SETTINGS["energies"], "triage", "calibration")
+_SETTINGS["calibration"] = (*_SETTINGS["energies"], "triage", "calibration", "decision")
 _SETTINGS["evaluation"] = (*_SETTINGS["calibration"], "baselines", "evaluation")
 """The recipe's sections that matter to a stage: by construction, all those upstream too."""
 
@@ -40,7 +40,10 @@ _PLACEMENT = frozenset(
 def stage_fingerprint(stage: str, recipe: Recipe) -> str:
     """An id of the settings that matter to a stage, and of the version of this package."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
-    return content_id(__version__, {name: _without_placement(tree[name]) for name in _SETTINGS[stage]})
+    settings = {name: _without_placement(tree[name]) for name in _SETTINGS[stage]}
+    if "scorer" in settings and stage != "scorer":
+        settings["scored_train"] = recipe.learns_out_of_bag
+    return content_id(__version__, settings)
 
 
 def stage_contents(stage: str, recipe: Recipe) -> dict[str, str]:

@@ -23,6 +23,7 @@ from raydebm.distributed.fingerprints import current_manifest, making_of, new_ma
 from raydebm.distributed.generate import generate
 from raydebm.distributed.label import label
 from raydebm.distributed.loading import answerable, load_problems
+from raydebm.distributed.policy_stage import fit_run_policy
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.train import train_ensemble
@@ -277,13 +278,14 @@ class Pipeline:
         return summary.facts()
 
     def make_energies(self) -> None:
-        """Energies of all validation and test candidates."""
+        """Energies of all validation and test candidates, and of the training candidates that are learned from out of
+        bag."""
         self.train()
         self._stage("energies", lambda: self._score(self.pool_candidates(), "energies"))
 
     def pool_candidates(self) -> list[Candidate]:
         splits = self.splits()
-        wanted = {*splits[VALIDATION], *splits[TEST]}
+        wanted = {*splits[VALIDATION], *splits[TEST], *(splits["train"] if self.recipe.learns_out_of_bag else ())}
         return [found for found in self.candidates() if found.problem_id in wanted and not found.is_greedy]
 
     def _score(self, candidates: Sequence[Candidate], stage: str) -> dict[str, Any]:
@@ -337,19 +339,29 @@ class Pipeline:
         self.run.finish(stage, {"fingerprint": self.basis("energies"), "requests": len(requests)})
 
     def make_policy(self) -> None:
-        """Choose lambda and both thresholds on the validation split."""
+        """Choose lambda and the thresholds on sigma on the validation split; then fit the posterior, and choose profile
+        and thresholds on its probabilities."""
         self.make_energies()
         self._stage("calibration", self._make_policy)
 
     def _make_policy(self) -> dict[str, Any]:
         default = self.default_policy()
         self.run.remove("calibration", "grid.json")
+        self.run.remove("calibration", "decision.json")
         if not self.recipe.calibration.enabled:
-            self.run.write_json(default.to_json(), "calibration", "policy.json")
-            return {"enabled": False}
+            policy, facts = default, dict[str, Any](enabled=False)
+        else:
+            policy, facts = self._calibrate_thresholds(default)
+        if self.recipe.triage.rule == "posterior":
+            policy, decided = fit_run_policy(self, policy)
+            facts = {**facts, "decision": decided}
+        self.run.write_json(policy.to_json(), "calibration", "policy.json")
+        return facts
+
+    def _calibrate_thresholds(self, default: Policy) -> tuple[Policy, dict[str, Any]]:
         # The grid may ask for a later pass of any problem under any lambda, so all of them are drawn.
         lambdas = sorted({default.lambda_, *self.recipe.calibration.lambdas})
-        self._complete(
+        self.complete(
             VALIDATION, [replace(default, lambda_=found, theta_sigma=0.0, theta_abstain=1e9) for found in lambdas]
         )
         pools, problems = self.recorded(VALIDATION), self.problems()
@@ -367,22 +379,21 @@ class Pipeline:
             max_abstain_frac=self.recipe.calibration.max_abstain_frac,
         )
         self.run.write_json(result.to_json(), "calibration", "grid.json")
-        self.run.write_json(result.policy.to_json(), "calibration", "policy.json")
-        return result.facts()
+        return result.policy, result.facts()
 
     def policy(self) -> Policy:
         return Policy.from_json(self.run.read_json("calibration", "policy.json"))
 
     def outcomes(self, split: str = TEST) -> list[Outcome]:
         """The loop's outcome for every problem of a split, under the policy that is evaluated."""
-        return self._complete(split, [self.evaluated_policy()])[0]
+        return self.complete(split, [self.evaluated_policy()])[0]
 
     def evaluated_policy(self) -> Policy:
         """The calibrated one; of one pass where the evaluation is to draw no further ones."""
         policy = self.policy()
         return policy if self.recipe.evaluation.two_pass else replace(policy, max_passes=1)
 
-    def _complete(self, split: str, policies: Sequence[Policy]) -> list[list[Outcome]]:
+    def complete(self, split: str, policies: Sequence[Policy | Callable[[Problem], Policy]]) -> list[list[Outcome]]:
         """Run the loop over what is recorded, draw in bulk what it lacked, and run it again until it lacks nothing."""
         problems = self.problems()
         asked = [problems[problem_id] for problem_id in self.splits()[split]]

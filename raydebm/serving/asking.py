@@ -176,7 +176,7 @@ def _words(error: BaseException) -> str:
 
 def _policy(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
     try:
-        policy = Policy.from_json({**bundle.policies[task_name].to_json(), **overrides.policy_changes()})
+        policy = bundle.policies[task_name].changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
     return bundle.in_time(policy)

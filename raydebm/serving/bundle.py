@@ -248,7 +248,7 @@ def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[s
             if wanted not in generators:
                 raise UnknownNameError("generator", wanted, generators)
         try:
-            Policy.from_json({**policy.to_json(), **changes.policy_changes()})
+            policy.changed(changes.policy_changes())
         except ConfigError as error:
             raise ConfigError(f"policy {name!r}: {error}") from error
         _check_prices(recipe, changes.generators or generators, changes.max_usd, where=f"policy {name!r}")

@@ -18,6 +18,7 @@ MAX_CANDIDATES_TO_SCORE = 512
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 SEED_LIMIT = 2**63
 MAX_STOPS = 16
 
@@ -69,6 +70,12 @@ class Overrides(Body):
     theta_sigma: NotNegative | None = None
     theta_abstain: NotNegative | None = None
     signal: Literal["selected", "pool_mean"] | None = None
+    rule: Literal["paper", "posterior"] | None = None
+    """What decides: thresholds on sigma, or on the probability that the answer is right."""
+    profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"] | None = None
+    """How the posterior's rule selects."""
+    tau_accept: Probability | None = None
+    tau_answer: Probability | None = None
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
     num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each generator in pass 1."""
@@ -91,7 +98,7 @@ class Overrides(Body):
     def policy_changes(self) -> dict[str, Any]:
         """The fields that belong to the policy and were given, by the policy's own names."""
         names = {"lambda_", "theta_sigma", "theta_abstain", "signal", "max_passes", "num_regenerate"}
-        names |= {"budget", "deadline_ms", "max_usd"}
+        names |= {"budget", "deadline_ms", "max_usd", "rule", "profile", "tau_accept", "tau_answer"}
         return self.model_dump(by_alias=True, include=names, exclude_none=True)
 
 

@@ -1,0 +1,254 @@
+"""A promise about the answers that are given out, by learn-then-test (arXiv 2110.01052).
+
+The promise: with probability at least 1 - delta over the calibration problems, the share of wrong answers among those
+given out is at most alpha, for problems like the calibration problems (exchangeable with them).
+
+For a threshold tau, n(tau) calibration problems are answered (confidence >= tau) and w(tau) of these answers are wrong.
+Given n, the wrong ones are binomial with the true risk, so
+
+    p(tau) = P(Bin(n(tau), alpha) <= w(tau))
+
+is a p-value of "the risk at tau is above alpha". For losses in [0, 1], such as violation scores, the p-value is the
+smaller of Hoeffding's and Bentkus's (Hoeffding-Bentkus, arXiv 2110.01052, section 3). Several thresholds are tested
+without inflating the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level
+delta / 4, and stopping at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
+
+No rule can promise alpha while it answers more than (1 - mu) / (1 - alpha) of the problems, where mu is the share of
+wrong answers when every problem is answered (arXiv 2606.29054).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta, binom
+
+from raydebm.decision.evidence import Floats
+from raydebm.errors import ConfigError
+
+STARTS = (0.10, 0.25, 0.40, 0.60)
+"""Coverages from which the walk begins."""
+STEP = 0.01
+"""Coverage between two thresholds of a walk."""
+MAX_PROBLEMS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdTest:
+    """One threshold, tested."""
+
+    tau: float
+    answered: int
+    wrong: float
+    """Number of wrong answers; sum of losses where losses are not 0 or 1."""
+    coverage: float
+    """Share of the problems that are answered."""
+    upper_bound: float
+    """Upper confidence bound of the risk at this threshold alone, at level delta / 4."""
+    p_value: float
+    certified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """What may be promised."""
+
+    max_error: float
+    """alpha"""
+    confidence: float
+    """1 - delta"""
+    certified: bool
+    tau: float | None
+    """Answer at or above this confidence; None where nothing is certified."""
+    problems: int
+    """Calibration problems."""
+    answered: int
+    wrong: float
+    coverage: float
+    upper_bound: float | None
+    base_error: float
+    """Risk when every problem is answered."""
+    max_coverage: float
+    """No rule that keeps the promise answers more than this, if ``base_error`` is the true one."""
+    more_problems: int | None
+    """Further labelled problems that would probably certify some coverage; None where certified or out of reach."""
+    smallest_error: float | None
+    """Smallest error that these problems certify at any coverage of at least 10 %."""
+    table: tuple[ThresholdTest, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "table": [asdict(row) for row in self.table]}
+
+    def summary(self) -> dict[str, Any]:
+        """The fields that an answer carries."""
+        return {
+            "max_error": self.max_error,
+            "confidence": self.confidence,
+            "certified": self.certified,
+            "problems": self.problems,
+        }
+
+
+def risk_p_value(losses_sum: float, count: int, alpha: float, *, binary: bool) -> float:
+    """p-value of "the mean loss is above alpha" after ``count`` losses in [0, 1] with this sum; 1 without any."""
+    if count == 0:
+        return 1.0
+    if binary:
+        return float(binom.cdf(round(losses_sum), count, alpha))
+    mean = losses_sum / count
+    bentkus = math.e * float(binom.cdf(math.ceil(round(losses_sum, 9)), count, alpha))
+    hoeffding = math.exp(-count * _kl(min(mean, alpha), alpha))
+    return min(bentkus, hoeffding, 1.0)
+
+
+def _kl(first: float, second: float) -> float:
+    """Kullback-Leibler divergence of two coins."""
+    terms = [(first, second), (1 - first, 1 - second)]
+    return math.fsum(p * math.log(p / q) for p, q in terms if p > 0)
+
+
+def risk_upper_bound(losses_sum: float, count: int, level: float, *, binary: bool) -> float:
+    """The largest mean loss that is not rejected at this level (Clopper-Pearson for right and wrong)."""
+    if count == 0:
+        return 1.0
+    if binary:
+        wrong = round(losses_sum)
+        return 1.0 if wrong >= count else float(beta.ppf(1 - level, wrong + 1, count - wrong))
+    low, high = losses_sum / count, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if risk_p_value(losses_sum, count, middle, binary=False) > level else (low, middle)
+    return high
+
+
+def check_promise(max_error: float, confidence: float) -> None:
+    """Refuse a promise that means nothing.
+
+    Raises:
+        ConfigError: a value is not strictly between 0 and 1.
+    """
+    for name, value in (("max_error", max_error), ("confidence", confidence)):
+        if not 0 < value < 1:
+            raise ConfigError(f"{name} must be strictly between 0 and 1, got {value}")
+
+
+def certify(
+    confidence_of: Floats, losses: Floats, *, max_error: float, confidence: float, binary: bool = True
+) -> Guarantee:
+    """Find the lowest threshold at which the promise holds.
+
+    Args:
+        confidence_of: (P,), confidence of each calibration problem's final answer; -inf where there is none.
+        losses: (P,), 1 for a wrong answer and 0 for a right one, or a violation score.
+        max_error: alpha.
+        confidence: 1 - delta.
+        binary: losses are 0 or 1.
+
+    Raises:
+        ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
+    """
+    check_promise(max_error, confidence)
+    if len(losses) == 0:
+        raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
+    if np.isnan(confidence_of).any() or np.isnan(losses).any():
+        raise ConfigError("a promise needs a confidence and a label for every problem; leave unlabelled problems out")
+    walks, delta = _walks(confidence_of), 1 - confidence
+    order = np.argsort(-confidence_of, kind="stable")
+    ranked, cumulated = confidence_of[order], np.concatenate([[0.0], np.cumsum(losses[order])])
+    tested = _test(walks, ranked, cumulated, alpha=max_error, delta=delta, binary=binary)
+    passed = [row for row in tested if row.certified]
+    best = min(passed, key=lambda row: row.tau, default=None)
+    base_error = float(losses.mean())
+    return Guarantee(
+        max_error=max_error,
+        confidence=confidence,
+        certified=best is not None,
+        tau=None if best is None else best.tau,
+        problems=len(losses),
+        answered=0 if best is None else best.answered,
+        wrong=0 if best is None else best.wrong,
+        coverage=0.0 if best is None else best.coverage,
+        upper_bound=None if best is None else best.upper_bound,
+        base_error=base_error,
+        max_coverage=min((1 - base_error) / (1 - max_error), 1.0),
+        more_problems=None if best is not None else _more_problems(tested, len(losses), max_error, delta, binary),
+        smallest_error=_smallest_error(walks, ranked, cumulated, delta, binary),
+        table=tuple(sorted(tested, key=lambda row: -row.tau)),
+    )
+
+
+def _walks(confidence_of: Floats) -> list[list[float]]:
+    """Thresholds of each walk, strict to lenient: quantiles of the confidences."""
+    usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
+    if not len(usable):
+        return []
+    walks = []
+    for start in STARTS:
+        coverages = np.arange(start, 1 + STEP / 2, STEP)
+        places = np.minimum(np.ceil(coverages * len(confidence_of)).astype(int), len(usable)) - 1
+        walks.append(list(dict.fromkeys(float(usable[place]) for place in places)))
+    return walks
+
+
+def _test(
+    walks: Sequence[Sequence[float]], ranked: Floats, cumulated: Floats, *, alpha: float, delta: float, binary: bool
+) -> list[ThresholdTest]:
+    """Walk from every start until the first threshold that does not pass; each threshold is listed once."""
+    level, rows = delta / len(STARTS), dict[float, ThresholdTest]()
+    for walk in walks:
+        for tau in walk:
+            if tau not in rows:
+                rows[tau] = _row(tau, ranked, cumulated, alpha=alpha, level=level, binary=binary)
+            if not rows[tau].certified:
+                break
+    return list(rows.values())
+
+
+def _row(tau: float, ranked: Floats, cumulated: Floats, *, alpha: float, level: float, binary: bool) -> ThresholdTest:
+    answered = int(np.searchsorted(-ranked, -tau, side="right"))
+    wrong = float(cumulated[answered])
+    p_value = risk_p_value(wrong, answered, alpha, binary=binary)
+    return ThresholdTest(
+        tau=tau,
+        answered=answered,
+        wrong=wrong,
+        coverage=answered / len(ranked),
+        upper_bound=risk_upper_bound(wrong, answered, level, binary=binary),
+        p_value=p_value,
+        certified=p_value <= level,
+    )
+
+
+def _more_problems(tested: Sequence[ThresholdTest], count: int, alpha: float, delta: float, binary: bool) -> int | None:
+    """How many more problems would certify the most promising threshold, if its error rate stayed as it is."""
+    level, needed = delta / len(STARTS), []
+    for row in tested:
+        if row.answered == 0 or row.wrong / row.answered >= alpha:
+            continue
+        rate, factor = row.wrong / row.answered, 1.0
+        while factor * count < MAX_PROBLEMS:
+            answered = round(factor * row.answered)
+            if risk_p_value(rate * answered, answered, alpha, binary=binary) <= level:
+                needed.append(math.ceil(factor * count) - count)
+                break
+            factor *= 1.05
+    return min(needed, default=None)
+
+
+def _smallest_error(
+    walks: Sequence[Sequence[float]], ranked: Floats, cumulated: Floats, delta: float, binary: bool
+) -> float | None:
+    """The smallest alpha, to 0.001, that is certified at any threshold; what passes at alpha passes above it."""
+
+    def passes(alpha: float) -> bool:
+        return any(row.certified for row in _test(walks, ranked, cumulated, alpha=alpha, delta=delta, binary=binary))
+
+    low, high = 0, 999
+    if not walks or not passes(high / 1000):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if passes(middle / 1000) else (middle, high)
+    return high / 1000

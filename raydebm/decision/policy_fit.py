@@ -1,0 +1,264 @@
+"""From labelled problems to a policy that decides by the posterior.
+
+In:   labelled pools; what their later passes would bring; costs or a promise.
+Out:  a policy with posterior, profile, thresholds and guarantee, and everything to show for it.
+Does not know: files, Ray, where labels come from.
+
+Every number that judges the policy comes from cross-fitted predictions: each problem is decided by a posterior that was
+fitted on other problems. Without a promise a problem is worth answering when its expected gain is above that of
+refusing: p - (1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean
+gain over the problems' passes. With a promise, tau_answer is the lowest certified threshold (``guarantee``).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from raydebm.config import DecisionConfig
+from raydebm.decision.evidence import Floats
+from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior, recalibrated
+from raydebm.decision.guarantee import Guarantee, certify
+from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Estimates, Outcome, Posterior
+from raydebm.decision.profile_choice import ProfileChoice, choose_profile
+from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.errors import PoolError
+
+PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+"""Errors of the table "what may be promised"."""
+NUM_ACCEPT_THRESHOLDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Walk:
+    """Labelled problems walked through every pass; P problems, S passes."""
+
+    confidence: Floats
+    """(P, S): of the selection after each pass; -inf where nothing can be selected. A walk that ended early repeats its
+    last pass."""
+    worth: Floats
+    """(P, S): of the selection, 0 where there is none; NaN for unlabelled."""
+
+
+WalkOf = Callable[[Sequence[Policy]], Walk]
+"""Walks the pools' problems through all passes, each under its own policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyFit:
+    """A policy with its evidence."""
+
+    policy: Policy
+    choice: ProfileChoice
+    promises: tuple[Guarantee, ...]
+    """What may be promised at ``PROMISES``."""
+    guarantee: Guarantee | None
+    """The promise that was asked for."""
+    confidence: Floats
+    """(P,), cross-fitted, of the final selection under the policy's ``tau_accept``."""
+    worth: Floats
+    """(P,)"""
+    num_problems: int
+    """Labelled problems."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "profile": self.choice.to_json(),
+            "promises": [guarantee.to_json() for guarantee in self.promises],
+            "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
+            "confidence": [None if math.isinf(value) else value for value in self.confidence.tolist()],
+            "worth": self.worth.tolist(),
+            "num_problems": self.num_problems,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """The few numbers to show and to keep in a manifest."""
+        answered = self.confidence >= self.policy.tau_answer
+        return {
+            "profile": self.policy.profile,
+            "tau_accept": self.policy.tau_accept,
+            "tau_answer": self.policy.tau_answer,
+            "answered_frac": float(answered.mean()),
+            "worth_answered": float(self.worth[answered].mean()) if answered.any() else None,
+            "certified": None if self.guarantee is None else self.guarantee.certified,
+            "num_labelled": self.num_problems,
+        }
+
+
+def fit_policy(
+    pools: Sequence[LabelledPool],
+    *,
+    base: Policy,
+    config: DecisionConfig,
+    task: str,
+    outcome: Outcome,
+    profile: Profile | None = None,
+    walk: WalkOf | None = None,
+) -> PolicyFit:
+    """Fit posterior, profile and thresholds.
+
+    Args:
+        pools: labelled problems that no ensemble member trained on; candidates of the first pass.
+        base: gives lambda, passes and limits.
+        config: costs, and the promise.
+        task: name of the problems' task.
+        outcome: whether labels say right and wrong or have a violation score.
+        profile: None: chosen by tests.
+        walk: for policies of several passes; None: one pass.
+
+    Raises:
+        PoolError: fewer than two labelled problems, or nothing to learn from them.
+    """
+    known = [pool for pool in pools if pool.is_labelled]
+    if len(known) < 2:
+        raise PoolError(f"a posterior needs at least 2 labelled problems, got {len(known)} of {len(pools)}")
+    found = LabelledTable.of(known, base.lambda_)
+
+    def fit(used: Any = None) -> Posterior:
+        return fit_posterior(found, lambda_=base.lambda_, task=task, outcome=outcome, used=used)
+
+    crossed = cross_fit(found, fit)
+    by_profile = {name: _worth(name, found, crossed) for name in PROFILES}
+    choice = choose_profile(by_profile, delta=config.delta)
+    if profile is not None:
+        choice = replace(choice, profile=profile, tests=())
+    chosen = _selected(choice.profile, found, crossed)
+    posterior = recalibrated(fit(), _at(crossed.probability, chosen), by_profile[choice.profile])
+    policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
+    steps = _walked(found, crossed, chosen, posterior, policy=policy, walk=walk)
+    policy = _with_thresholds(policy, steps, config)
+    confidence, worth = final_step(steps, policy.tau_accept)
+    labelled = ~np.isnan(worth)
+    confidence, worth = confidence[labelled], worth[labelled]
+    guarantee = _promised(confidence, worth, config, outcome)
+    return PolicyFit(
+        policy=policy if guarantee is None else _with_promise(policy, guarantee),
+        choice=choice,
+        promises=tuple(_certified(confidence, worth, error, config.confidence, outcome) for error in PROMISES),
+        guarantee=guarantee,
+        confidence=confidence,
+        worth=worth,
+        num_problems=len(known),
+    )
+
+
+def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Any:
+    """(P,): the profile's cluster of each pool, by the posterior that did not see the pool."""
+    selected = np.full(len(found.pools), -1, dtype=np.intp)
+    estimates = Estimates(probability=crossed.probability, none=crossed.none, added={})
+    for fold, posterior in enumerate(crossed.posteriors):
+        inside = crossed.fold == fold
+        selected[inside] = winners(profile, found.table, estimates, posterior)[inside]
+    return selected
+
+
+def _worth(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Floats:
+    selected = _selected(profile, found, crossed)
+    return np.where(selected >= 0, _at(found.cluster_worth, selected), 0.0)
+
+
+def _at(values: Floats, places: Any) -> Floats:
+    """Values at places; 0 at -1."""
+    return np.where(places >= 0, values[places], 0.0) if len(values) else np.zeros(len(places))
+
+
+def _walked(
+    found: LabelledTable,
+    crossed: CrossFit,
+    chosen: Any,
+    posterior: Posterior,
+    *,
+    policy: Policy,
+    walk: WalkOf | None,
+) -> Walk:
+    """Every problem under its cross-fitted posterior, recalibrated as the final one is."""
+    if walk is not None:
+        own = [
+            replace(other, offset=posterior.offset, slope=posterior.slope)
+            for other in (crossed.posteriors[fold] for fold in crossed.fold)
+        ]
+        return walk([replace(policy, posterior=other, tau_accept=1.0) for other in own])
+    raw = _at(crossed.probability, chosen)
+    confidence = np.where(chosen >= 0, posterior.recalibrate(raw), -math.inf)
+    worth = np.where(chosen >= 0, _at(found.cluster_worth, chosen), 0.0)
+    return Walk(confidence=confidence[:, None], worth=worth[:, None])
+
+
+def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
+    """(confidence, worth) of each problem where it stops: at the first pass that reaches ``tau_accept``, else the
+    last."""
+    stops = _stops(steps, tau_accept)
+    rows = np.arange(len(stops))
+    return steps.confidence[rows, stops], steps.worth[rows, stops]
+
+
+def _stops(steps: Walk, tau_accept: float) -> Any:
+    passed = steps.confidence >= tau_accept
+    passed[:, -1] = True
+    return passed.argmax(axis=1)
+
+
+def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
+    """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
+    costs = config.costs
+    tau_answer = min(max((costs.wrong - costs.refusal) / (1 + costs.wrong), 0.0), 1.0)
+    if steps.confidence.shape[1] == 1:
+        return replace(policy, tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
+    first = steps.confidence[:, 0]
+    usable = first[np.isfinite(first) & (first >= tau_answer)]
+    grid = {tau_answer, 1.0, max(policy.tau_accept, tau_answer)}
+    if len(usable):
+        grid |= {float(value) for value in np.quantile(usable, np.linspace(0, 1, NUM_ACCEPT_THRESHOLDS))}
+    best = max(sorted(grid), key=lambda tau: _gain(steps, tau, tau_answer, config))
+    return replace(policy, tau_answer=tau_answer, tau_accept=best)
+
+
+def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionConfig) -> float:
+    """Mean gain per labelled problem, in right answers."""
+    confidence, worth = final_step(steps, tau_accept)
+    costs = config.costs
+    gain = np.where(confidence >= tau_answer, worth - costs.wrong * (1 - worth), -costs.refusal)
+    return float(np.nanmean(gain - costs.pass_ * _stops(steps, tau_accept)))
+
+
+def _certified(confidence: Floats, worth: Floats, error: float, level: float, outcome: Outcome) -> Guarantee:
+    return certify(confidence, 1 - worth, max_error=error, confidence=level, binary=outcome == "correct")
+
+
+def _promised(confidence: Floats, worth: Floats, config: DecisionConfig, outcome: Outcome) -> Guarantee | None:
+    if config.max_error is None:
+        return None
+    if config.max_error != "auto":
+        return _certified(confidence, worth, config.max_error, config.confidence, outcome)
+    low, high = 0, 999
+    while high - low > 1:  # a larger error is certified at no smaller coverage
+        middle = (low + high) // 2
+        found = _certified(confidence, worth, middle / 1000, config.confidence, outcome)
+        low, high = (low, middle) if found.coverage >= config.min_coverage else (middle, high)
+    return _certified(confidence, worth, high / 1000, config.confidence, outcome)
+
+
+def _with_promise(policy: Policy, guarantee: Guarantee) -> Policy:
+    """The certified threshold; where nothing is certified, only proven answers are given out."""
+    tau = 1.0 if guarantee.tau is None else guarantee.tau
+    return replace(
+        policy, tau_answer=tau, tau_accept=max(policy.tau_accept, tau), guarantee={**guarantee.summary(), "tau": tau}
+    )
+
+
+def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:
+    """Bins of equal numbers of problems by confidence: mean confidence, mean worth, number."""
+    order = np.argsort(confidence, kind="stable")
+    return [
+        {"confidence": float(confidence[rows].mean()), "worth": float(worth[rows].mean()), "problems": len(rows)}
+        for rows in np.array_split(order, num_bins)
+        if len(rows)
+    ]
+
+
+def promise_rows(promises: Sequence[Guarantee]) -> list[dict[str, Any]]:
+    """The table "what may be promised", without the thresholds that were tried."""
+    return [{name: value for name, value in asdict(row).items() if name != "table"} for row in promises]

@@ -1,0 +1,81 @@
+"""The test by which a richer profile replaces a simpler one.
+
+A challenger replaces the incumbent where, among held-out problems on which they differ in worth, it wins so often that
+P(Bin(b + c, 1/2) >= b) <= delta / (number of challengers): the exact one-sided McNemar test. The first incumbent is the
+vote, so the chance of choosing anything worse than the vote is at most delta.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from raydebm.decision.evidence import Floats
+from raydebm.decision.profiles import PROFILES, Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileTest:
+    """A challenger against the incumbent on held-out problems."""
+
+    challenger: Profile
+    incumbent: Profile
+    wins: int
+    """Problems on which only the challenger is right (or has the lower violation)."""
+    losses: int
+    p_value: float
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileChoice:
+    """Which profile was chosen, and why."""
+
+    profile: Profile
+    delta: float
+    worth: Mapping[str, float]
+    """Mean worth of every profile's selections on the held-out problems."""
+    tests: tuple[ProfileTest, ...]
+    num_problems: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "worth": dict(self.worth), "tests": [asdict(test) for test in self.tests]}
+
+
+def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileChoice:
+    """Walk through the profiles in their order.
+
+    Args:
+        worth: by profile, (P,) worth of its selection on each held-out problem: 1 or 0, or 1 - violation; NaN for
+            unlabelled. ``vote`` must be there.
+        delta: chance of choosing something worse than the vote.
+    """
+    incumbent, tests = PROFILES[0], []
+    challengers: Sequence[Profile] = [profile for profile in PROFILES[1:] if profile in worth]
+    for challenger in challengers:
+        known = ~(np.isnan(worth[challenger]) | np.isnan(worth[incumbent]))
+        difference = (worth[challenger] - worth[incumbent])[known]
+        wins, losses = int((difference > 1e-12).sum()), int((difference < -1e-12).sum())
+        p_value = float(binom.sf(wins - 1, wins + losses, 0.5))
+        replaced = p_value <= delta / len(challengers)
+        tests.append(
+            ProfileTest(
+                challenger=challenger,
+                incumbent=incumbent,
+                wins=wins,
+                losses=losses,
+                p_value=p_value,
+                replaced=replaced,
+            )
+        )
+        if replaced:
+            incumbent = challenger
+    return ProfileChoice(
+        profile=incumbent,
+        delta=delta,
+        worth={name: float(np.nanmean(values)) for name, values in worth.items() if not np.isnan(values).all()},
+        tests=tuple(tests),
+        num_problems=int((~np.isnan(worth[PROFILES[0]])).sum()),
+    )
