@@ -11,6 +11,7 @@ from raydebm.config import Recipe
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, Progress, StageReport, silent
 from raydebm.distributed.studies import screen_of
 from raydebm.errors import ConfigError
+from raydebm.evaluation.confidence import Decided
 from raydebm.evaluation.entries import entry_of
 from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.pools import EvaluatedPool
@@ -96,9 +97,12 @@ def _share(first: Pipeline, other: Pipeline) -> None:
 def _training(
     pipeline: Pipeline, seed: int, pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]
 ) -> Training:
-    recipe, lambda_ = pipeline.recipe, pipeline.policy().lambda_
+    recipe, policy = pipeline.recipe, pipeline.policy()
+    lambda_ = policy.lambda_
     adapters = [adapter.name for adapter in recipe.scorer.adapters]
-    selectors = selectors_of(pools, lambda_=lambda_, adapters=adapters, validation=validation)
+    selectors = selectors_of(
+        pools, lambda_=lambda_, adapters=adapters, validation=validation, decided=Decided.of(pools, policy)
+    )
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
     return Training(
         seed=seed,

@@ -384,6 +384,13 @@ class Pipeline:
     def policy(self) -> Policy:
         return Policy.from_json(self.run.read_json("calibration", "policy.json"))
 
+    def decision_fit(self) -> dict[str, Any] | None:
+        """How the posterior was fitted; None where the policy has none."""
+        if not self.run.exists("calibration", "decision.json"):
+            return None
+        found: dict[str, Any] = self.run.read_json("calibration", "decision.json")
+        return found
+
     def outcomes(self, split: str = TEST) -> list[Outcome]:
         """The loop's outcome for every problem of a split, under the policy that is evaluated."""
         return self.complete(split, [self.evaluated_policy()])[0]
@@ -431,6 +438,7 @@ class Pipeline:
             adapters=[adapter.name for adapter in self.recipe.scorer.adapters],
             outcomes=outcomes,
             labels=pools.labels,
+            fit=self.decision_fit(),
             config=self.recipe.evaluation,
             seed=self.recipe.seed,
             title=self.recipe.name,

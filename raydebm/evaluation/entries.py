@@ -85,7 +85,9 @@ def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> Entry:
 
 def pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
-    return [*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES)]
+    rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
+    decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
+    return [*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES), *decided]
 
 
 def comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:

@@ -12,6 +12,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.agreement import agreement_selectors
+from raydebm.evaluation.confidence import CHOSEN, POSTERIOR, Decided, DecisionStudy, decision_study
 from raydebm.evaluation.dimensions import DimensionTable, dimension_table
 from raydebm.evaluation.entries import (
     ALL_PASSES,
@@ -134,6 +135,8 @@ class Evaluation:
     """The same in violation avoided (1 - violation score); empty where the task has none."""
     trust: Trust | None
     """Signals of certainty and calibration; None without energies."""
+    decision: DecisionStudy | None
+    """The posterior's rule; None where none was fitted."""
     command: str
     versions: dict[str, str]
 
@@ -147,7 +150,7 @@ class Evaluation:
 
     def facts(self) -> dict[str, Any]:
         """The few numbers to show and to keep in a manifest."""
-        shown = ("random", "majority vote", "greedy", OURS, ALL_PASSES, ANSWERED, "oracle")
+        shown = ("random", "majority vote", "greedy", POSTERIOR, CHOSEN, OURS, ALL_PASSES, ANSWERED, "oracle")
         rows = [row for name in shown if (row := self.row(name)) is not None]
         found = {row.name: row.pass_at_1.value for row in rows}
         violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
@@ -158,6 +161,17 @@ class Evaluation:
             "pass_at_1": found,
             **({"mean_violation": violated} if violated else {}),
             "coverage": None if self.loop is None else self.loop.coverage.value,
+            **self._decision_facts(),
+        }
+
+    def _decision_facts(self) -> dict[str, Any]:
+        if self.decision is None:
+            return {}
+        found = self.decision
+        return {
+            "profile": found.profile,
+            "confidence_auroc": found.confidence.auroc.value,
+            "confidence_ece": found.reliability.ece.value,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -192,6 +206,7 @@ def evaluate(
     validation: Sequence[EvaluatedPool] = (),
     outcomes: Sequence[Outcome] | None = None,
     labels: Mapping[str, Label] | None = None,
+    fit: Mapping[str, Any] | None = None,
     command: str | None = None,
 ) -> Evaluation:
     """Compare every selector on the same pools.
@@ -207,6 +222,7 @@ def evaluate(
         validation: pools on which "the best generator" is chosen; without them the best one in hindsight is shown.
         outcomes: the loop's outcome per problem, for the rows about later passes and abstention.
         labels: by candidate id, for candidates of later passes.
+        fit: how the policy's posterior was fitted (``calibration/decision.json``); None: it has none.
         command: how to repeat this; the command line of this process by default.
 
     Raises:
@@ -219,7 +235,8 @@ def evaluate(
     num_members = max(pool.members.shape[1] for pool in pools)
     names = _adapter_names(adapters, num_members)
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
-    selectors = selectors_of(pools, lambda_=policy.lambda_, adapters=names, validation=validation)
+    decided = Decided.of(pools, policy)
+    selectors = selectors_of(pools, lambda_=policy.lambda_, adapters=names, validation=validation, decided=decided)
     entries = [entry_of(selector, pools) for selector in selectors]
     by_part = [
         selector
@@ -238,7 +255,7 @@ def evaluate(
         seed=seed,
         shuffle_seed=config.shuffle_seed,
         num_bootstrap=config.num_bootstrap,
-        policy=policy.to_json(),
+        policy=policy.settings(),
         generators=tuple(sorted({item.candidate.generator for pool in pools for item in pool.candidates})),
         adapters=tuple(names),
         counts=_counts(pools),
@@ -265,13 +282,21 @@ def evaluate(
             bootstrap=bootstrap,
             seed=seed,
         ),
+        decision=None
+        if decided is None or fit is None
+        else decision_study(decided, pools, fit=fit, bootstrap=bootstrap),
         command=command_line() if command is None else command,
         versions=versions(),
     )
 
 
 def selectors_of(
-    pools: Sequence[EvaluatedPool], *, lambda_: float, adapters: Sequence[str], validation: Sequence[EvaluatedPool]
+    pools: Sequence[EvaluatedPool],
+    *,
+    lambda_: float,
+    adapters: Sequence[str],
+    validation: Sequence[EvaluatedPool],
+    decided: Decided | None = None,
 ) -> list[Selector]:
     """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last."""
     selectors = standard_selectors(
@@ -281,6 +306,7 @@ def selectors_of(
         *length_controlled(validation),
         *learned_votes(validation),
         *agreement_selectors(pools, validation, lambda_=lambda_),
+        *([] if decided is None else decided.selectors()),
     ]
     end = -2 if adapters else -1  # before ours and the oracle
     selectors[end:end] = tuned

@@ -20,7 +20,7 @@ from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 
 SINGLE_SHOT = "single-shot "
 """Begins the name of a model that answers once per problem and draws nothing for the pool."""
-Group = Literal["baseline", "generator", "external", "adapter", "ablation", "ours", "bound"]
+Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "ours", "bound"]
 Weights = Callable[[EvaluatedPool], Floats]
 """Pool -> probability of each of its N + G candidates; sums to 1, or to 0 when the rule cannot choose."""
 
