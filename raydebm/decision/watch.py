@@ -2,8 +2,8 @@
 
 ``ErrorWatch`` needs outcomes that somebody reported: it bets against "at most a share alpha of the answers given out is
 wrong". ``ConfidenceWatch`` needs none: it bets against "confidences still come from where the calibration problems came
-from". Each raises a false alarm, ever, with probability at most delta (Ville's inequality), so looking at it after every
-request costs nothing. Both depend on the order in which requests arrive. State is plain JSON and can be resumed.
+from". Each raises a false alarm, ever, with probability at most delta (Ville's inequality), so looking at it after
+every request costs nothing. Both depend on the order in which requests arrive. State is plain JSON and can be resumed.
 
 Does not know: Ray, torch, files, clocks.
 """
@@ -33,16 +33,17 @@ MAX_SCORES = 100_000
 class ErrorWatch:
     """A betting martingale against H0: each answered request is wrong with probability at most ``alpha``.
 
-    The wealth M_t = prod_{i <= t} (1 + lambda_i (err_i - alpha)), with M_0 = 1, is a nonnegative supermartingale under H0
-    because the bet lambda_i in [0, 1 / alpha) depends on earlier outcomes only. Ville's inequality bounds the probability
-    that M_t ever reaches 1 / delta by delta. The bet is the approximate GRAPA rule (aGRAPA) of Waudby-Smith and Ramdas,
-    "Estimating means of bounded random variables by betting", JRSS B 2024: the regularised mean's distance from alpha over
-    variance plus its square, clipped to [0, ``MAX_BET`` / alpha]. The prior mean is alpha, so the first bet is 0.
+    The wealth M_t = prod_{i <= t} (1 + lambda_i (err_i - alpha)), with M_0 = 1, is a nonnegative supermartingale under
+    H0 because the bet lambda_i in [0, 1 / alpha) depends on earlier outcomes only. Ville's inequality bounds the
+    probability that M_t ever reaches 1 / delta by delta. The bet is the approximate GRAPA rule (aGRAPA) of Waudby-Smith
+    and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024: the regularised mean's distance
+    from alpha over variance plus its square, clipped to [0, ``MAX_BET`` / alpha]. The prior mean is alpha, so the first
+    bet is 0.
 
     ``log_restarted`` is the restarted form, an e-detector (Shin, Ramdas and Rinaldo 2023): the Shiryaev-Roberts sum
-    R_t = sum_{j <= t} prod_{j <= i <= t} (1 + lambda_i (err_i - alpha)), by R_t = (1 + R_{t-1}) times the newest factor. It
-    notices a change after a long good time sooner, but promises something weaker: where R_t >= c is the alarm, at least c
-    outcomes lie between two false alarms on average. Nothing is suspended by it.
+    R_t = sum_{j <= t} prod_{j <= i <= t} (1 + lambda_i (err_i - alpha)), by R_t = (1 + R_{t-1}) times the newest
+    factor. It forgets wealth that was lost before a change, and promises something weaker: where R_t >= c is the alarm,
+    at least c outcomes lie between two false alarms on average. Nothing is suspended by it.
 
     Raises:
         ConfigError: alpha or delta is not strictly between 0 and 1.
@@ -127,14 +128,14 @@ class ConfidenceWatch:
     """A conformal test martingale against H0: confidences are exchangeable with those of the calibration sample.
 
     The p-value of a confidence is its smoothed rank among the calibration sample and all confidences before it,
-    p = (#{c < s} + U (#{c = s} + 1)) / (n + 1), so that low p means unusually low confidence; under H0 these p-values are
-    independent and uniform (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2nd edition, 8.1). U
-    is drawn from a seed and the position, so that a replay gives the same numbers. The simple jumper (Vovk et al.,
-    "Retrain or not retrain: conformal test martingales for change-point detection", 2021) bets f(p) = 1 + e (p - 1/2) for
-    e in {-1, 0, 1} and moves a share ``JUMP`` of its capital among the three at each step.
+    p = (#{c < s} + U (#{c = s} + 1)) / (n + 1), so that low p means unusually low confidence; under H0 these p-values
+    are independent and uniform (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2nd edition,
+    8.1). U is drawn from a seed and the position, so that a replay gives the same numbers. The simple jumper (Vovk et
+    al., "Retrain or not retrain: conformal test martingales for change-point detection", 2021) bets f(p) = 1 + e (p -
+    1/2) for e in {-1, 0, 1} and moves a share ``JUMP`` of its capital among the three at each step.
 
-    A change in either direction is an alarm, because a promise that was calibrated on one distribution says nothing about
-    another. It cannot tell harmless changes from harmful ones: outcomes can.
+    A change in either direction is an alarm, because a promise that was calibrated on one distribution says nothing
+    about another. It cannot tell harmless changes from harmful ones: outcomes can.
     """
 
     def __init__(self, calibration: Iterable[float], *, delta: float = 0.05, seed: int = 0) -> None:
@@ -234,8 +235,8 @@ def suspension_of(errors: ErrorWatch | None = None, confidences: ConfidenceWatch
     add up."""
     if errors is not None and errors.alarmed_at is not None:
         reason = (
-            f"{errors.num_wrong} of {errors.num} reported answers are wrong, which contradicts an error rate of at most "
-            f"{errors.alpha:g} (alarm after {errors.alarmed_at} outcomes, false alarms at most {errors.delta:g})"
+            f"{errors.num_wrong} of {errors.num} reported answers are wrong, which contradicts an error rate of at "
+            f"most {errors.alpha:g} (alarm after {errors.alarmed_at} outcomes, false alarms at most {errors.delta:g})"
         )
         return Suspension(suspended=True, reason=reason)
     if confidences is not None and confidences.alarmed_at is not None:

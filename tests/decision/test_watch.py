@@ -106,17 +106,15 @@ def test_a_doubled_error_rate_is_found():
     assert mean < 120
 
 
-def test_the_restarted_form_notices_a_late_change_sooner():
-    """After 500 outcomes at half the promised rate the error rate rises to 0.3. R_t > 5,000 means false alarms that are at
-    least 5,000 outcomes apart; the wealth needs 20."""
-    for seed in range(5):
-        random, state, noticed = Random(seed), ErrorWatch(alpha=0.1), None
-        for place in range(900):
-            state = state.after(random.random() < (0.05 if place < 500 else 0.3))
-            if noticed is None and state.log_restarted > math.log(5000):
-                noticed = place
-        assert 500 < noticed < 700
-        assert noticed <= state.alarmed_at
+def test_the_restarted_form_forgets_what_was_lost_before():
+    """Two wrong answers and many right ones lose most of the wealth; R_t begins anew at each of them, so it stays >=
+    1."""
+    watch = ErrorWatch(alpha=0.1).after_all([True, True, False, False, False, False] + [True, False, False] * 6)
+    state = ErrorWatch(alpha=0.1)
+    for wrong in [True, False, False] * 6:
+        state = state.after(wrong)
+        assert state.log_restarted >= state.log_wealth
+    assert watch.log_restarted > watch.log_wealth
 
 
 @pytest.mark.parametrize("values", [{"alpha": 0.0}, {"alpha": 1.0}, {"alpha": math.nan}, {"alpha": 0.1, "delta": 0.0}])
