@@ -4,8 +4,7 @@ Lists rest on an index in memory; everything else skips files by their names and
 may come and go while they are read.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -18,19 +17,16 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from raydebm.errors import ConfigError
-from raydebm.serving.decisions.files import RecordFile, filesystem_of, record_files, replaced_by
+from raydebm.serving.decisions.files import RecordFile
+from raydebm.serving.decisions.folder import FolderReader
 from raydebm.serving.decisions.index import SummaryIndex, completed
 from raydebm.serving.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
 from raydebm.store import Row
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SortKey = Literal["time", "sigma", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"]
 LAST_YEAR = 9998
 """No decision is newer; what comes after it would be no time."""
-NUM_TRIES = 5
-"""Listings are repeated when a file that was listed is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +119,8 @@ class DecisionReader:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._filesystem, self._path = filesystem_of(root)
-        self._replaced: dict[str, frozenset[str]] = {}
-        self._tables: set[str] = set()
-        """Files that are known to be readable."""
-        self._warned: set[tuple[str, int]] = set()
-        """(name, size) of those that were not."""
-        self._index = SummaryIndex(self._filesystem)
+        self._folder = FolderReader(root)
+        self._index = SummaryIndex(self._folder.filesystem)
 
     def count(self, where: Filter | None = None) -> int:
         """How many decisions pass."""
@@ -154,7 +145,7 @@ class DecisionReader:
         if offset < 0 or limit < 0:
             raise ConfigError(f"offset and limit must be >= 0, got {offset} and {limit}")
         found = where or Filter()
-        lines = self._retried(lambda: self._lines(found))
+        lines = self._folder.retried(lambda: self._lines(found))
         keys = _passing(lines, [sort, "record_id"], found).combine_chunks()
         direction = "descending" if descending else "ascending"
         order = pc.sort_indices(keys, sort_keys=[(sort, direction), ("record_id", direction)])
@@ -168,12 +159,12 @@ class DecisionReader:
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
         """Columns of ``SUMMARY`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
         found = where or Filter()
-        return _passing(self._retried(lambda: self._lines(found)), columns, found)
+        return _passing(self._folder.retried(lambda: self._lines(found)), columns, found)
 
     def _lines(self, where: Filter) -> pa.Table:
-        files = self._files()
-        paths = [self._path_of(file) for file in files if where.may_hold(file) and self._is_table(file)]
-        return self._index.table(paths, known=[self._path_of(file) for file in files])
+        files = self._folder.files()
+        paths = self._folder.paths([file for file in files if where.may_hold(file)])
+        return self._index.table(paths, known=list(map(self._folder.path_of, files)))
 
     def get(self, record_id: str) -> DecisionRecord | None:
         """One whole decision; None when it is not (or no longer) there."""
@@ -181,7 +172,7 @@ class DecisionReader:
         if time is None or time.year > LAST_YEAR:
             return None
         where = Filter(since=time, until=time + timedelta(microseconds=1))
-        rows = self._retried(lambda: self._rows(where, ds.field("record_id") == record_id))
+        rows = self._folder.retried(lambda: self._rows(where, ds.field("record_id") == record_id))
         return record_of(rows[0]) if rows else None
 
     def records(self, where: Filter | None = None, *, batch_size: int = 64) -> Iterator[DecisionRecord]:
@@ -204,7 +195,7 @@ class DecisionReader:
         found = where or Filter()
         expression = found.expression()
         needed = list(dict.fromkeys([*columns, *found.columns()]))
-        files = self._retried(lambda: self._opened(found))
+        files = self._folder.retried(lambda: self._opened(found))
         for file in files:
             with file:
                 for batch in file.iter_batches(batch_size=batch_size, columns=needed):
@@ -217,7 +208,7 @@ class DecisionReader:
     def _opened(self, where: Filter) -> list[pq.ParquetFile]:
         opened: list[pq.ParquetFile] = []
         try:
-            opened.extend(pq.ParquetFile(path, filesystem=self._filesystem) for path in self._paths(where))
+            opened.extend(pq.ParquetFile(path, filesystem=self._folder.filesystem) for path in self._paths(where))
         except FileNotFoundError:
             for file in opened:
                 file.close()
@@ -228,56 +219,11 @@ class DecisionReader:
         paths = self._paths(where)
         if not paths:
             return []
-        dataset = ds.dataset(paths, schema=DECISIONS, format="parquet", filesystem=self._filesystem)
+        dataset = ds.dataset(paths, schema=DECISIONS, format="parquet", filesystem=self._folder.filesystem)
         return list(dataset.to_table(filter=where.expression() & exactly).to_pylist())
 
     def _paths(self, where: Filter) -> list[str]:
-        return [self._path_of(file) for file in self._files() if where.may_hold(file) and self._is_table(file)]
-
-    def _path_of(self, file: RecordFile) -> str:
-        return f"{self._path}/{file.name}"
-
-    def _files(self) -> list[RecordFile]:
-        """Without those that a merged file stands for."""
-        files = record_files(self.root)
-        replaced = {file.name: self._replaced_by(file) for file in files if file.level}
-        # One assignment, because threads may share a reader.
-        self._replaced = {name: names for name, names in replaced.items() if names is not None}
-        gone = frozenset().union(*self._replaced.values())
-        return [file for file in files if file.name not in gone]
-
-    def _replaced_by(self, file: RecordFile) -> frozenset[str] | None:
-        """None: the file is no table (yet). Raises FileNotFoundError when it is gone."""
-        if file.name in self._replaced:
-            return self._replaced[file.name]
-        metadata = self._metadata_of(file)
-        return None if metadata is None else replaced_by(metadata.metadata)
-
-    def _is_table(self, file: RecordFile) -> bool:
-        """A machine that lost its power may leave an empty file, which must not hide the others. One that is still
-        being copied is looked at again."""
-        if file.name not in self._tables and self._metadata_of(file) is not None:
-            self._tables.add(file.name)
-        return file.name in self._tables
-
-    def _metadata_of(self, file: RecordFile) -> pq.FileMetaData | None:
-        try:
-            return pq.read_metadata(self._path_of(file), filesystem=self._filesystem)
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and "deserialize" not in str(error):  # the disk or the network, not the file
-                raise
-            if (file.name, file.size) not in self._warned:
-                self._warned.add((file.name, file.size))
-                log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error)
-            return None
-
-    def _retried(self, read: Callable[[], T]) -> T:
-        for _ in range(NUM_TRIES - 1):
-            try:
-                return read()
-            except FileNotFoundError:
-                continue  # merged or removed since it was listed
-        return read()
+        return self._folder.paths([file for file in self._folder.files() if where.may_hold(file)])
 
 
 def _passing(lines: pa.Table, columns: Sequence[str], where: Filter) -> pa.Table:
