@@ -83,6 +83,11 @@ class ErrorWatch:
         return math.log(math.expm1(self.log_sum)) if 0 < self.log_sum < 700 else self.log_sum or -math.inf
 
     @property
+    def log_alarm(self) -> float:
+        """Natural logarithm of the wealth that raises an alarm, 1 / delta."""
+        return -math.log(self.delta)
+
+    @property
     def alarmed(self) -> bool:
         return self.alarmed_at is not None
 
@@ -100,7 +105,7 @@ class ErrorWatch:
             squares=self.squares + (error - mean) ** 2,
             log_wealth=log_wealth,
             log_sum=_log_of_one_plus(self.log_sum + log_factor),
-            alarmed_at=_first(self.alarmed_at, num, log_wealth >= -math.log(self.delta)),
+            alarmed_at=_first(self.alarmed_at, num, log_wealth >= self.log_alarm),
         )
 
     def after_all(self, wrong: Iterable[bool]) -> "ErrorWatch":

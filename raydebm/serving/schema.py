@@ -328,6 +328,8 @@ class DecisionBody(BaseModel):
     """The decision with its reasons; the ``raydebm`` object of chat answers."""
 
     request_id: str
+    record_id: str | None = None
+    """Of the stored decision, to look at it and to report its outcome; null where it is not stored."""
     task: str
     problem_id: str
     decision: Literal["accept", "abstain"]

@@ -179,7 +179,7 @@ def test_the_newest_come_first_and_pages_do_not_overlap(make_record, stored):
         ["r0"],
         [],
     ]
-    assert list(pages[0].rows[0]) == SUMMARY.names
+    assert list(pages[0].rows[0]) == [*SUMMARY.names, "outcome"]
 
 
 def test_sorting_by_sigma_puts_decisions_without_one_last(make_record, stored, template):

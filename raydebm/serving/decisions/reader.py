@@ -21,10 +21,15 @@ from raydebm.serving.decisions.files import RecordFile
 from raydebm.serving.decisions.folder import FolderReader
 from raydebm.serving.decisions.index import SummaryIndex, completed
 from raydebm.serving.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
+from raydebm.serving.outcomes.log import OutcomeLog
 from raydebm.store import Row
 
 T = TypeVar("T")
 SortKey = Literal["time", "sigma", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"]
+NO_OUTCOME = "none"
+LISTED = pa.schema([*SUMMARY, ("outcome", pa.string())])
+"""``SUMMARY``, and what was reported: right, wrong or null. It stands in the log of outcomes and in no decision's
+file."""
 LAST_YEAR = 9998
 """No decision is newer; what comes after it would be no time."""
 
@@ -52,6 +57,10 @@ class Filter:
     """Whether the selected candidate violates a constraint. Decisions without a selection do not pass."""
     text: str | None = None
     """Stands in the title, which is the beginning of the problem; upper and lower case are the same."""
+    outcome: str | None = None
+    """What was reported about it: ``right``, ``wrong`` or ``none``."""
+    policy_id: str | None = None
+    """Id of the policy that decided."""
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -77,6 +86,8 @@ class Filter:
             ("request_id", "eq", self.request_id),
             ("num_passes", "eq", self.num_passes),
             ("generator", "eq", self.generator),
+            ("policy_id", "eq", self.policy_id),
+            ("outcome", "eq", None if self.outcome == NO_OUTCOME else self.outcome),
             ("penalty", "gt" if self.violated else "le", None if self.violated is None else 0.0),
             ("time", "ge", _scalar(self.since)),
             ("time", "lt", _scalar(self.until)),
@@ -88,6 +99,8 @@ class Filter:
             for column, compare, value in wanted
             if value is not None
         }
+        if self.outcome == NO_OUTCOME:
+            terms["outcome", "absent"] = ds.field("outcome").is_null()
         if self.text:
             terms["title", "holds"] = pc.match_substring(ds.field("title"), self.text, ignore_case=True)
         return terms
@@ -111,16 +124,22 @@ class Page:
     """Decisions that pass the filter."""
     offset: int
     rows: list[Row]
-    """Columns of ``SUMMARY``; answers and reasons cut to their first 200 characters."""
+    """Columns of ``LISTED``; answers and reasons cut to their first 200 characters."""
 
 
 class DecisionReader:
     """Reads one folder of decisions. Keeps what lists show in memory (``index``). Threads may share it."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, outcomes: OutcomeLog | None = None) -> None:
+        """
+        Args:
+            root: the folder, a local path or a filesystem URL.
+            outcomes: what was reported about its decisions; None: the log below the folder, with the usual limits.
+        """
         self.root = root
         self._folder = FolderReader(root)
         self._index = SummaryIndex(self._folder.filesystem)
+        self.outcomes = outcomes or OutcomeLog(root)
 
     def count(self, where: Filter | None = None) -> int:
         """How many decisions pass."""
@@ -153,25 +172,33 @@ class DecisionReader:
         return Page(total=keys.num_rows, offset=offset, rows=_rows_of(lines, ids.to_pylist()))
 
     def summaries(self, record_ids: Sequence[str]) -> list[Row]:
-        """Columns of ``SUMMARY`` of these decisions, in their order; those that are not there are left out."""
-        return _rows_of(self.table(SUMMARY.names), record_ids)
+        """Columns of ``LISTED`` of these decisions, in their order; those that are not there are left out."""
+        return _rows_of(self.table(LISTED.names), record_ids)
+
+    def summary(self, record_id: str) -> Row | None:
+        """Columns of ``LISTED`` of one decision; None when it is not (or no longer) there."""
+        where = _exactly(record_id)
+        rows = [] if where is None else _rows_of(self.table(LISTED.names, where), [record_id])
+        return rows[0] if rows else None
 
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
-        """Columns of ``SUMMARY`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
+        """Columns of ``LISTED`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
         found = where or Filter()
         return _passing(self._folder.retried(lambda: self._lines(found)), columns, found)
 
     def _lines(self, where: Filter) -> pa.Table:
         files = self._folder.files()
         paths = self._folder.paths([file for file in files if where.may_hold(file)])
-        return self._index.table(paths, known=list(map(self._folder.path_of, files)))
+        return self._with_outcomes(self._index.table(paths, known=list(map(self._folder.path_of, files))))
+
+    def _with_outcomes(self, table: pa.Table) -> pa.Table:
+        return table.append_column(LISTED.field("outcome"), self.outcomes.outcome_column(table["record_id"]))
 
     def get(self, record_id: str) -> DecisionRecord | None:
         """One whole decision; None when it is not (or no longer) there."""
-        time = time_of_id(record_id)
-        if time is None or time.year > LAST_YEAR:
+        where = _exactly(record_id)
+        if where is None:
             return None
-        where = Filter(since=time, until=time + timedelta(microseconds=1))
         rows = self._folder.retried(lambda: self._rows(where, ds.field("record_id") == record_id))
         return record_of(rows[0]) if rows else None
 
@@ -194,7 +221,8 @@ class DecisionReader:
         """
         found = where or Filter()
         expression = found.expression()
-        needed = list(dict.fromkeys([*columns, *found.columns()]))
+        of_filter = [name for name in found.columns() if name != "outcome"]
+        needed = list(dict.fromkeys([*columns, *of_filter, *(["record_id"] if found.outcome else [])]))
         files = self._folder.retried(lambda: self._opened(found))
         for file in files:
             with file:
@@ -202,7 +230,8 @@ class DecisionReader:
                     if expression is None:
                         yield batch
                     else:
-                        table = completed(pa.Table.from_batches([batch]), found.columns())
+                        table = completed(pa.Table.from_batches([batch]), of_filter)
+                        table = self._with_outcomes(table) if found.outcome else table
                         yield from table.filter(expression).to_batches()
 
     def _opened(self, where: Filter) -> list[pq.ParquetFile]:
@@ -224,6 +253,14 @@ class DecisionReader:
 
     def _paths(self, where: Filter) -> list[str]:
         return self._folder.paths([file for file in self._folder.files() if where.may_hold(file)])
+
+
+def _exactly(record_id: str) -> Filter | None:
+    """A filter that this decision passes, and others of the very same microsecond; None when it is no such id."""
+    time = time_of_id(record_id)
+    if time is None or time.year > LAST_YEAR:
+        return None
+    return Filter(since=time, until=time + timedelta(microseconds=1))
 
 
 def _passing(lines: pa.Table, columns: Sequence[str], where: Filter) -> pa.Table:
