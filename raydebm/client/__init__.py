@@ -13,6 +13,7 @@ Imports neither Ray nor torch.
 from raydebm.client.asynchronous import AsyncRaydebm
 from raydebm.client.results import (
     CandidateResult,
+    OutcomeResult,
     Progress,
     RankedDocument,
     RerankResult,
@@ -26,6 +27,7 @@ from raydebm.errors import ServiceError
 __all__ = [
     "AsyncRaydebm",
     "CandidateResult",
+    "OutcomeResult",
     "Progress",
     "RankedDocument",
     "Raydebm",
