@@ -129,8 +129,8 @@ def write_run(
         tables.add(each)
     if len(tables.problems) < 3:
         raise PoolError(
-            f"{tables.decisions} decisions with an outcome make {len(tables.problems)} problems; training needs at least "
-            "3 (to train, to validate, to test): report more outcomes"
+            f"{tables.decisions} decisions with an outcome make {len(tables.problems)} problems; training needs at "
+            "least 3 (to train, to validate, to test): report more outcomes"
         )
     train, test = split_problems(tables.problems, validation_frac=test_frac, seed=seed)
     own = imported_recipe(recipe, out)

@@ -113,7 +113,7 @@ class Pipeline:
         if stage in _OF_IMPORT and self.run.exists(IMPORTED):
             raise ConfigError(
                 f"{self.run.root} holds imported decisions, and its {stage} belong to other settings, files or "
-                "versions than this recipe's; use its recipe.json, or run `raydebm import-decisions` again with this recipe"
+                "versions than this recipe's; use its recipe.json, or run `raydebm import-decisions` again"
             )
         self.run.remove(stage, "manifest.json")
         started = time.monotonic()

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.watch import ErrorWatch
@@ -556,3 +558,11 @@ def test_a_desk_of_a_folder_that_cannot_be_read_says_so(tmp_path):
     with pytest.raises(ServiceError, match="outcomes cannot be read or written now") as caught:
         asyncio.run(desk.figures())
     assert caught.value.status == 503
+
+
+def test_the_arguments_of_the_page_are_accepted(repository):
+    page = (repository / "docs" / "records.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
+    read = [AppArgs(**{"run_dir": "r", **block["args"]}) for block in blocks]
+    assert [found.watch.max_error for found in read] == [None, 0.05]
+    assert (read[0].records.max_outcomes_mb, read[0].records.max_outcome_days) == (256, 365)

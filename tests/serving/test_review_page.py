@@ -22,7 +22,7 @@ NUM_REFUSED = 12
 
 @pytest.fixture
 def service(write_run, backend, script, texts, energies, puzzle, listening, new_port):
-    """One accepted answer; refused: ten plain ones, one without any answer, one wrong with hostile text (the newest)."""
+    """One accepted answer; refused: ten plain ones, one without any answer, the newest wrong and hostile."""
     bundle = load_bundle(AppArgs(run_dir=write_run()))
     writer = DecisionWriter(bundle.records.folder, RecordsArgs(flush_s=3600))
     data = dict(get_task("knights_knaves").problem_from_text(puzzle).data)
