@@ -20,8 +20,6 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SEED_LIMIT = 2**63
 MAX_STOPS = 16
-
-
 MAX_DEPTH = 64
 """Of a client's own objects. Serialisers of answers give up at a few hundred."""
 
