@@ -20,6 +20,7 @@ from raydebm.config import Recipe, load_recipe
 from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.errors import RaydebmError
 from raydebm.export_command import export
+from raydebm.import_command import import_decisions
 from raydebm.replay_command import replay
 from raydebm.task_commands import app as task_app
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.add_typer(task_app, name="task")
 app.command()(replay)
 app.command()(export)
+app.command("import-decisions")(import_decisions)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]

@@ -1,7 +1,7 @@
 """`raydebm replay`: what another policy, budget or ensemble would have decided about stored traffic."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from raydebm.scorer.halving import TextScorer
     from raydebm.serving.decisions.reader import Filter
     from raydebm.serving.decisions.replaying import Changes, Replayed, Tally
+    from raydebm.serving.outcomes.log import ReportedOutcome
 
 
 def replay(
@@ -36,8 +37,12 @@ def replay(
     task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
     since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
     until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right, as wrong, or none.")] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="labels.parquet of a run, or JSON lines with candidate_id and verdict.")
+        Path | None,
+        typer.Option(
+            help="labels.parquet of a run, or JSON lines with candidate_id and verdict; default: reported outcomes."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write every decision to this .parquet or .jsonl file.")] = None,
 ) -> None:
@@ -58,9 +63,10 @@ def replay(
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1, got {budget}")
     changes = Changes(policy=_policy(policy), values=given, budget=budget)
-    where, verdicts = _filter(task, since, until), _verdicts(labels)
+    where = decision_filter(task, since, until, outcome)
     scorer = None if checkpoint is None else _scorer(checkpoint, device)
     reader, tally = DecisionReader(records), Tally()
+    verdicts = reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where, texts=scorer is not None)
     found = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
     if out is None:
@@ -70,7 +76,7 @@ def replay(
         write_replayed(found, out)
     if tally.num_decisions == 0:
         raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
-    show_tally(tally, changes, with_labels=labels is not None)
+    show_tally(tally, changes, with_labels=bool(verdicts))
 
 
 def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]) -> Iterator["Replayed"]:
@@ -93,10 +99,26 @@ def _policy(path: Path | None) -> Any:
     return Policy.from_json(value)
 
 
-def _filter(task: str | None, since: str | None, until: str | None) -> "Filter":
-    from raydebm.serving.decisions.reader import Filter
+def decision_filter(task: str | None, since: str | None, until: str | None, outcome: str | None = None) -> "Filter":
+    """Which stored decisions the options of a command mean.
 
-    return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"))
+    Raises:
+        ConfigError: an option that is no time, no time with a zone, or no kind of outcome.
+    """
+    from raydebm.serving.decisions.reader import NO_OUTCOME, Filter
+    from raydebm.serving.outcomes.log import RIGHT, WRONG
+
+    if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
+        raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")
+    return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
+
+
+def reported_verdicts(reports: Iterable["ReportedOutcome"]) -> dict[str, "Verdict"]:
+    """Verdicts by candidate id of what users reported, in the order of arrival: the last report counts."""
+    from raydebm.records import Verdict
+
+    kinds = {True: Verdict.CORRECT, False: Verdict.INCORRECT}
+    return {report.selected: kinds[report.correct] for report in reports if report.selected is not None}
 
 
 def _time(text: str | None, option: str) -> datetime | None:

@@ -3,7 +3,7 @@
     from raydebm.client import Raydebm
 
     with Raydebm("http://127.0.0.1:8000") as raydebm:
-        found = raydebm.decision("...", return_candidates=True)
+        found = raydebm.triage("...", return_candidates=True)
         print(found.decision, found.answer, found.sigma)
 
 ``Raydebm`` blocks, ``AsyncRaydebm`` awaits; both have the same methods. Chat goes through any OpenAI client instead.
@@ -13,6 +13,7 @@ Imports neither Ray nor torch.
 from raydebm.client.asynchronous import AsyncRaydebm
 from raydebm.client.results import (
     CandidateResult,
+    OutcomeResult,
     Progress,
     RankedDocument,
     RerankResult,
@@ -26,6 +27,7 @@ from raydebm.errors import ServiceError
 __all__ = [
     "AsyncRaydebm",
     "CandidateResult",
+    "OutcomeResult",
     "Progress",
     "RankedDocument",
     "Raydebm",

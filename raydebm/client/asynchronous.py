@@ -9,7 +9,7 @@ import httpx
 
 from raydebm.client import calls
 from raydebm.client.calls import Call, Overrides, Problem, Settings
-from raydebm.client.results import Progress, RerankResult, ScoreResult, TriageResult
+from raydebm.client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
 from raydebm.errors import ServiceError
 
 T = TypeVar("T")
@@ -127,6 +127,20 @@ class AsyncRaydebm:
     ) -> list[float]:
         """A reward for each response to the prompt at its place: -energy - sigma_weight * sigma, at least floor."""
         return await self._do(calls.rewards_call(prompts, responses, task, sigma_weight, floor))
+
+    async def report_outcome(
+        self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None
+    ) -> OutcomeResult:
+        """Report that the selected candidate of a decision was right or wrong. It is stored when this returns.
+
+        Args:
+            record_id: of an answer (``TriageResult.record_id``), or of the list of decisions.
+            correct: whether it was right; of an abstention, the answer that was held back.
+            by: who says so. A later report by the same name takes the place of the earlier one.
+            answer: the correct answer, written as the task reads answers.
+            note: for whoever reads the history.
+        """
+        return await self._do(calls.outcome_call(record_id, correct, by, answer, note))
 
     async def stream(
         self,

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar
+from urllib.parse import quote
 
 import httpx
 
 from raydebm.client.results import (
+    OutcomeResult,
     Progress,
     RerankResult,
     ScoreResult,
     TriageResult,
+    outcome_result,
     rerank_result,
     rewards,
     score_result,
@@ -176,6 +179,11 @@ def stream_body(
         "stream": True,
         "raydebm": {**_named(overrides), "progress": "events"},
     }
+
+
+def outcome_call(record_id: str, correct: bool, by: str, answer: str | None, note: str | None) -> Call[OutcomeResult]:
+    body = {"correct": correct, "by": by, "answer": answer, "note": note}
+    return Call(path=f"/v1/decisions/{quote(record_id, safe='')}/outcome", body=_given(body), read=outcome_result)
 
 
 def models_call() -> Call[list[str]]:

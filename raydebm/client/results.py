@@ -51,6 +51,8 @@ class TriageResult:
     problem_id: str
     answer: str | None
     """The accepted answer in the task's canonical text; None after an abstention."""
+    record_id: str | None = None
+    """Of the stored decision, for ``report_outcome``; None where the service stores none."""
     text: str | None = None
     """The accepted candidate's whole text; None after an abstention."""
     energy: float | None = None
@@ -147,6 +149,21 @@ class RerankResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeResult:
+    """What is stored about a decision after a report."""
+
+    record_id: str
+    status: str
+    """``created``, ``replaced`` (another report by the same name) or ``unchanged`` (this very report was stored)."""
+    outcome: str
+    """``right`` or ``wrong``: the report that arrived last."""
+    disputed: bool = False
+    """Whether the current reports of several people differ."""
+    reports: int = 1
+    """Reports about the decision, replaced ones included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Something that happened while an answer is made."""
 
@@ -182,6 +199,10 @@ def score_result(body: Mapping[str, Any]) -> ScoreResult:
 def rerank_result(body: Mapping[str, Any]) -> RerankResult:
     results = [_record(RankedDocument, item) for item in _list(body, "results")]
     return _record(RerankResult, body, results=results, raw=body)
+
+
+def outcome_result(body: Mapping[str, Any]) -> OutcomeResult:
+    return _record(OutcomeResult, body)
 
 
 def rewards(body: Mapping[str, Any]) -> list[float]:

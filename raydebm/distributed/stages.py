@@ -57,6 +57,10 @@ VALIDATION, TEST = "validation", "test"
 REPAIRED = "repaired.json"
 """This file stands in the run directory of a repaired scorer."""
 
+IMPORTED = "imported.json"
+"""This file stands in the run directory of imported decisions, whose problems, candidates and labels are not made."""
+_OF_IMPORT = ("problems", "candidates", "labels")
+
 
 class Progress(Protocol):
     """Shows how far a stage is. ``(stage)`` starts a bar and returns ``(done, total)``."""
@@ -107,6 +111,11 @@ class Pipeline:
         if current is not None:
             self.on_stage(StageReport(stage=stage, reused=True, seconds=0.0, facts=current.get("facts", {})))
             return
+        if stage in _OF_IMPORT and self.run.exists(IMPORTED):
+            raise ConfigError(
+                f"{self.run.root} holds imported decisions, and its {stage} belong to other settings, files or "
+                "versions than this recipe's; use its recipe.json, or run `raydebm import-decisions` again"
+            )
         self.run.remove(stage, "manifest.json")
         started = time.monotonic()
         facts = make()

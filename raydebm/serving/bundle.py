@@ -19,8 +19,10 @@ from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
+from raydebm.serving.decisions.record import policy_id
 from raydebm.serving.decisions.writer import RecordsArgs
 from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
+from raydebm.serving.outcomes.monitor import WatchArgs
 from raydebm.serving.schema import Overrides
 from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
@@ -89,6 +91,8 @@ class AppArgs(BaseModel):
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """How decisions are stored; None: they are not."""
+    watch: WatchArgs = Field(default_factory=WatchArgs)
+    """What outcomes that users report are held against."""
 
     @property
     def hedge_after(self) -> HedgeAfter | None:
@@ -121,6 +125,8 @@ class Bundle:
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
+    watch: WatchArgs = field(default_factory=WatchArgs)
+    """What reported outcomes are held against."""
     run_dir: str | None = None
     """Of the run; None: nobody can look at the run's problems."""
 
@@ -128,6 +134,11 @@ class Bundle:
     def checkpoint_ref(self) -> CheckpointRef:
         """The adapters that score for it, and no others."""
         return CheckpointRef(self.checkpoint, self.versions["checkpoint"])
+
+    @property
+    def policy_ids(self) -> tuple[str, ...]:
+        """Ids of the policies that requests without overrides are decided by, as records have them."""
+        return tuple(policy_id(self.in_time(policy)) for policy in self.policies.values())
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -185,6 +196,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
         records=_records(run, args.records),
+        watch=args.watch,
         run_dir=run.root,
     )
 

@@ -19,6 +19,7 @@ from raydebm.serving.keys import WatchedKeyring, load_keyring
 from raydebm.serving.live import LiveMeter
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.metrics import RayMeter
+from raydebm.serving.outcomes.assembly import claim_monitor
 from raydebm.serving.pages import page_paths
 from raydebm.serving.reload import Exchangeable, changed_args, check_same_run
 from raydebm.serving.routes import create_app
@@ -51,8 +52,16 @@ class TriageIngress:
         self._records = writer_of(bundle.records)
         self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref)
         self._keyring = load_keyring(bundle.limits.keys_file)
+        claims = claim_monitor(bundle, self._live)
+        if claims is not None:
+            claims.look()  # so that the first answer claims nothing that outcomes contradict
         self._service = TriageService(
-            bundle, self._backend, meter=self._live, records=self._records, notices=self._notices
+            bundle,
+            self._backend,
+            meter=self._live,
+            records=self._records,
+            claims=claims,
+            notices=self._notices,
         )
         self._refusal: str | None = None
         self._reloading: asyncio.Task[None] | None = None
@@ -106,7 +115,11 @@ class TriageIngress:
         if bundle.checkpoint_ref != running.checkpoint_ref:
             await self._backend.load(bundle.checkpoint_ref)
         backend = self._backend.scoring_with(bundle.checkpoint_ref)
-        self._service, self._keyring = replace(self._service, bundle=bundle, backend=backend), keyring
+        claims = claim_monitor(bundle, self._live)
+        if claims is not None:
+            await asyncio.to_thread(claims.look)
+        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
+        self._keyring = keyring
         self._show()
 
     def _show(self) -> Exchangeable:
@@ -120,7 +133,8 @@ class TriageIngress:
     def _notices(self) -> list[str]:
         of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
         # Shown without a key, and words about storage may hold its address with the credentials in it.
-        return [redact(found) for found in (self._refusal, of_keys) if found is not None]
+        of_claims = [] if self._service.claims is None else self._service.claims.reasons()
+        return [redact(found) for found in (self._refusal, of_keys, *of_claims) if found is not None]
 
     def __del__(self) -> None:
         """Called by Serve after the last request of a replica that is taken down."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from raydebm.decision.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.pages.routes import PAGES
@@ -205,6 +206,12 @@ class LiveMeter:
         found = self._bin()
         for candidate in candidates:
             _count(found, candidate)
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        self._to.reported(task=task, decision=decision, correct=correct)
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        self._to.watched(policy, watch)
 
     def figures(self, window_s: int, *, writer: WriterFigures | None = None) -> LiveFigures:
         """

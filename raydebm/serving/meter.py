@@ -6,6 +6,7 @@ Does not know: Ray, HTTP.
 from collections.abc import Sequence
 from typing import Protocol
 
+from raydebm.decision.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.schema import TriageResponse
 
@@ -25,6 +26,14 @@ class Meter(Protocol):
 
     def decided(self, answer: TriageResponse) -> None:
         """One decision was made."""
+        ...
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """Somebody reported an outcome that is new, or another one than before."""
+        ...
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """The promise about a policy was held against the outcomes."""
         ...
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
@@ -48,4 +57,10 @@ class NoMeter:
         pass
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
+        pass
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        pass
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
         pass

@@ -4,11 +4,13 @@ Ray exports them on every node's metrics port with the prefix ``ray_``, with or 
 values: tasks, generators, constraints, routes; never a problem, a key or a request.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
+from raydebm.decision.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.schema import TriageResponse
 
@@ -39,6 +41,9 @@ class RayMeter:
         self._candidates = Counter("raydebm_candidates", "Candidates drawn", ("generator", "outcome"))
         self._tokens = Counter("raydebm_tokens", "Tokens of candidates", ("generator", "kind"))
         self._cost = Counter("raydebm_cost_usd", "Cost of candidates in US dollars", ("generator",))
+        self._outcomes = Counter("raydebm_outcomes", "Outcomes that were reported", ("task", "decision", "outcome"))
+        self._suspended = Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",))
+        self._evidence = Gauge("raydebm_claim_evidence", "log10 of the bet against a promise", ("policy",))
         self._reloads = Counter("raydebm_reloads", "Changes of policy, adapters or limits", ("outcome",))
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
@@ -67,6 +72,14 @@ class RayMeter:
     def drawn(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
             self._count(candidate)
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        outcome = "right" if correct else "wrong"
+        self._outcomes.inc(1, {"task": task, "decision": decision, "outcome": outcome})
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        self._suspended.set(int(watch.alarmed), {"policy": policy})
+        self._evidence.set(watch.log_wealth / math.log(10), {"policy": policy})
 
     def reloaded(self, outcome: Literal["applied", "refused"]) -> None:
         """A change of the running service, in this replica."""

@@ -22,6 +22,8 @@ from raydebm.serving.keys import Keyring
 from raydebm.serving.live import LiveMeter
 from raydebm.serving.models import model_body, models_body
 from raydebm.serving.openapi import ERRORS, describe, examples_of
+from raydebm.serving.outcomes.assembly import claim_monitor, outcome_desk
+from raydebm.serving.outcomes.routes import outcome_routes
 from raydebm.serving.pages import page_paths, page_routes
 from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, ModelsBody
 from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
@@ -64,15 +66,18 @@ def create_app(
         # FastAPI's own telemetry would send query strings and messages of exceptions (see serving.telemetry).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    records = service.bundle.records
-    stored = None if records is None or records.folder is None else Decisions(DecisionReader(records.folder))
     writer = service.records if isinstance(service.records, DecisionWriter) else None
+    claims = service.claims or claim_monitor(service.bundle, service.meter)
+    reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
+    stored = None if reader is None else Decisions(reader)
+    desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
     routers = (
         _chat_routes(service),
         _triage_routes(service),
         _scoring_routes(service),
         _health_route(service),
         decision_routes(stored),
+        outcome_routes(desk),
         live_route(live, writer),
         sample_routes(service.bundle),
         page_routes(),

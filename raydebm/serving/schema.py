@@ -21,8 +21,6 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 SEED_LIMIT = 2**63
 MAX_STOPS = 16
-
-
 MAX_DEPTH = 64
 """Of a client's own objects. Serialisers of answers give up at a few hundred."""
 
@@ -335,6 +333,8 @@ class DecisionBody(BaseModel):
     """The decision with its reasons; the ``raydebm`` object of chat answers."""
 
     request_id: str
+    record_id: str | None = None
+    """Of the stored decision, to look at it and to report its outcome; null where it is not stored."""
     task: str
     problem_id: str
     decision: Literal["accept", "abstain"]

@@ -25,6 +25,7 @@ from raydebm.serving.decisions.record import RecordSink
 from raydebm.serving.errors import as_service_error
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
+from raydebm.serving.outcomes.monitor import ClaimMonitor
 from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch, fault_of
 from raydebm.serving.progress import Teller
 from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
@@ -42,6 +43,8 @@ class TriageService:
     meter: Meter = field(default_factory=NoMeter)
     records: RecordSink | None = None
     """Where decisions are stored; None: nowhere."""
+    claims: ClaimMonitor | None = None
+    """Says whether a policy's promise is suspended; None: outcomes are not watched."""
     notices: Callable[[], list[str]] = list
     """What an operator should know though the service works, such as a refused change; ``/health`` tells it."""
 
@@ -83,9 +86,10 @@ class TriageService:
         _check_answered(outcome, watch)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         versions = self.bundle.versions
-        if self.records is not None:
-            self.records.put(decision_record(ask, outcome, watch, elapsed_ms=elapsed_ms, versions=versions))
+        record = decision_record(ask, outcome, watch, elapsed_ms=elapsed_ms, versions=versions)
+        is_stored = self.records is not None and self.records.put(record)
         answer = response_body(ask, outcome, watch, elapsed_ms, versions)
+        answer.record_id = record.record_id if is_stored else None
         self.meter.decided(answer)
         log.info("decision", extra={"facts": decision_facts(answer)})
         return answer

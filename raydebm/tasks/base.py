@@ -115,6 +115,18 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
+class GoldFromAnswer(Protocol):
+    """A task that can make gold of one correct answer, because every right answer says the same.
+
+    Tasks whose right answers differ, such as programs and plans, are none.
+    """
+
+    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
+        """Gold of a correct answer that somebody gave, for ``judge``; None when the text has no answer."""
+        ...
+
+
 def required_field(row: Mapping[str, Any], name: str, where: str) -> Any:
     """The field of a data row, or an error that names the row and the field.
 

@@ -142,6 +142,10 @@ class Musr:
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         return str(answer)
 
+    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
+        answer = self.parse(problem, text)
+        return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"choice": answer})
+
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when the choice is the right one."""
         answer = self.parse(problem, text)

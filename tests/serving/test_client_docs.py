@@ -33,7 +33,7 @@ SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 def application_of(run_dir, name, records=None):
-    bundle = load_bundle(AppArgs(run_dir=run_dir))
+    bundle = load_bundle(AppArgs(run_dir=run_dir, records=None if records is None else {"folder": records.root}))
 
     def local(kind, *args):
         bound = serve.deployment(kind).bind(*args)
@@ -101,6 +101,7 @@ EXPECTED = {
     "Behind an existing OpenAI app": '{"Ava": "knave", "Zoey": "knight"}',
     "Progress while it works": "candidate {'pass': 1, 'done': 1, 'total': 3",
     "Many problems": "accept\nnot_a_problem\n",
+    "Reporting outcomes": "created right\n",
     "As RL reward": ", -10.0]",
     "As reranker": "-1000000.00  sigma",
     "With your own task": "the bag weighs 27.5 kg, 22.5 kg more than the limit of 5.0 kg; leave something out",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raydebm.decision.watch import ErrorWatch
 from raydebm.serving import metrics
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.keys import Keyring
@@ -133,3 +134,18 @@ def test_a_batch_is_measured(seen):
         ("raydebm_batch_texts", 12),
         ("raydebm_batch_seconds", 0.1),
     ]
+
+
+def test_outcomes_and_claims_are_counted(seen):
+    meter = RayMeter()
+    meter.reported(task="sums", decision="abstain", correct=False)
+    meter.watched("abc", ErrorWatch(alpha=0.1).after_all([True] * 9))
+    meter.watched("abc", ErrorWatch(alpha=0.1))
+    assert [(name, value, labels) for name, value, labels in seen if "claim_evidence" not in name] == [
+        ("raydebm_outcomes", 1, {"task": "sums", "decision": "abstain", "outcome": "wrong"}),
+        ("raydebm_claim_suspended", 1, {"policy": "abc"}),
+        ("raydebm_claim_suspended", 0, {"policy": "abc"}),
+    ]
+    evidence = [value for name, value, _ in seen if name == "raydebm_claim_evidence"]
+    assert evidence[0] > 1.3
+    assert evidence[1] == 0.0

@@ -24,10 +24,11 @@ from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.serving.asking import make_ask
 from raydebm.serving.decisions.files import file_name, record_files
+from raydebm.serving.decisions.folder import MERGE_FILES
 from raydebm.serving.decisions.reader import DecisionReader, Filter
 from raydebm.serving.decisions.record import DECISIONS, SUMMARY, new_record_id, record_of, record_row, time_of_id
 from raydebm.serving.decisions.redeciding import stored_decisions
-from raydebm.serving.decisions.writer import MERGE_FILES, DecisionWriter, RecordsArgs, writer_of
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs, writer_of
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
@@ -178,7 +179,7 @@ def test_the_newest_come_first_and_pages_do_not_overlap(make_record, stored):
         ["r0"],
         [],
     ]
-    assert list(pages[0].rows[0]) == SUMMARY.names
+    assert list(pages[0].rows[0]) == [*SUMMARY.names, "outcome"]
 
 
 def test_sorting_by_sigma_puts_decisions_without_one_last(make_record, stored, template):
@@ -281,7 +282,7 @@ def test_small_files_are_merged_and_nothing_is_lost_or_doubled(make_record, stor
 
 def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folder, monkeypatch):
     writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
-    monkeypatch.setattr(writer, "_remove", lambda name: None)
+    monkeypatch.setattr(writer._folder, "_remove", lambda name: None)
     for index in range(MERGE_FILES):
         writer.put(make_record(index))
         writer.flush()
@@ -457,7 +458,7 @@ def test_row_groups_carry_statistics(make_record, stored, folder):
 
 def test_no_file_has_the_name_of_another_writer(folder):
     first, second = DecisionWriter(folder), DecisionWriter(folder)
-    assert first._writer != second._writer
+    assert first._folder._writer != second._folder._writer
     assert file_name(1, 2, writer="ab", sequence=3, level=0) == (
         "decisions-0000000000000001-0000000000000002-ab-000003-0.parquet"
     )

@@ -19,7 +19,7 @@ from raydebm.records import Candidate, Gold, Problem, Verdict
 from raydebm.store import problem_of, problem_row
 from raydebm.tasks import BUILT_IN, get_task
 from raydebm.tasks.answers import render_number
-from raydebm.tasks.base import Task
+from raydebm.tasks.base import GoldFromAnswer, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,3 +368,25 @@ def test_the_defaults_of_every_task_are_documented(repository):
         cells = [f"{getattr(defaults, field):g}" for field in numbers]
         cells += ["all" if (cap := getattr(defaults, field)) is None else str(cap) for field in caps]
         assert f"| `{name}` | {' | '.join(cells)} |" in page
+
+
+@every_task
+@given(data=st.data())
+def test_gold_made_of_an_answer_judges_as_that_answer_would(name, data):
+    """Where one right answer says which others are right: the answer itself is, and gold's own verdict stays."""
+    task = get_task(name)
+    if not isinstance(task, GoldFromAnswer):
+        return
+    problem, gold = data.draw(st.sampled_from(loaded(name)))
+    answer = data.draw(CASES[name].answers(problem))
+    text = task.render(problem, answer)
+    made = task.gold_from_answer(problem, text)
+    assert task.judge(problem, made, text).verdict is Verdict.CORRECT
+    right = task.render(problem, CASES[name].gold_answer(gold))
+    same = task.gold_from_answer(problem, right)
+    assert task.judge(problem, same, text).verdict is task.judge(problem, gold, text).verdict
+    assert task.gold_from_answer(problem, "no idea at all, sorry") is None
+
+
+def test_tasks_whose_right_answers_differ_make_no_gold_of_one():
+    assert [name for name in BUILT_IN if not isinstance(get_task(name), GoldFromAnswer)] == ["taco", "travelplanner"]

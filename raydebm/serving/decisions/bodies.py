@@ -27,6 +27,8 @@ from raydebm.serving.decisions.schema import (
     StoredProblem,
     TimeBins,
 )
+from raydebm.serving.outcomes.log import RIGHT, WRONG, ReportedOutcome
+from raydebm.serving.outcomes.schema import OutcomeBody
 from raydebm.store import Row
 
 OVERVIEW_COLUMNS = (
@@ -43,6 +45,7 @@ OVERVIEW_COLUMNS = (
     "completion_tokens",
     "cost_usd",
     "latency_ms",
+    "outcome",
 )
 NUM_BARS = 24
 NUM_TIME_BINS = 36
@@ -50,14 +53,20 @@ MAX_SHARES = 50
 
 
 def decision_row(row: Row) -> DecisionRow:
-    """A row of ``records.SUMMARY``."""
+    """A row of ``reader.LISTED``."""
     return DecisionRow(**{name: _finite(row[name]) for name in DecisionRow.model_fields})
 
 
-def stored_decision(record: DecisionRecord) -> StoredDecision:
+def stored_decision(record: DecisionRecord, reports: Sequence[ReportedOutcome] = ()) -> StoredDecision:
+    """
+    Args:
+        record: the decision.
+        reports: what was reported about it, in the order of arrival.
+    """
     outcome = record.outcome
+    last = None if not reports else RIGHT if reports[-1].correct else WRONG
     return StoredDecision(
-        **decision_row(record_row(record)).model_dump(),
+        **decision_row({**record_row(record), "outcome": last}).model_dump(),
         problem=StoredProblem(
             prompt=outcome.problem.prompt,
             scored_prompt=record.scored_prompt,
@@ -71,7 +80,25 @@ def stored_decision(record: DecisionRecord) -> StoredDecision:
         stages_ms=dict(record.stages_ms),
         passes=[pass_body(found) for found in outcome.passes],
         candidates=[_candidate(scored, record.policy.lambda_) for scored in outcome.pool],
+        outcomes=outcome_bodies(reports),
     )
+
+
+def outcome_bodies(reports: Sequence[ReportedOutcome]) -> list[OutcomeBody]:
+    """In their order; the last one by each name is current."""
+    last = {report.by: report.outcome_id for report in reports}
+    return [
+        OutcomeBody(
+            time=report.time,
+            outcome=RIGHT if report.correct else WRONG,
+            by=report.by,
+            answer=report.answer,
+            note=report.note,
+            key=report.key,
+            current=last[report.by] == report.outcome_id,
+        )
+        for report in reports
+    ]
 
 
 def _candidate(scored: ScoredCandidate, lambda_: float) -> StoredCandidate:
@@ -177,6 +204,8 @@ def overview(table: pa.Table) -> Overview:
         latency_p95_ms=halves[1],
         first=times["min"].as_py(),
         last=times["max"].as_py(),
+        right=pc.sum(pc.equal(table["outcome"], RIGHT)).as_py() or 0,
+        wrong=pc.sum(pc.equal(table["outcome"], WRONG)).as_py() or 0,
         tasks=_shares(table, "task", accepted),
         generators=_shares(table, "generator", accepted),
         passes=_shares(table, "num_passes", accepted),

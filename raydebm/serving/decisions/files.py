@@ -1,8 +1,9 @@
 """The files of a records folder, by their names.
 
-``decisions-<first>-<last>-<writer>-<sequence>-<level>.parquet``: the times of its first and last decision in
-microseconds since 1970, who wrote it, and how often it was merged. A file never changes after it has its name; a merged
-file lists the names that it replaces in its metadata, so that a reader counts nothing twice while those still exist.
+``<kind>-<first>-<last>-<writer>-<sequence>-<level>.parquet``: what it holds (decisions or outcomes), the times of its
+first and last row in microseconds since 1970, who wrote it, and how often it was merged. A file never changes after it
+has its name; a merged file lists the names that it replaces in its metadata, so that a reader counts nothing twice
+while those still exist.
 """
 
 import json
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pyarrow import fs
 
 REPLACES = b"raydebm.replaces"
-_NAME = re.compile(r"decisions-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
+DECISION_FILES, OUTCOME_FILES = "decisions", "outcomes"
+_NAME = re.compile(r"([a-z]+)-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +29,10 @@ class RecordFile:
     """Bytes."""
 
 
-def file_name(first_us: int, last_us: int, *, writer: str, sequence: int, level: int) -> str:
-    return f"decisions-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
+def file_name(
+    first_us: int, last_us: int, *, writer: str, sequence: int, level: int, kind: str = DECISION_FILES
+) -> str:
+    return f"{kind}-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
 
 
 def filesystem_of(root: str) -> tuple[fs.FileSystem, str]:
@@ -39,19 +43,19 @@ def filesystem_of(root: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), root
 
 
-def record_files(root: str) -> list[RecordFile]:
-    """The folder's files, oldest first; [] when the folder does not exist."""
+def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
+    """The folder's files of one kind, oldest first; [] when the folder does not exist."""
     filesystem, path = filesystem_of(root)
     found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    named = [_record_file(info.base_name, info.size) for info in found if info.type == fs.FileType.File]
+    named = [_record_file(kind, info.base_name, info.size) for info in found if info.type == fs.FileType.File]
     return sorted((file for file in named if file is not None), key=lambda file: (file.last_us, file.name))
 
 
-def _record_file(name: str, size: int | None) -> RecordFile | None:
+def _record_file(kind: str, name: str, size: int | None) -> RecordFile | None:
     match = _NAME.fullmatch(name)
-    if match is None:
+    if match is None or match[1] != kind:
         return None
-    first, last, writer, _, level = match.groups()
+    _, first, last, writer, _, level = match.groups()
     return RecordFile(
         name=name, first_us=int(first), last_us=int(last), writer=writer, level=int(level), size=size or 0
     )

@@ -20,10 +20,10 @@ _CUT = ("answer", "reason")
 
 
 class SummaryIndex:
-    """Columns of ``SUMMARY`` by file. Threads may share it."""
+    """Columns of a schema by file. Threads may share it."""
 
-    def __init__(self, filesystem: fs.FileSystem) -> None:
-        self._filesystem = filesystem
+    def __init__(self, filesystem: fs.FileSystem, schema: pa.Schema = SUMMARY) -> None:
+        self._filesystem, self._schema = filesystem, schema
         self._kept: dict[str, pa.Table] = {}
         self._reading = threading.Lock()
 
@@ -48,20 +48,21 @@ class SummaryIndex:
                         self._kept[path] = table
                         size += table.nbytes
                 found.append(table)
-        return pa.concat_tables(reversed(found)) if found else SUMMARY.empty_table()
+        return pa.concat_tables(reversed(found)) if found else self._schema.empty_table()
 
     def _read(self, path: str) -> pa.Table:
+        schema = self._schema
         with pq.ParquetFile(path, filesystem=self._filesystem) as file:
-            table = completed(file.read(columns=SUMMARY.names), SUMMARY.names).select(SUMMARY.names)
-        for name in _CUT:
-            place = SUMMARY.get_field_index(name)
-            table = table.set_column(place, SUMMARY.field(place), pc.utf8_slice_codeunits(table[name], 0, SHOWN_CHARS))
-        return table.cast(SUMMARY).combine_chunks()
+            table = completed(file.read(columns=schema.names), schema.names, schema).select(schema.names)
+        for name in set(_CUT) & set(schema.names):
+            place = schema.get_field_index(name)
+            table = table.set_column(place, schema.field(place), pc.utf8_slice_codeunits(table[name], 0, SHOWN_CHARS))
+        return table.cast(schema).combine_chunks()
 
 
-def completed(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def completed(table: pa.Table, columns: Sequence[str], schema: pa.Schema = SUMMARY) -> pa.Table:
     """With nulls for columns that an older file lacks."""
     for name in columns:
         if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(table.num_rows, SUMMARY.field(name).type))
+            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
     return table

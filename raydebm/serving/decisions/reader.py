@@ -4,8 +4,7 @@ Lists rest on an index in memory; everything else skips files by their names and
 may come and go while they are read.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -18,19 +17,21 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from raydebm.errors import ConfigError
-from raydebm.serving.decisions.files import RecordFile, filesystem_of, record_files, replaced_by
+from raydebm.serving.decisions.files import RecordFile
+from raydebm.serving.decisions.folder import FolderReader
 from raydebm.serving.decisions.index import SummaryIndex, completed
 from raydebm.serving.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
+from raydebm.serving.outcomes.log import OutcomeLog
 from raydebm.store import Row
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SortKey = Literal["time", "sigma", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"]
+NO_OUTCOME = "none"
+LISTED = pa.schema([*SUMMARY, ("outcome", pa.string())])
+"""``SUMMARY``, and what was reported: right, wrong or null. It stands in the log of outcomes and in no decision's
+file."""
 LAST_YEAR = 9998
 """No decision is newer; what comes after it would be no time."""
-NUM_TRIES = 5
-"""Listings are repeated when a file that was listed is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,10 @@ class Filter:
     """Whether the selected candidate violates a constraint. Decisions without a selection do not pass."""
     text: str | None = None
     """Stands in the title, which is the beginning of the problem; upper and lower case are the same."""
+    outcome: str | None = None
+    """What was reported about it: ``right``, ``wrong`` or ``none``."""
+    policy_id: str | None = None
+    """Id of the policy that decided."""
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -81,6 +86,8 @@ class Filter:
             ("request_id", "eq", self.request_id),
             ("num_passes", "eq", self.num_passes),
             ("generator", "eq", self.generator),
+            ("policy_id", "eq", self.policy_id),
+            ("outcome", "eq", None if self.outcome == NO_OUTCOME else self.outcome),
             ("penalty", "gt" if self.violated else "le", None if self.violated is None else 0.0),
             ("time", "ge", _scalar(self.since)),
             ("time", "lt", _scalar(self.until)),
@@ -92,6 +99,8 @@ class Filter:
             for column, compare, value in wanted
             if value is not None
         }
+        if self.outcome == NO_OUTCOME:
+            terms["outcome", "absent"] = ds.field("outcome").is_null()
         if self.text:
             terms["title", "holds"] = pc.match_substring(ds.field("title"), self.text, ignore_case=True)
         return terms
@@ -115,21 +124,22 @@ class Page:
     """Decisions that pass the filter."""
     offset: int
     rows: list[Row]
-    """Columns of ``SUMMARY``; answers and reasons cut to their first 200 characters."""
+    """Columns of ``LISTED``; answers and reasons cut to their first 200 characters."""
 
 
 class DecisionReader:
     """Reads one folder of decisions. Keeps what lists show in memory (``index``). Threads may share it."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, outcomes: OutcomeLog | None = None) -> None:
+        """
+        Args:
+            root: the folder, a local path or a filesystem URL.
+            outcomes: what was reported about its decisions; None: the log below the folder, with the usual limits.
+        """
         self.root = root
-        self._filesystem, self._path = filesystem_of(root)
-        self._replaced: dict[str, frozenset[str]] = {}
-        self._tables: set[str] = set()
-        """Files that are known to be readable."""
-        self._warned: set[tuple[str, int]] = set()
-        """(name, size) of those that were not."""
-        self._index = SummaryIndex(self._filesystem)
+        self._folder = FolderReader(root)
+        self._index = SummaryIndex(self._folder.filesystem)
+        self.outcomes = outcomes or OutcomeLog(root)
 
     def count(self, where: Filter | None = None) -> int:
         """How many decisions pass."""
@@ -154,7 +164,7 @@ class DecisionReader:
         if offset < 0 or limit < 0:
             raise ConfigError(f"offset and limit must be >= 0, got {offset} and {limit}")
         found = where or Filter()
-        lines = self._retried(lambda: self._lines(found))
+        lines = self._folder.retried(lambda: self._lines(found))
         keys = _passing(lines, [sort, "record_id"], found).combine_chunks()
         direction = "descending" if descending else "ascending"
         order = pc.sort_indices(keys, sort_keys=[(sort, direction), ("record_id", direction)])
@@ -162,26 +172,34 @@ class DecisionReader:
         return Page(total=keys.num_rows, offset=offset, rows=_rows_of(lines, ids.to_pylist()))
 
     def summaries(self, record_ids: Sequence[str]) -> list[Row]:
-        """Columns of ``SUMMARY`` of these decisions, in their order; those that are not there are left out."""
-        return _rows_of(self.table(SUMMARY.names), record_ids)
+        """Columns of ``LISTED`` of these decisions, in their order; those that are not there are left out."""
+        return _rows_of(self.table(LISTED.names), record_ids)
+
+    def summary(self, record_id: str) -> Row | None:
+        """Columns of ``LISTED`` of one decision; None when it is not (or no longer) there."""
+        where = _exactly(record_id)
+        rows = [] if where is None else _rows_of(self.table(LISTED.names, where), [record_id])
+        return rows[0] if rows else None
 
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
-        """Columns of ``SUMMARY`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
+        """Columns of ``LISTED`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
         found = where or Filter()
-        return _passing(self._retried(lambda: self._lines(found)), columns, found)
+        return _passing(self._folder.retried(lambda: self._lines(found)), columns, found)
 
     def _lines(self, where: Filter) -> pa.Table:
-        files = self._files()
-        paths = [self._path_of(file) for file in files if where.may_hold(file) and self._is_table(file)]
-        return self._index.table(paths, known=[self._path_of(file) for file in files])
+        files = self._folder.files()
+        paths = self._folder.paths([file for file in files if where.may_hold(file)])
+        return self._with_outcomes(self._index.table(paths, known=list(map(self._folder.path_of, files))))
+
+    def _with_outcomes(self, table: pa.Table) -> pa.Table:
+        return table.append_column(LISTED.field("outcome"), self.outcomes.outcome_column(table["record_id"]))
 
     def get(self, record_id: str) -> DecisionRecord | None:
         """One whole decision; None when it is not (or no longer) there."""
-        time = time_of_id(record_id)
-        if time is None or time.year > LAST_YEAR:
+        where = _exactly(record_id)
+        if where is None:
             return None
-        where = Filter(since=time, until=time + timedelta(microseconds=1))
-        rows = self._retried(lambda: self._rows(where, ds.field("record_id") == record_id))
+        rows = self._folder.retried(lambda: self._rows(where, ds.field("record_id") == record_id))
         return record_of(rows[0]) if rows else None
 
     def records(self, where: Filter | None = None, *, batch_size: int = 64) -> Iterator[DecisionRecord]:
@@ -203,21 +221,23 @@ class DecisionReader:
         """
         found = where or Filter()
         expression = found.expression()
-        needed = list(dict.fromkeys([*columns, *found.columns()]))
-        files = self._retried(lambda: self._opened(found))
+        of_filter = [name for name in found.columns() if name != "outcome"]
+        needed = list(dict.fromkeys([*columns, *of_filter, *(["record_id"] if found.outcome else [])]))
+        files = self._folder.retried(lambda: self._opened(found))
         for file in files:
             with file:
                 for batch in file.iter_batches(batch_size=batch_size, columns=needed):
                     if expression is None:
                         yield batch
                     else:
-                        table = completed(pa.Table.from_batches([batch]), found.columns())
+                        table = completed(pa.Table.from_batches([batch]), of_filter)
+                        table = self._with_outcomes(table) if found.outcome else table
                         yield from table.filter(expression).to_batches()
 
     def _opened(self, where: Filter) -> list[pq.ParquetFile]:
         opened: list[pq.ParquetFile] = []
         try:
-            opened.extend(pq.ParquetFile(path, filesystem=self._filesystem) for path in self._paths(where))
+            opened.extend(pq.ParquetFile(path, filesystem=self._folder.filesystem) for path in self._paths(where))
         except FileNotFoundError:
             for file in opened:
                 file.close()
@@ -228,56 +248,19 @@ class DecisionReader:
         paths = self._paths(where)
         if not paths:
             return []
-        dataset = ds.dataset(paths, schema=DECISIONS, format="parquet", filesystem=self._filesystem)
+        dataset = ds.dataset(paths, schema=DECISIONS, format="parquet", filesystem=self._folder.filesystem)
         return list(dataset.to_table(filter=where.expression() & exactly).to_pylist())
 
     def _paths(self, where: Filter) -> list[str]:
-        return [self._path_of(file) for file in self._files() if where.may_hold(file) and self._is_table(file)]
+        return self._folder.paths([file for file in self._folder.files() if where.may_hold(file)])
 
-    def _path_of(self, file: RecordFile) -> str:
-        return f"{self._path}/{file.name}"
 
-    def _files(self) -> list[RecordFile]:
-        """Without those that a merged file stands for."""
-        files = record_files(self.root)
-        replaced = {file.name: self._replaced_by(file) for file in files if file.level}
-        # One assignment, because threads may share a reader.
-        self._replaced = {name: names for name, names in replaced.items() if names is not None}
-        gone = frozenset().union(*self._replaced.values())
-        return [file for file in files if file.name not in gone]
-
-    def _replaced_by(self, file: RecordFile) -> frozenset[str] | None:
-        """None: the file is no table (yet). Raises FileNotFoundError when it is gone."""
-        if file.name in self._replaced:
-            return self._replaced[file.name]
-        metadata = self._metadata_of(file)
-        return None if metadata is None else replaced_by(metadata.metadata)
-
-    def _is_table(self, file: RecordFile) -> bool:
-        """A machine that lost its power may leave an empty file, which must not hide the others. One that is still
-        being copied is looked at again."""
-        if file.name not in self._tables and self._metadata_of(file) is not None:
-            self._tables.add(file.name)
-        return file.name in self._tables
-
-    def _metadata_of(self, file: RecordFile) -> pq.FileMetaData | None:
-        try:
-            return pq.read_metadata(self._path_of(file), filesystem=self._filesystem)
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and "deserialize" not in str(error):  # the disk or the network, not the file
-                raise
-            if (file.name, file.size) not in self._warned:
-                self._warned.add((file.name, file.size))
-                log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error)
-            return None
-
-    def _retried(self, read: Callable[[], T]) -> T:
-        for _ in range(NUM_TRIES - 1):
-            try:
-                return read()
-            except FileNotFoundError:
-                continue  # merged or removed since it was listed
-        return read()
+def _exactly(record_id: str) -> Filter | None:
+    """A filter that this decision passes, and others of the very same microsecond; None when it is no such id."""
+    time = time_of_id(record_id)
+    if time is None or time.year > LAST_YEAR:
+        return None
+    return Filter(since=time, until=time + timedelta(microseconds=1))
 
 
 def _passing(lines: pa.Table, columns: Sequence[str], where: Filter) -> pa.Table:

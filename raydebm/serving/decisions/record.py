@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from raydebm.decision.policy import Policy
-from raydebm.identity import canonical_json
+from raydebm.identity import canonical_json, content_id
 from raydebm.records import (
     Candidate,
     Decision,
@@ -85,10 +85,11 @@ SUMMARY = pa.schema(
         ("completion_tokens", pa.int64()),
         ("cost_usd", pa.float64()),
         ("latency_ms", pa.float64()),
+        ("policy_id", pa.string()),
     ]
 )
 """What a list of decisions shows. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected
-candidate's."""
+candidate's; ``policy_id`` is the id of the policy that decided."""
 DECISIONS = pa.schema(
     [
         *SUMMARY,
@@ -160,6 +161,11 @@ def time_of_id(record_id: str) -> datetime | None:
         return None
 
 
+def policy_id(policy: Policy) -> str:
+    """An id of everything that the policy says, limits of a request included."""
+    return content_id(policy.to_json(), length=12)
+
+
 def microseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1)
 
@@ -195,6 +201,7 @@ def record_row(record: DecisionRecord) -> Row:
         "completion_tokens": sum(candidate.completion_tokens or 0 for candidate in paid),
         "cost_usd": math.fsum(costs) if costs else None,
         "latency_ms": record.latency_ms,
+        "policy_id": policy_id(record.policy),
         "prompt": problem.prompt,
         "scored_prompt": record.scored_prompt,
         "data_json": canonical_json(dict(problem.data)),

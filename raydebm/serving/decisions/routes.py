@@ -42,7 +42,7 @@ REPLAY_EXAMPLES = {
 CHANGES_EXAMPLES = {"heavier constraints": {"lambda": 2.0}, "one pass": {"max_passes": 1}}
 
 
-def _may_see(request: Request) -> None:
+def may_see_decisions(request: Request) -> None:
     if not getattr(request.state, "may_see_decisions", True):
         raise ServiceError("this key may not see stored decisions (`decisions: false`)", 403, "not_allowed")
 
@@ -52,7 +52,7 @@ def decision_routes(decisions: Decisions | None) -> APIRouter:
     Args:
         decisions: None where the service stores none; then all of this is 404.
     """
-    router = APIRouter(tags=["decisions"], prefix="/v1/decisions", dependencies=[Depends(_may_see)])
+    router = APIRouter(tags=["decisions"], prefix="/v1/decisions", dependencies=[Depends(may_see_decisions)])
 
     def stored() -> Decisions:
         if decisions is None:
@@ -74,7 +74,7 @@ def decision_routes(decisions: Decisions | None) -> APIRouter:
         summary="Replay stored decisions",
         response_model=ReplayResult,
         responses={**NOT_ALLOWED, 200: {"content": {"text/event-stream": {}}}},
-        openapi_extra=_examples(REPLAY_EXAMPLES),
+        openapi_extra=named_examples(REPLAY_EXAMPLES),
     )
     async def replay(body: ReplayRequest, request: Request) -> Any:
         """Decide stored decisions again under other settings, without asking any generator: what would change.
@@ -95,7 +95,7 @@ def decision_routes(decisions: Decisions | None) -> APIRouter:
         summary="Replay one stored decision",
         response_model=Redecided,
         responses=NOT_ALLOWED,
-        openapi_extra=_examples(CHANGES_EXAMPLES),
+        openapi_extra=named_examples(CHANGES_EXAMPLES),
     )
     async def redecide(record_id: str, body: ChangesBody, request: Request) -> Redecided:
         """What would have been decided about one stored decision under other settings."""
@@ -163,6 +163,7 @@ def _error_event(message: str, *, status: int, code: str, param: str | None = No
     return f"event: error\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def _examples(named: dict[str, Any]) -> dict[str, Any]:
+def named_examples(named: dict[str, Any]) -> dict[str, Any]:
+    """Examples of a route's body by what they show, for its ``openapi_extra``."""
     found = {name.replace(" ", "-"): {"summary": name, "value": value} for name, value in named.items()}
     return {"requestBody": {"content": {"application/json": {"examples": found}}}}

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.serving.decisions.reader import Filter, SortKey
+from raydebm.serving.outcomes.schema import OutcomeBody
 from raydebm.serving.schema import (
     MAX_PASSES,
     MAX_SAMPLES,
@@ -59,6 +60,10 @@ class Where(Body):
     num_passes: int | None = Field(None, ge=1, le=1000)
     problem_id: Name | None = None
     request_id: Name | None = None
+    outcome: Literal["right", "wrong", "none"] | None = None
+    """What was reported about it; `none`: nothing yet."""
+    policy_id: Name | None = None
+    """Id of the policy that decided."""
 
     def to_filter(self) -> Filter:
         return Filter(**{name: getattr(self, name) for name in Where.model_fields})
@@ -106,6 +111,10 @@ class DecisionRow(BaseModel):
     cost_usd: float | None
     """Null when no generator reports cost."""
     latency_ms: float
+    policy_id: str | None
+    """Id of the policy that decided; null in records of versions that did not keep it."""
+    outcome: Literal["right", "wrong"] | None
+    """What was reported last about the selected candidate; null: nothing."""
 
 
 class DecisionList(BaseModel):
@@ -145,6 +154,8 @@ class StoredDecision(DecisionRow):
     stages_ms: dict[str, float]
     passes: list[PassBody]
     candidates: list[StoredCandidate]
+    outcomes: list[OutcomeBody]
+    """Every report about it, the oldest first."""
 
 
 class Histogram(BaseModel):
@@ -185,6 +196,9 @@ class Overview(BaseModel):
     latency_p95_ms: float | None
     first: datetime | None
     last: datetime | None
+    right: int
+    """Decisions whose selected candidate was reported to be right, abstentions included."""
+    wrong: int
     tasks: list[Share]
     """The most frequent ones first, at most 50; so are generators."""
     generators: list[Share]

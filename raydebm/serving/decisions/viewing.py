@@ -95,7 +95,9 @@ class Decisions:
         Raises:
             ServiceError: 404 when it is not, or no longer, there.
         """
-        return await self._read(lambda: stored_decision(self._record(record_id)))
+        return await self._read(
+            lambda: stored_decision(self._record(record_id), self._reader.outcomes.history(record_id))
+        )
 
     async def redecide(self, record_id: str, changes: ChangesBody) -> Redecided:
         """One decision, made again.

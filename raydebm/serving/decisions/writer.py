@@ -11,33 +11,23 @@ not forced to the disk's platters, so a power cut may lose what the operating sy
 import logging
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.records import well_formed
-from raydebm.serving.decisions.files import RecordFile, file_name, filesystem_of, record_files, replaces_metadata
+from raydebm.serving.decisions.folder import ROW_GROUP, FolderWriter
 from raydebm.serving.decisions.record import DECISIONS, DecisionRecord, microseconds, record_row
-from raydebm.store import Row, RunDir
+from raydebm.store import Row
 
 log = logging.getLogger(__name__)
 
-MERGE_FILES = 8
-"""So many files of one level become one of the next."""
-MAX_LEVEL = 3
-MAX_MERGED_BYTES = 16 * 2**20
-"""Files are not merged beyond it, which bounds the memory that merging takes to a few times as much."""
-ROW_GROUP = 1024
-"""Rows whose minimum and maximum let a reader skip them."""
 ROWS_AT_ONCE = 8
 """Rows that are converted in one go: a few milliseconds."""
-TIDY_EVERY_S = 60.0
 
 
 class RecordsArgs(BaseModel):
@@ -57,6 +47,10 @@ class RecordsArgs(BaseModel):
     """Decisions that may wait to be written; more are dropped."""
     max_waiting_mb: float = Field(64, gt=0)
     """Characters of text (in millions) that may wait to be written."""
+    max_outcomes_mb: float = Field(256, gt=0)
+    """As ``max_mb``, for the outcomes that users report."""
+    max_outcome_days: float | None = Field(365, gt=0)
+    """As ``max_days``, for outcomes: so far back live accuracy and its alarm look."""
 
 
 def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
@@ -76,17 +70,13 @@ class DecisionWriter:
         """
         self.root = root
         self._args = args or RecordsArgs()
-        self._clock = clock
-        self._writer = uuid.uuid4().hex[:12]
-        self._sequence = 0
+        self._folder = FolderWriter(root, max_mb=self._args.max_mb, max_days=self._args.max_days, clock=clock)
         self._waiting: deque[tuple[DecisionRecord, int]] = deque()
         self._waiting_chars = 0
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._writing = threading.Lock()
-        self._own: list[list[RecordFile]] = [[] for _ in range(MAX_LEVEL + 1)]
-        self._last_tidy: float | None = None
         self.num_written = 0
         self.num_dropped = 0
         self.last_error: str | None = None
@@ -147,8 +137,8 @@ class DecisionWriter:
             try:
                 while self._waiting:
                     self._write(self._batch())
-                self._merge()
-                self._tidy()
+                self._folder.merge()
+                self._folder.tidy()
             except Exception as error:  # noqa: BLE001 - whatever storage does, the thread goes on and requests notice nothing
                 if self.last_error is None:
                     log.error("decisions cannot be written to %s: %s", self.root, error)
@@ -170,72 +160,12 @@ class DecisionWriter:
         table = _table(records)
         if table.num_rows:
             times = [microseconds(record.time) for record in records]
-            self._own[0].append(self._save(table, min(times), max(times), level=0))
+            self._folder.append(table, min(times), max(times))
         with self._wake:
             for _ in records:
                 self._waiting_chars -= self._waiting.popleft()[1]
         self.num_written += table.num_rows
         self.num_dropped += len(records) - table.num_rows
-
-    def _save(self, table: pa.Table, first_us: int, last_us: int, *, level: int) -> RecordFile:
-        name = file_name(first_us, last_us, writer=self._writer, sequence=self._sequence, level=level)
-        self._sequence += 1
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP)
-        content = sink.getvalue()
-        try:
-            RunDir(self.root).write_bytes(content, name)
-        except OSError:
-            self._remove(name + ".tmp")  # half a file on a full disk would keep it full
-            raise
-        return RecordFile(
-            name=name, first_us=first_us, last_us=last_us, writer=self._writer, level=level, size=len(content)
-        )
-
-    def _merge(self) -> None:
-        """Small files of our own become larger ones, so that a reader opens few."""
-        for level in range(MAX_LEVEL):
-            files = self._own[level]
-            if len(files) < MERGE_FILES:
-                continue
-            self._own[level] = []
-            if sum(file.size for file in files) > MAX_MERGED_BYTES:
-                continue
-            tables = [table for table in map(self._read, files) if table is not None]
-            if not tables:
-                continue
-            merged = pa.concat_tables(tables).replace_schema_metadata(replaces_metadata(file.name for file in files))
-            first, last = min(file.first_us for file in files), max(file.last_us for file in files)
-            self._own[level + 1].append(self._save(merged, first, last, level=level + 1))
-            for file in files:
-                self._remove(file.name)
-
-    def _read(self, file: RecordFile) -> pa.Table | None:
-        filesystem, path = filesystem_of(self.root)
-        try:
-            return pq.read_table(f"{path}/{file.name}", filesystem=filesystem, partitioning=None)
-        except FileNotFoundError:
-            return None  # removed by the limits, perhaps of another replica
-
-    def _tidy(self) -> None:
-        """Remove what is too old, then the oldest until the rest is small enough; at most once a minute."""
-        now = self._clock()
-        if self._last_tidy is not None and now - self._last_tidy < TIDY_EVERY_S:
-            return
-        self._last_tidy = now
-        files = record_files(self.root)
-        total = sum(file.size for file in files)
-        oldest_us = 0.0 if self._args.max_days is None else 1e6 * (now - 86_400 * self._args.max_days)
-        for file in files:
-            if file.last_us < oldest_us or total > self._args.max_mb * 1e6:
-                self._remove(file.name)
-                total -= file.size
-
-    def _remove(self, name: str) -> None:
-        try:
-            RunDir(self.root).remove(name)
-        except OSError as error:
-            log.debug("%s: %s", name, error)
 
 
 def _num_chars(record: DecisionRecord) -> int:

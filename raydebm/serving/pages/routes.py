@@ -11,6 +11,7 @@ from raydebm.serving.pages.files import page_file, static_files
 PAGES: Mapping[str, str] = {
     "/": "ask.html.j2",
     "/decisions": "decisions.html.j2",
+    "/review": "review.html.j2",
     "/live": "live.html.j2",
     "/docs": "reference.html.j2",
 }

@@ -210,6 +210,18 @@ class DeclaredTask:
         found = _value(self.definition.vote, problem, seen)
         return key_of(answer if found is None or self.definition.vote == "answer" else found)
 
+    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
+        """None also where answers are not labelled by gold."""
+        rule, answer = self.definition.gold, self.parse(problem, text)
+        if rule is None or answer is None or self.definition.labels == "constraints":
+            return None
+        value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
+        try:
+            check_gold(rule, value, "the given answer")
+        except TaskDataError:
+            return None
+        return Gold(task=self.name, problem_id=problem.problem_id, value={"answer": value})
+
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """By gold or by constraints, as the definition says."""
         by = self.definition.labels or ("gold" if self.definition.gold is not None else None)

@@ -144,6 +144,10 @@ class KnightsKnaves:
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         return canonical_json(answer)
 
+    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
+        answer = self.parse(problem, text)
+        return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"roles": answer})
+
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when everyone's role is right."""
         answer = self.parse(problem, text)

@@ -119,6 +119,10 @@ class Math500:
         """Text alone: two answers of one key mean the same, two keys may mean the same."""
         return normal_form(as_union(answer))
 
+    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
+        answer = self.parse(problem, text)
+        return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"answer": answer})
+
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when the answer means what gold means; unlabeled when that cannot be decided in time."""
         answer = self.parse(problem, text)

@@ -124,6 +124,15 @@ export function decisionBadge(decision) {
   return el("span", { class: `badge${known}` }, el("span", { "aria-hidden": "true" }, sign), word);
 }
 
+const OUTCOMES = { right: ["\u2713", "accept"], wrong: ["\u2717", "violation"] };
+
+/** What was reported about a decision, in a word with a sign of its own; a dash where nothing was. */
+export function outcomeBadge(outcome) {
+  if (!(outcome in OUTCOMES)) return NONE;
+  const [sign, kind] = OUTCOMES[outcome];
+  return el("span", { class: `badge badge-${kind}` }, el("span", { "aria-hidden": "true" }, sign), outcome);
+}
+
 // ---- the service ----------------------------------------------------------------------------------------------------
 
 /** What the service refused or could not do, with its own words. */

@@ -2,15 +2,15 @@
 //
 // What is shown stands in the address, so that it can be kept, shared and gone back to.
 
-import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, percent, plural, showError,
-  time } from "./base.js";
+import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, outcomeBadge, percent, plural,
+  showError, time } from "./base.js";
 import { barChart, histogramBins } from "./bar_chart.js";
 import { showDetails } from "./decisions_detail.js";
 import { labelStart, setUpReplay } from "./decisions_replay.js";
 
-const FILTERS = ["text", "decision", "task", "generator", "since", "until", "min_sigma", "max_sigma", "violated",
-  "num_passes", "problem_id", "request_id"];
-const MORE = ["violated", "num_passes", "problem_id", "request_id"];
+const FILTERS = ["text", "decision", "outcome", "task", "generator", "since", "until", "min_sigma", "max_sigma", "violated",
+  "num_passes", "problem_id", "request_id", "policy_id"];
+const MORE = ["violated", "num_passes", "problem_id", "request_id", "policy_id"];
 const TIMES = ["since", "until"];
 const LAST_SORT = { sort: "time", descending: "true", limit: "50" };
 
@@ -20,6 +20,7 @@ const COLUMNS = [
   { name: "Problem", cell: (row) => openLink(row), header: true },
   { name: "Task", cell: (row) => row.task, wide: true },
   { name: "Decision", cell: (row) => decisionBadge(row.decision) },
+  { name: "Outcome", cell: (row) => outcomeBadge(row.outcome), wide: true },
   { name: "Answer", cell: (row) => el("span", { class: "list-answer" }, row.answer ?? "\u2013"), wide: true },
   { name: "Energy", sort: "energy", cell: (row) => number(row.energy, 2), numeric: true, wide: true },
   { name: "Sigma", sort: "sigma", cell: (row) => number(row.sigma, 2), numeric: true },
@@ -141,7 +142,7 @@ form.addEventListener("submit", (event) => {
   }
   go(found);
 });
-for (const name of ["decision", "violated"]) form.elements[name].addEventListener("change", () => form.requestSubmit());
+for (const name of ["decision", "outcome", "violated"]) form.elements[name].addEventListener("change", () => form.requestSubmit());
 byId("filter-reset").addEventListener("click", () => {
   filled = null;
   go(without(address, ...FILTERS, "offset"));
@@ -284,6 +285,7 @@ function showOverview(found) {
   fill(byId("overview-tiles"),
     tile("Decisions", count(found.total)),
     tile("Accepted", percent(share), found.total ? `${count(found.total - found.accepted)} abstained` : null),
+    tile("Outcomes", count(found.right + found.wrong), found.right + found.wrong ? `${count(found.wrong)} wrong` : null),
     tile("Candidates each", found.total ? number(found.candidates / found.total, 1) : "\u2013",
       found.failed ? `${percent(found.failed / found.candidates)} failed` : null),
     tile("Tokens", count(found.prompt_tokens + found.completion_tokens), found.total ? `${count(found.completion_tokens)} written` : null),

@@ -1,7 +1,7 @@
 // One stored decision with everything, or two side by side; and what other settings would have made of them.
 
-import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, NONE, number, plural, showError, time }
-  from "./base.js";
+import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, NONE, number, outcomeBadge, plural, showError,
+  time } from "./base.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { changes, changesAreValid, changesInWords } from "./decisions_replay.js";
 import { passCards } from "./pass_cards.js";
@@ -89,6 +89,7 @@ function decisionView(record, letter) {
       jsonDetails("Problem data", record.problem.data)),
     el("section", { class: "stack-small" }, el("h2", {}, "Passes"), el("ol", { class: "plain-list stack-small" }, passCards(runOf(record, null)))),
     el("section", { class: "stack-small" }, el("h2", {}, "Candidates, the lowest energy first"), pool.node),
+    record.outcomes.length ? el("section", { class: "card stack-small" }, el("h2", {}, "Outcomes, the newest first"), outcomes(record)) : null,
     el("section", { class: "card stack-small" }, el("h2", {}, "Settings and versions"),
       el("dl", { class: "facts" }, pairs({ ...record.policy, seed: record.seed }), pairs(record.versions)),
       jsonDetails("What the request changed", record.request)));
@@ -121,8 +122,18 @@ function facts(record) {
     fact("Tokens", `${count(record.prompt_tokens)} read, ${count(record.completion_tokens)} written`),
     fact("Cost", record.cost_usd === null ? "not reported" : money(record.cost_usd)),
     fact("Latency", `${duration(record.latency_ms)}${stages(record.stages_ms)}`),
+    record.outcome ? fact("Outcome", outcomeBadge(record.outcome)) : null,
+    fact("Policy id", el("code", {}, record.policy_id)),
     fact("Request", el("code", { class: "break" }, record.request_id)),
     fact("Problem id", el("code", { class: "break" }, record.problem_id)));
+}
+
+function outcomes(record) {
+  return el("ul", { class: "plain-list stack-small" }, [...record.outcomes].reverse().map((each) =>
+    el("li", { class: "break" }, outcomeBadge(each.outcome), ` by ${each.by}, `, time(each.time),
+      each.current ? null : el("span", { class: "muted" }, " (replaced)"),
+      each.answer === null ? null : el("div", { class: "text-block" }, `Correct answer: ${each.answer}`),
+      each.note === null ? null : el("div", { class: "text-block muted" }, each.note))));
 }
 
 function fact(name, value) {
@@ -204,7 +215,7 @@ function runOf(record, again) {
 
 function comparison(records) {
   const lines = [
-    ["Decision", (record) => record.decision], ["Problem", titleOf], ["Task", (record) => record.task],
+    ["Decision", (record) => record.decision], ["Outcome", (record) => record.outcome ?? NONE], ["Problem", titleOf], ["Task", (record) => record.task],
     ["Answer", (record) => record.answer ?? NONE], ["Written by", (record) => record.generator ?? NONE],
     ["Energy", (record) => number(record.energy)], ["mu", (record) => number(record.mu)], ["sigma", (record) => number(record.sigma)],
     ["Penalty", (record) => number(record.penalty)], ["Passes", (record) => count(record.num_passes)],

@@ -1,0 +1,180 @@
+"""A run directory made of labelled decisions: problems, candidates and labels are complete, nothing is drawn.
+
+`raydebm train`, `score`, `calibrate` and `evaluate` go on from there under the folder's own recipe. Where a client
+named two problems alike, the later one gets an id of its own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raydebm.config import Recipe, apply_overrides, parse_recipe
+from raydebm.decision_import.labelled import LabelledDecision
+from raydebm.distributed.fingerprints import new_manifest
+from raydebm.distributed.stages import IMPORTED
+from raydebm.errors import ConfigError, PoolError
+from raydebm.identity import content_id
+from raydebm.pairs import split_problems
+from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
+from raydebm.store import (
+    CANDIDATES,
+    GOLDS,
+    LABELS,
+    PROBLEMS,
+    REPORTS,
+    RunDir,
+    candidate_row,
+    gold_row,
+    label_row,
+    problem_row,
+    report_row,
+)
+
+CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSummary:
+    """What became of the decisions."""
+
+    decisions: int
+    """With an outcome."""
+    contradictory: int
+    """Left out, because the reports about them cannot all be true."""
+    problems: int
+    test_problems: int
+    with_gold: int
+    """Problems with a correct answer, whose candidates are all labelled."""
+    candidates: int
+    verdicts: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Imported:
+    """Tables that grow decision by decision."""
+
+    problems: dict[str, Problem] = field(default_factory=dict)
+    golds: dict[str, Gold] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    reports: dict[str, ConstraintReport] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    decisions: int = 0
+    contradictory: int = 0
+
+    def add(self, found: LabelledDecision) -> None:
+        self.decisions += 1
+        if found.fault is not None:
+            self.contradictory += 1
+            return
+        problem = self._problem(found)
+        if found.gold is not None:
+            self.golds[problem.problem_id] = replace(found.gold, problem_id=problem.problem_id)
+        for scored in found.pool:
+            # Two problems that a client named alike share ids of candidates, too.
+            own = problem.problem_id != found.problem.problem_id
+            name = scored.candidate.candidate_id
+            name = content_id("imported", problem.problem_id, name) if own else name
+            label = replace(
+                found.labels[scored.candidate.candidate_id], candidate_id=name, problem_id=problem.problem_id
+            )
+            self.candidates[name] = replace(scored.candidate, candidate_id=name, problem_id=problem.problem_id)
+            self.reports[name] = replace(scored.report, candidate_id=name)
+            self.labels[name] = merged(self.labels.get(name), label)
+
+    def _problem(self, found: LabelledDecision) -> Problem:
+        """What the ensemble read, which may hold the earlier turns of a chat."""
+        prompt = found.record.scored_prompt or found.problem.prompt
+        problem = replace(found.problem, prompt=prompt)
+        known = self.problems.get(problem.problem_id)
+        if known is not None and (known.prompt, known.data) != (problem.prompt, problem.data):
+            other = content_id("imported", problem.problem_id, problem.prompt, dict(problem.data))
+            problem = replace(problem, problem_id=other)
+        self.problems.setdefault(problem.problem_id, problem)
+        return problem
+
+
+def merged(known: Label | None, label: Label) -> Label:
+    """One label of what two decisions say about the same candidate; unlabeled where they contradict each other."""
+    if known is None or known.verdict is label.verdict or label.verdict is Verdict.UNLABELED:
+        return label if known is None else known
+    if known.verdict is Verdict.UNLABELED and known.reason != CONTRADICTION:
+        return label
+    return replace(label, verdict=Verdict.UNLABELED, reason=CONTRADICTION)
+
+
+def write_run(
+    found: Iterable[LabelledDecision], *, recipe: Recipe, out: str, test_frac: float, seed: int
+) -> ImportSummary:
+    """Write the run directory.
+
+    Args:
+        found: of one task.
+        recipe: how adapters are trained; its run directory, and what would draw candidates, are replaced.
+        out: the folder, which holds no run yet; or a filesystem URL.
+        test_frac: share of the problems that are for testing.
+        seed: of the split into training and testing.
+
+    Raises:
+        ConfigError: ``out`` holds a run, or ``test_frac`` is not between 0 and 1.
+        PoolError: fewer than three problems can be used.
+    """
+    if not 0 < test_frac < 1:
+        raise ConfigError(f"the share of test problems must be between 0 and 1, got {test_frac}")
+    run = RunDir(out)
+    if run.exists("recipe.json") or run.exists("problems"):
+        raise ConfigError(f"{out} holds a run already; give another folder")
+    tables = _Imported()
+    for each in found:
+        tables.add(each)
+    if len(tables.problems) < 3:
+        raise PoolError(
+            f"{tables.decisions} decisions with an outcome make {len(tables.problems)} problems; training needs at "
+            "least 3 (to train, to validate, to test): report more outcomes"
+        )
+    train, test = split_problems(tables.problems, validation_frac=test_frac, seed=seed)
+    own = imported_recipe(recipe, out)
+    _write(tables, run, own, test=frozenset(test))
+    verdicts = Counter(str(label.verdict) for label in tables.labels.values())
+    return ImportSummary(
+        decisions=tables.decisions,
+        contradictory=tables.contradictory,
+        problems=len(train) + len(test),
+        test_problems=len(test),
+        with_gold=len(tables.golds),
+        candidates=len(tables.candidates),
+        verdicts={str(verdict): verdicts[str(verdict)] for verdict in Verdict},
+    )
+
+
+def imported_recipe(recipe: Recipe, out: str) -> Recipe:
+    """The recipe with a run directory of its own and a single pass, because nobody can be asked what users asked."""
+    changes = [
+        f"name={recipe.name}-decisions",
+        f"run_dir={out}",
+        "triage.max_passes=1",
+        "evaluation.two_pass=false",
+        "generation.greedy=false",
+    ]
+    return parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))
+
+
+def _write(tables: _Imported, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
+    """Each stage's tables, then its manifest, in the order in which stages build upon each other."""
+    run.write_json({"decisions": tables.decisions}, IMPORTED)
+    run.write_json(recipe.model_dump(mode="json", by_alias=True), "recipe.json")
+    splits = Counter("test" if name in test else "train" for name in tables.problems)
+    problems = [problem_row(found, "test" if name in test else "train") for name, found in tables.problems.items()]
+    run.write_table(map(gold_row, tables.golds.values()), GOLDS, "problems", "golds.parquet")
+    run.write_table(problems, PROBLEMS, "problems", "problems.parquet")
+    _finish(run, "problems", recipe, dict(splits))
+    rows = map(candidate_row, tables.candidates.values())
+    run.write_table(rows, CANDIDATES, "candidates", "candidates.parquet")
+    _finish(run, "candidates", recipe, {"candidates": len(tables.candidates)})
+    run.write_table(map(label_row, tables.labels.values()), LABELS, "labels", "labels.parquet")
+    run.write_table(map(report_row, tables.reports.values()), REPORTS, "labels", "reports.parquet")
+    _finish(run, "labels", recipe, {"labels": len(tables.labels)})
+
+
+def _finish(run: RunDir, stage: str, recipe: Recipe, facts: dict[str, Any]) -> None:
+    run.finish(stage, new_manifest(stage, recipe, run, facts=facts))

@@ -1,0 +1,42 @@
+"""Puts the parts for outcomes together from what a service has."""
+
+from raydebm.serving.bundle import Bundle
+from raydebm.serving.decisions.reader import DecisionReader
+from raydebm.serving.decisions.writer import DecisionWriter
+from raydebm.serving.meter import Meter
+from raydebm.serving.outcomes.desk import OutcomeDesk
+from raydebm.serving.outcomes.log import OutcomeLog
+from raydebm.serving.outcomes.monitor import Claim, ClaimMonitor
+from raydebm.serving.service import TriageService
+
+
+def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
+    """Watches the promises of the policies that are served, where the arguments state one (``watch.max_error``).
+
+    Returns:
+        None where decisions are not stored, and so no outcomes.
+    """
+    records, watch = bundle.records, bundle.watch
+    if records is None or records.folder is None:
+        return None
+    outcomes = OutcomeLog(records.folder, max_mb=records.max_outcomes_mb, max_days=records.max_outcome_days)
+    claims = {}
+    if watch.max_error is not None:
+        claim = Claim(max_error=watch.max_error, delta=watch.delta, by=watch.by)
+        claims = dict.fromkeys(bundle.policy_ids, claim)
+    return ClaimMonitor(outcomes, claims, on_change=meter.watched)
+
+
+def outcome_desk(service: TriageService, reader: DecisionReader, claims: ClaimMonitor) -> OutcomeDesk:
+    """Takes reports about the decisions that ``reader`` reads."""
+    meter, writer = service.meter, service.records
+    return OutcomeDesk(
+        reader,
+        claims,
+        check=service.backend.check,
+        served=service.bundle.policy_ids,
+        flush=writer.flush if isinstance(writer, DecisionWriter) else None,
+        on_report=lambda decision, correct: meter.reported(
+            task=decision["task"], decision=decision["decision"], correct=correct
+        ),
+    )
