@@ -298,6 +298,11 @@ class Outcome:
     """Why it was decided so, in one sentence."""
 
     @property
+    def confidence(self) -> float | None:
+        """Probability that the selection is right; None without a posterior or a selection."""
+        return self.passes[-1].confidence if self.passes else None
+
+    @property
     def answer(self) -> str | None:
         """The text to give out: the selected candidate's, or None after an abstention."""
         if self.decision is not Decision.ACCEPT or self.best is None:

@@ -47,6 +47,10 @@ class Overrides(TypedDict, total=False):
     theta_sigma: float
     theta_abstain: float
     signal: Literal["selected", "pool_mean"]
+    rule: Literal["paper", "posterior"]
+    profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
+    tau_accept: float
+    tau_answer: float
     max_passes: int
     num_samples: int
     num_regenerate: int

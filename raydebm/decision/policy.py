@@ -24,11 +24,11 @@ A policy also holds the limits of one request (candidates, time, money). They en
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from raydebm.config import TriageConfig
-from raydebm.decision.posterior import Belief, PoolBeliefs, Posterior
+from raydebm.decision.posterior import Belief, Posterior
 from raydebm.decision.profiles import PROFILES, Profile, ranked
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, ScoredCandidate
@@ -73,9 +73,9 @@ class Policy:
     """Accept without a further pass at or above this probability."""
     tau_answer: float = 0.5
     """After the last pass, give no answer below this probability; at most tau_accept."""
-    posterior: Posterior | None = None
+    posterior: Posterior | None = field(default=None, hash=False)
     """What ``rule="posterior"`` decides by; beside the paper's rule it only adds the confidence to the answer."""
-    guarantee: Mapping[str, Any] | None = None
+    guarantee: Mapping[str, Any] | None = field(default=None, hash=False)
     """What is promised about answers (``guarantee.Guarantee.summary``); None: nothing."""
 
     def __post_init__(self) -> None:
@@ -274,12 +274,17 @@ def rule(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -
     if policy.rule == "posterior" and policy.posterior is not None:
         return _rule_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
     ruling = _rule_by_sigma(pool, passes_left=passes_left, policy=policy)
-    if policy.posterior is None or ruling.best is None:
-        return ruling
-    return replace(ruling, beliefs=_selected_first(policy.posterior.beliefs(pool), ruling.best))
+    return replace(ruling, beliefs=beliefs_about(pool, policy, ruling.best))
 
 
-def _selected_first(beliefs: PoolBeliefs, best: ScoredCandidate) -> tuple[Belief, ...]:
+def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
+    """What the policy's posterior believes about a pool's answers, that of ``best`` first, the others by probability.
+
+    Empty without a posterior or without a selection.
+    """
+    if policy.posterior is None or best is None:
+        return ()
+    beliefs = policy.posterior.beliefs(pool)
     own = [belief for belief in beliefs.beliefs if any(scored is best for scored in belief.candidates)]
     return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
 

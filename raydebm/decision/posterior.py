@@ -226,6 +226,13 @@ class Posterior:
             raise ConfigError(f"the posterior cannot be read ({error}); calibrate again with this version") from error
 
 
+def confidences(beliefs: PoolBeliefs) -> dict[str, float]:
+    """Probability that a candidate's answer is right, by candidate id; candidates without an answer are absent."""
+    return {
+        scored.candidate.candidate_id: belief.probability for belief in beliefs.beliefs for scored in belief.candidates
+    }
+
+
 def special_case(term: str, lambda_: float = 1.0) -> Posterior:
     """All weight on one term: ``votes`` is majority vote, ``minus_energy`` the paper's argmin E, ``energy_vote`` the
     energy-weighted vote."""

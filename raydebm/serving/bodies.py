@@ -6,13 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from raydebm.decision.deadline import is_late
+from raydebm.decision.policy import Policy, beliefs_about
+from raydebm.decision.posterior import Belief
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
 from raydebm.serving.parts import NO_ENERGY, Watch
 from raydebm.serving.schema import (
+    MAX_ANSWERS,
+    AnswerBody,
     CandidateBody,
     GeneratorBody,
+    GuaranteeBody,
     PassBody,
     ScoreItem,
     TriageResponse,
@@ -24,8 +29,15 @@ NO_ANSWER = "no answer in the requested output format was found in the text"
 
 
 def response_body(
-    ask: Ask, outcome: Outcome, watch: Watch, elapsed_ms: float, versions: Mapping[str, str]
+    ask: Ask,
+    outcome: Outcome,
+    watch: Watch,
+    elapsed_ms: float,
+    versions: Mapping[str, str],
+    *,
+    suspended: str | None = None,
 ) -> TriageResponse:
+    """The answer to a request; ``suspended`` says why its promise is not claimed at present, where it is not."""
     best, accepted = outcome.best, outcome.decision is Decision.ACCEPT
     report = None if best is None else best.report
     body = None if best is None else candidate_body(best, ask.policy.lambda_)
@@ -36,6 +48,9 @@ def response_body(
         problem_id=ask.problem.problem_id,
         decision=_decision(outcome.decision),
         reason=outcome.reason,
+        confidence=outcome.confidence,
+        answers=[answer_body(belief) for belief in beliefs_about(outcome.pool, ask.policy, best)[:MAX_ANSWERS]],
+        guarantee=guarantee_body(ask.policy, suspended),
         answer=report.answer if accepted and report is not None else None,
         text=outcome.answer,
         candidate=body,
@@ -54,7 +69,7 @@ def response_body(
         cost_usd=math.fsum(costs) if costs else None,  # the same in whatever order they came
         latency_ms=round(elapsed_ms, 3),
         stages_ms=watch.stages_ms,
-        policy=ask.policy.to_json(),
+        policy=ask.policy.settings(),
         seed=ask.seed,
         versions=dict(versions),
         ignored_messages=ask.ignored_messages,
@@ -64,9 +79,42 @@ def response_body(
     )
 
 
+def answer_body(belief: Belief) -> AnswerBody:
+    """One distinct answer with its evidence."""
+    return AnswerBody(
+        answer=belief.best.report.answer,
+        probability=belief.probability,
+        evidence=dict(belief.contributions),
+        proof=belief.cluster.proof,
+        num_candidates=len(belief.candidates),
+        authors=sorted({scored.candidate.generator for scored in belief.candidates}),
+        candidate_ids=[scored.candidate.candidate_id for scored in belief.candidates],
+    )
+
+
+def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | None:
+    """What the policy promises; None where it promises nothing."""
+    if policy.guarantee is None:
+        return None
+    fields = {name: policy.guarantee[name] for name in ("max_error", "confidence", "certified", "problems")}
+    reason = policy.guarantee.get("reason") if suspended is None else suspended
+    return GuaranteeBody(**fields, suspended=suspended is not None, reason=reason)
+
+
 def decision_facts(answer: TriageResponse) -> dict[str, Any]:
     """What a log line says about a decision: numbers and names, nothing of the problem or the answer."""
-    facts = {"task", "problem_id", "decision", "num_passes", "energy", "sigma", "penalty", "cost_usd", "latency_ms"}
+    facts = {
+        "task",
+        "problem_id",
+        "decision",
+        "num_passes",
+        "energy",
+        "sigma",
+        "penalty",
+        "cost_usd",
+        "latency_ms",
+        "confidence",
+    }
     return {
         **answer.model_dump(include=facts),
         "stages_ms": answer.stages_ms,
@@ -117,10 +165,12 @@ def _why(scored: ScoredCandidate) -> str | None:
     return NO_ENERGY if scored.energies is None else None
 
 
-def checked_item(index: int, scored: ScoredCandidate, lambda_: float) -> ScoreItem:
+def checked_item(index: int, scored: ScoredCandidate, lambda_: float, *, confidence: float | None = None) -> ScoreItem:
+    """A candidate that was checked and scored; ``confidence`` is the probability that its answer is right."""
     body = candidate_body(scored, lambda_)
     return ScoreItem(
         index=index,
+        confidence=confidence,
         score=None if body.energy is None else -body.energy,
         energy=body.energy,
         mu=body.mu,
@@ -179,6 +229,7 @@ def pass_body(record: PassRecord) -> PassBody:
         signal=record.sigma,
         penalty=record.penalty,
         decision=str(record.decision),
+        confidence=record.confidence,
         feedback=record.feedback,
     )
 

@@ -15,6 +15,8 @@ MAX_SAMPLES = 64
 MAX_PASSES = 8
 MAX_DEADLINE_MS = 3_600_000
 MAX_CANDIDATES_TO_SCORE = 512
+MAX_ANSWERS = 16
+"""Most distinct answers whose evidence an answer of the service shows."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -60,8 +62,8 @@ class Body(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
 
-class Overrides(Body):
-    """What one request may change; everything left out comes from the calibrated policy and the recipe."""
+class PolicyChanges(Body):
+    """Settings of the policy that a request or a replay may change; everything left out stays."""
 
     lambda_: NotNegative | None = Field(None, alias="lambda")
     """Weight of E_constraint."""
@@ -75,10 +77,19 @@ class Overrides(Body):
     tau_accept: Probability | None = None
     tau_answer: Probability | None = None
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
-    num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
-    """Candidates of each generator in pass 1."""
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each later pass."""
+
+    def policy_changes(self) -> dict[str, Any]:
+        """The settings that were given, by the policy's own names."""
+        return self.model_dump(by_alias=True, include=set(PolicyChanges.model_fields), exclude_none=True)
+
+
+class Overrides(PolicyChanges):
+    """What one request may change; everything left out comes from the calibrated policy and the recipe."""
+
+    num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
+    """Candidates of each generator in pass 1."""
     budget: int | None = Field(None, ge=1, le=MAX_PASSES * MAX_SAMPLES)
     """Most candidates over all passes."""
     deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
@@ -94,10 +105,9 @@ class Overrides(Body):
     """A named policy, as in the model id ``raydebm/<task>@<policy>``; the other fields change it."""
 
     def policy_changes(self) -> dict[str, Any]:
-        """The fields that belong to the policy and were given, by the policy's own names."""
-        names = {"lambda_", "theta_sigma", "theta_abstain", "signal", "max_passes", "num_regenerate"}
-        names |= {"budget", "deadline_ms", "max_usd", "rule", "profile", "tau_accept", "tau_answer"}
-        return self.model_dump(by_alias=True, include=names, exclude_none=True)
+        """The settings and limits that were given, by the policy's own names."""
+        limits = {"budget", "deadline_ms", "max_usd"}
+        return {**super().policy_changes(), **self.model_dump(include=limits, exclude_none=True)}
 
 
 class SamplingOverrides(BaseModel):
@@ -312,6 +322,8 @@ class PassBody(BaseModel):
     """What was compared with the thresholds."""
     penalty: float | None
     decision: str
+    confidence: float | None = None
+    """Probability that the selection is right."""
     feedback: str | None
     """What the next pass was told."""
 
@@ -329,6 +341,40 @@ class GeneratorBody(BaseModel):
     """The first error, when some failed."""
 
 
+class AnswerBody(BaseModel):
+    """One distinct answer of the pool, with the evidence for it."""
+
+    answer: str | None
+    """In canonical text."""
+    probability: float
+    """That it is right; where labels are violation scores, 1 minus the expected violation."""
+    evidence: dict[str, float]
+    """What each term adds to the log-odds, relative to the average answer of the pool; ``base`` is the rest. Empty for
+    an answer that an exact constraint proves or refutes."""
+    proof: bool | None
+    """True or False: an exact constraint proves it right or wrong."""
+    num_candidates: int
+    authors: list[str]
+    """Generators that gave it."""
+    candidate_ids: list[str]
+
+
+class GuaranteeBody(BaseModel):
+    """What is promised about the answers that are given out."""
+
+    max_error: float
+    """Largest share of wrong answers (mean violation where labels are violation scores)."""
+    confidence: float
+    """Probability, over calibration problems, with which that holds."""
+    certified: bool
+    """False: nothing could be promised, or the request changed the policy (``reason``)."""
+    problems: int
+    """Labelled problems that it rests on."""
+    suspended: bool = False
+    """Reported outcomes speak against it, so it is not claimed at present (``reason``)."""
+    reason: str | None = None
+
+
 class DecisionBody(BaseModel):
     """The decision with its reasons; the ``raydebm`` object of chat answers."""
 
@@ -339,6 +385,13 @@ class DecisionBody(BaseModel):
     problem_id: str
     decision: Literal["accept", "abstain"]
     reason: str
+    confidence: float | None = None
+    """Probability that the selected answer is right; null without a fitted posterior or a selection."""
+    answers: list[AnswerBody] = Field(default_factory=list)
+    """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
+    posterior."""
+    guarantee: GuaranteeBody | None = None
+    """Null where nothing was promised."""
     energy: float | None
     mu: float | None
     sigma: float | None
@@ -381,6 +434,8 @@ class ScoreItem(BaseModel):
     """``score`` is -energy: higher is better, as rerankers have it. Null where there is no finite energy."""
 
     index: int
+    confidence: float | None = None
+    """Probability that its answer is right, among the candidates of the request; null without a task or a posterior."""
     object: Literal["score"] = "score"
     score: float | None
     energy: float | None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from raydebm import tracing
 from raydebm.decision.deadline import Deadline, is_late
 from raydebm.decision.loop import solve
+from raydebm.decision.posterior import confidences
 from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
@@ -21,7 +22,7 @@ from raydebm.records import Candidate, Outcome, ScoredCandidate
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import NO_ANSWER, checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
-from raydebm.serving.decisions.record import RecordSink
+from raydebm.serving.decisions.record import RecordSink, policy_id
 from raydebm.serving.errors import as_service_error
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
@@ -88,11 +89,18 @@ class TriageService:
         versions = self.bundle.versions
         record = decision_record(ask, outcome, watch, elapsed_ms=elapsed_ms, versions=versions)
         is_stored = self.records is not None and self.records.put(record)
-        answer = response_body(ask, outcome, watch, elapsed_ms, versions)
+        answer = response_body(ask, outcome, watch, elapsed_ms, versions, suspended=self._suspension(ask))
         answer.record_id = record.record_id if is_stored else None
         self.meter.decided(answer)
         log.info("decision", extra={"facts": decision_facts(answer)})
         return answer
+
+    def _suspension(self, ask: Ask) -> str | None:
+        """Why the promise of the request's policy is not claimed at present; None where it is or there is none."""
+        if self.claims is None or ask.policy.guarantee is None:
+            return None
+        found = self.claims.suspension(policy_id(ask.policy))
+        return found.reason if found.suspended else None
 
     async def _solve(self, ask: Ask, watch: Watch, *, waited_s: float) -> Outcome:
         total_ms = ask.policy.deadline_ms
@@ -185,9 +193,14 @@ class TriageService:
             Scorer(self.backend, Watch(None)).score(problem, candidates), self.backend.check(problem, candidates)
         )
         lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
+        pool = [
+            ScoredCandidate(candidate=candidate, report=report, energies=found)
+            for candidate, report, found in zip(candidates, reports, energies, strict=True)
+        ]
+        confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
         return [
-            checked_item(index, ScoredCandidate(candidate=candidate, report=report, energies=found), lambda_)
-            for index, (candidate, report, found) in enumerate(zip(candidates, reports, energies, strict=True))
+            checked_item(index, scored, lambda_, confidence=confidence.get(scored.candidate.candidate_id))
+            for index, scored in enumerate(pool)
         ]
 
     @staticmethod

@@ -25,7 +25,9 @@ from raydebm.serving.outcomes.log import OutcomeLog
 from raydebm.store import Row
 
 T = TypeVar("T")
-SortKey = Literal["time", "sigma", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"]
+SortKey = Literal[
+    "time", "sigma", "confidence", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"
+]
 NO_OUTCOME = "none"
 LISTED = pa.schema([*SUMMARY, ("outcome", pa.string())])
 """``SUMMARY``, and what was reported: right, wrong or null. It stands in the log of outcomes and in no decision's

@@ -58,6 +58,7 @@ PASS = pa.struct(
         ("penalty", pa.float64()),
         ("decision", pa.string()),
         ("feedback", pa.string()),
+        ("confidence", pa.float64()),
     ]
 )
 SUMMARY = pa.schema(
@@ -73,6 +74,7 @@ SUMMARY = pa.schema(
         ("selected", pa.string()),
         ("generator", pa.string()),
         ("answer", pa.string()),
+        ("confidence", pa.float64()),
         ("energy", pa.float64()),
         ("mu", pa.float64()),
         ("sigma", pa.float64()),
@@ -189,6 +191,7 @@ def record_row(record: DecisionRecord) -> Row:
         "selected": None if best is None else best.candidate.candidate_id,
         "generator": None if best is None else best.candidate.generator,
         "answer": None if best is None else best.report.answer,
+        "confidence": outcome.confidence,
         "energy": None if best is None else best.total_energy(record.policy.lambda_),
         "mu": None if energies is None else energies.mu,
         "sigma": None if energies is None else energies.sigma,

@@ -40,7 +40,7 @@ class Changes:
     def policy_for(self, recorded: Policy) -> Policy:
         """Raises ConfigError when the changed values contradict each other or are out of range."""
         base = recorded if self.policy is None else self.policy
-        return Policy.from_json({**base.to_json(), **self.values}) if self.values else base
+        return base.changed(self.values) if self.values else base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,11 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from raydebm.serving.decisions.reader import Filter, SortKey
 from raydebm.serving.outcomes.schema import OutcomeBody
 from raydebm.serving.schema import (
-    MAX_PASSES,
-    MAX_SAMPLES,
     Body,
     CandidateBody,
     Finite,
-    NotNegative,
     PassBody,
+    PolicyChanges,
     Text,
 )
 
@@ -97,6 +95,8 @@ class DecisionRow(BaseModel):
     generator: str | None
     """Null also in records of versions that did not keep it."""
     answer: str | None
+    confidence: float | None
+    """Probability that the selection is right; null without a posterior."""
     energy: float | None
     mu: float | None
     sigma: float | None
@@ -210,23 +210,11 @@ class Overview(BaseModel):
     times: TimeBins | None
 
 
-class ChangesBody(Body):
+class ChangesBody(PolicyChanges):
     """What is different. Nothing given: every decision is made again as it was."""
 
-    lambda_: NotNegative | None = Field(None, alias="lambda")
-    """Weight of E_constraint."""
-    theta_sigma: NotNegative | None = None
-    theta_abstain: NotNegative | None = None
-    signal: Literal["selected", "pool_mean"] | None = None
-    max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
-    num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     budget: int | None = Field(None, ge=1, le=100_000)
     """Most candidates of one request."""
-
-    def policy_values(self) -> dict[str, Any]:
-        """What changes the policy, by its own names."""
-        names = {"lambda_", "theta_sigma", "theta_abstain", "signal", "max_passes", "num_regenerate"}
-        return self.model_dump(by_alias=True, include=names, exclude_none=True)
 
 
 class ReplayRequest(ChangesBody):

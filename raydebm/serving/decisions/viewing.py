@@ -163,7 +163,7 @@ def _readable(root: str) -> Iterator[None]:
 
 
 def changes_of(body: ChangesBody) -> Changes:
-    return Changes(values=body.policy_values(), budget=body.budget)
+    return Changes(values=body.policy_changes(), budget=body.budget)
 
 
 def _replay_steps(reader: DecisionReader, request: ReplayRequest) -> Iterator[ReplayFigures]:

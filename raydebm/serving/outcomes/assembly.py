@@ -11,7 +11,8 @@ from raydebm.serving.service import TriageService
 
 
 def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
-    """Watches the promises of the policies that are served, where the arguments state one (``watch.max_error``).
+    """Watches what is promised about the served policies: what the arguments state (``watch.max_error``), else what
+    calibration certified.
 
     Returns:
         None where decisions are not stored, and so no outcomes.
@@ -21,9 +22,11 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
         return None
     outcomes = OutcomeLog(records.folder, max_mb=records.max_outcomes_mb, max_days=records.max_outcome_days)
     claims = {}
-    if watch.max_error is not None:
-        claim = Claim(max_error=watch.max_error, delta=watch.delta, by=watch.by)
-        claims = dict.fromkeys(bundle.policy_ids, claim)
+    for name, policy in zip(bundle.policy_ids, bundle.policies.values(), strict=True):
+        promised = policy.guarantee["max_error"] if policy.guarantee and policy.guarantee["certified"] else None
+        max_error = promised if watch.max_error is None else watch.max_error
+        if max_error is not None:
+            claims[name] = Claim(max_error=max_error, delta=watch.delta, by=watch.by)
     return ClaimMonitor(outcomes, claims, on_change=meter.watched)
 
 

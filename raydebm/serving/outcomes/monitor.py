@@ -30,8 +30,8 @@ class WatchArgs(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_error: float | None = Field(None, gt=0, lt=1)
-    """Error rate of answered requests that reported outcomes are held against; None: they are counted and not bet
-    on."""
+    """Error rate of answered requests that reported outcomes are held against; None: what calibration certified, and
+    without a certificate they are counted and not bet on."""
     delta: float = Field(0.05, gt=0, lt=1)
     """Probability of a false alarm, ever, for each policy."""
     by: tuple[str, ...] | None = Field(None, min_length=1)
