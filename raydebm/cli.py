@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raydebm.config import Recipe, load_recipe
-from raydebm.console import console, pipeline_for, show_evaluation
+from raydebm.console import console, pipeline_for, show_evaluation, show_promise
 from raydebm.errors import RaydebmError
 from raydebm.export_command import export
 from raydebm.import_command import import_decisions
@@ -134,13 +134,21 @@ def calibrate(
     config: ConfigOption,
     task: TaskOption = None,
     run_dir: RunDirOption = None,
+    max_error: Annotated[
+        str | None, typer.Option(help="Promise: largest share of wrong answers given out, or auto.")
+    ] = None,
+    confidence: Annotated[float | None, typer.Option(help="Probability with which the promise holds.")] = None,
     retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
-    """Choose lambda, theta_sigma and theta_abstain on the validation split, and print the numbers to paste."""
-    with pipeline_for(read_recipe(config, task, run_dir, overrides), retry_failed=retry_failed) as pipeline:
+    """Fit the posterior, choose profile and thresholds on labelled problems, and certify a promise."""
+    promise = {"decision.max_error": max_error, "decision.confidence": confidence}
+    settings = [f"{name}={value}" for name, value in promise.items() if value is not None]
+    recipe = read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
+    with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
         pipeline.make_policy()
-        console.print_json(json.dumps(pipeline.policy().to_json()))
+        console.print_json(json.dumps(pipeline.policy().settings()))
+        show_promise(pipeline.decision_fit())
 
 
 @app.command()

@@ -126,6 +126,35 @@ def _clipped(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
+def show_promise(fit: dict[str, Any] | None) -> None:
+    """What calibration certified, or why nothing."""
+    if fit is None:
+        console.print("The paper's rule decides; no posterior was fitted, so nothing is promised.")
+        return
+    table = Table(title="What may be promised", title_justify="left")
+    for header in ("error at most", "certified", "threshold", "coverage", "upper bound", "problems", "more problems"):
+        table.add_column(header, justify="right")
+    asked = [] if fit["guarantee"] is None else [fit["guarantee"]]
+    for row in [*asked, *fit["promises"]]:
+        table.add_row(
+            f"{row['max_error']:g}",
+            "yes" if row["certified"] else "not certified",
+            *("-" if row[name] is None else f"{row[name]:.3g}" for name in ("tau", "coverage", "upper_bound")),
+            str(row["problems"]),
+            "-" if row["more_problems"] is None else f"about {row['more_problems']}",
+            style="bold" if row in asked else None,
+        )
+    console.print(table)
+    for row in asked:
+        if not row["certified"]:
+            console.print(
+                f"Not certified: an error of at most {row['max_error']:g}. These {row['problems']} problems certify "
+                f"{row['smallest_error'] if row['smallest_error'] is not None else 'nothing'} at best; answering every "
+                f"problem errs on {row['base_error']:.3g}, so that no rule could answer more than "
+                f"{row['max_coverage']:.3g} of them. Only proven answers are given out."
+            )
+
+
 def show_evaluation(result: "Evaluation", report: str) -> None:
     """The selectors and the loop, from the same rows as the report."""
     from raydebm.evaluation.report import summary

@@ -97,6 +97,7 @@ def fit_policy(
     outcome: Outcome,
     profile: Profile | None = None,
     walk: WalkOf | None = None,
+    promises: Sequence[float] = PROMISES,
 ) -> PolicyFit:
     """Fit posterior, profile and thresholds.
 
@@ -108,6 +109,7 @@ def fit_policy(
         outcome: whether labels say right and wrong or have a violation score.
         profile: None: chosen by tests.
         walk: for policies of several passes; None: one pass.
+        promises: errors of the table "what may be promised".
 
     Raises:
         PoolError: fewer than two labelled problems, or nothing to learn from them.
@@ -137,7 +139,7 @@ def fit_policy(
     return PolicyFit(
         policy=policy if guarantee is None else _with_promise(policy, guarantee),
         choice=choice,
-        promises=tuple(_certified(confidence, worth, error, config.confidence, outcome) for error in PROMISES),
+        promises=tuple(_certified(confidence, worth, error, config.confidence, outcome) for error in promises),
         guarantee=guarantee,
         confidence=confidence,
         worth=worth,

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.figure import Figure
 
 from raydebm.evaluation import figures, study_figures
+from raydebm.evaluation.decision_tables import recommendation
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.evaluation.table_cells import Table, number, percent, with_interval
 from raydebm.evaluation.tables import selector_table, tables
@@ -59,6 +60,8 @@ def summary(evaluation: Evaluation) -> str:
             f"AUROC of -sigma for a correct selection: {number(auroc)} (n={auroc.n}); above 0.5 a low sigma signals a "
             "correct selection."
         )
+    if evaluation.decision is not None:
+        text.insert(0, recommendation(evaluation))
     return " ".join(text)
 
 
@@ -115,6 +118,13 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
         found.append(plate_of(figures.selective_figure(evaluation.selective), "Selective accuracy", caption))
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
         found += trust_plates(evaluation.trust)
+    if evaluation.decision is not None and evaluation.decision.reliability.bins:
+        caption = (
+            "Confidence of the posterior's selection against what happened, in ten bins; the darker a bar, the more "
+            "problems; on the dashed diagonal the confidence can be taken at its word."
+        )
+        figure = study_figures.reliability_figure([evaluation.decision.reliability], ())
+        found.append(plate_of(figure, "Confidence", caption))
     if evaluation.difficulties:
         what = "Mean violation (lower is better)" if evaluation.is_continuous else "pass@1 (higher is better)"
         caption = f"{what} of the main selectors per group of problems; lines: 95 % intervals."

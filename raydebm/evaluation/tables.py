@@ -1,5 +1,6 @@
 """An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
 
+from raydebm.evaluation.decision_tables import decision_tables
 from raydebm.evaluation.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
 from raydebm.evaluation.intervals import NOTHING
 from raydebm.evaluation.results import Evaluation
@@ -211,6 +212,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
     """All tables that have rows."""
     found = [
         selector_table(evaluation),
+        *decision_tables(evaluation),
         dimension_table(evaluation),
         loop_table(evaluation),
         *trust_tables(evaluation),

@@ -1,0 +1,152 @@
+"""How often certified promises are kept: many resplits of a finished run's labelled problems.
+
+    python benchmarks/promise_resplits.py runs/gsm8k-recorded --errors 0.05 0.08 --sizes 100 200 400 --resplits 200
+
+Every labelled problem that no adapter trained on (validation, test, and training problems out of bag) is dealt at
+random into calibration and test. On the calibration part posterior, profile and threshold are fitted and the promise is
+certified; on the test part the share of wrong answers among those given out is compared with the promise. Beside it:
+the naive threshold (lowest with an error within the promise on the calibration part, nothing tested) and hindsight (the
+largest coverage with an error within the promise on the test part itself).
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from raydebm.config import DecisionConfig, parse_recipe
+from raydebm.decision.evidence import Floats
+from raydebm.decision.fitting import LabelledPool, LabelledTable
+from raydebm.decision.policy import Policy
+from raydebm.decision.policy_fit import PolicyFit, fit_policy
+from raydebm.decision.profiles import winners
+from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
+from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
+from raydebm.errors import PoolError
+from raydebm.store import RunDir
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Resplits with one error and one number of calibration problems."""
+
+    max_error: float
+    problems: int
+    resplits: int
+    certified: float
+    """Share of the resplits in which anything was certified."""
+    broken: float
+    """Share of the resplits in which the promise was broken on the test part."""
+    coverage: float
+    """Mean over the resplits; 0 where nothing was certified."""
+    naive_broken: float
+    naive_coverage: float
+    hindsight_coverage: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir")
+    parser.add_argument("--errors", type=float, nargs="+", default=[0.05, 0.1])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 200])
+    parser.add_argument("--resplits", type=int, default=200)
+    parser.add_argument("--confidence", type=float, default=0.9)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", help="JSON file for the rows")
+    given = parser.parse_args()
+    pools, outcome, base = load(given.run_dir)
+    print(f"{given.run_dir}: {len(pools)} labelled problems, {outcome}")
+    rows = []
+    for size in given.sizes:
+        rows += resplits(pools, outcome, base, size=size, given=given)
+        for row in rows[-len(given.errors) :]:
+            print(json.dumps(asdict(row)), flush=True)
+    if given.out:
+        with open(given.out, "w", encoding="utf-8") as stream:
+            json.dump([asdict(row) for row in rows], stream, indent=2)
+
+
+def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
+    """The labelled problems of a finished run, and its policy."""
+    recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
+    pipeline = Pipeline(recipe=recipe)
+    evaluated = [*pipeline.evaluated_pools(VALIDATION), *pipeline.evaluated_pools(TEST)]
+    pools = labelled_pools(evaluated)
+    if recipe.learns_out_of_bag:
+        pools += out_of_bag(pipeline)
+    known = [pool for pool in pools if pool.is_labelled]
+    return known, "violation" if has_violations(evaluated) else "correct", pipeline.policy()
+
+
+def resplits(
+    pools: Sequence[LabelledPool], outcome: str, base: Policy, *, size: int, given: argparse.Namespace
+) -> list[Row]:
+    """One row per promised error."""
+    found: dict[float, list[tuple[bool, bool, float, bool, float, float]]] = {error: [] for error in given.errors}
+    for split in range(given.resplits):
+        order = np.random.default_rng([given.seed, size, split]).permutation(len(pools))
+        calibration, test = ([pools[place] for place in part] for part in (order[:size], order[size:]))
+        try:
+            fitted = fit_policy(
+                calibration,
+                base=base,
+                config=DecisionConfig(confidence=given.confidence),
+                task="",
+                outcome="violation" if outcome == "violation" else "correct",
+                promises=tuple(given.errors),
+            )
+        except PoolError:
+            continue
+        confidence, worth = decided(fitted, test, base)
+        for error, promise in zip(given.errors, fitted.promises, strict=True):
+            tau = np.inf if promise.tau is None else promise.tau
+            naive = lowest_threshold(fitted.confidence, 1 - fitted.worth, error)
+            found[error].append(
+                (
+                    promise.certified,
+                    risk(confidence, 1 - worth, tau) > error,
+                    float((confidence >= tau).mean()),
+                    risk(confidence, 1 - worth, naive) > error,
+                    float((confidence >= naive).mean()),
+                    float((confidence >= lowest_threshold(confidence, 1 - worth, error)).mean()),
+                )
+            )
+    rows = []
+    for error, results in found.items():
+        means = np.array(results, dtype=np.float64).mean(axis=0)
+        names = ("certified", "broken", "coverage", "naive_broken", "naive_coverage", "hindsight_coverage")
+        values = dict(zip(names, (round(float(value), 4) for value in means), strict=True))
+        rows.append(Row(max_error=error, problems=size, resplits=len(results), **values))
+    return rows
+
+
+def decided(fitted: PolicyFit, pools: Sequence[LabelledPool], base: Policy) -> tuple[Floats, Floats]:
+    """(confidence, worth) of the policy's selection on each pool."""
+    posterior = fitted.policy.posterior
+    assert posterior is not None
+    table = LabelledTable.of(pools, base.lambda_)
+    estimates = posterior.estimates(table.table)
+    chosen = winners(fitted.policy.profile, table.table, estimates, posterior)
+    confidence = np.where(chosen >= 0, estimates.probability[chosen], -np.inf)
+    return confidence, np.where(chosen >= 0, table.cluster_worth[chosen], 0.0)
+
+
+def risk(confidence: Floats, losses: Floats, tau: float) -> float:
+    """Mean loss of what is answered; 0 where nothing is."""
+    answered = confidence >= tau
+    return float(losses[answered].mean()) if answered.any() else 0.0
+
+
+def lowest_threshold(confidence: Floats, losses: Floats, error: float) -> float:
+    """The threshold of the largest coverage with a mean loss of at most ``error`` on these very problems."""
+    order = np.argsort(-confidence, kind="stable")
+    ranked = confidence[order]
+    is_last = np.append(ranked[1:] != ranked[:-1], True)
+    within = is_last & np.isfinite(ranked) & (np.cumsum(losses[order]) / np.arange(1, len(losses) + 1) <= error)
+    return float(ranked[np.flatnonzero(within)[-1]]) if within.any() else float("inf")
+
+
+if __name__ == "__main__":
+    main()
