@@ -1,8 +1,9 @@
 """The test by which a richer profile replaces a simpler one.
 
 A challenger replaces the incumbent where, among held-out problems on which they differ in worth, it wins so often that
-P(Bin(b + c, 1/2) >= b) <= delta / (number of challengers): the exact one-sided McNemar test. The first incumbent is the
-vote, so the chance of choosing anything worse than the vote is at most delta.
+P(Bin(b + c, 1/2) >= b) is at most its level: the exact one-sided McNemar test. Half of delta is the posterior's level,
+because it has the others as special cases; the rest is shared by the others. The first incumbent is the vote, so the
+chance of choosing anything worse than the vote is at most delta.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
         difference = (worth[challenger] - worth[incumbent])[known]
         wins, losses = int((difference > 1e-12).sum()), int((difference < -1e-12).sum())
         p_value = float(binom.sf(wins - 1, wins + losses, 0.5))
-        replaced = p_value <= delta / len(challengers)
+        replaced = p_value <= _level(challenger, delta)
         tests.append(
             ProfileTest(
                 challenger=challenger,
@@ -79,3 +80,8 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
         tests=tuple(tests),
         num_problems=int((~np.isnan(worth[PROFILES[0]])).sum()),
     )
+
+
+def _level(challenger: Profile, delta: float) -> float:
+    """The levels of all challengers add up to delta."""
+    return delta / 2 if challenger == "posterior" else delta / 2 / (len(PROFILES) - 2)
