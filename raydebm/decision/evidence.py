@@ -114,7 +114,8 @@ class Cluster:
     rows: tuple[int, ...]
     """Their places in the pool."""
     representative: int
-    """Place of the candidate to give out: lowest E, then lowest mu, then the earlier pass, then the smaller id."""
+    """Place of the candidate to give out: a proven one before others and a refuted one last, then lowest E, lowest mu,
+    lowest E_constraint, the earlier pass, the smaller id."""
     proof: bool | None
     """As in ``ConstraintReport.proof``: True when any of its candidates is proven right."""
 
@@ -139,11 +140,15 @@ def clusters_of(pool: Sequence[ScoredCandidate], lambda_: float) -> tuple[Cluste
     )
 
 
-def _preference(scored: ScoredCandidate, lambda_: float) -> tuple[float, float, float, int, str]:
+_PROOF_ORDER = {True: 0, None: 1, False: 2}
+
+
+def _preference(scored: ScoredCandidate, lambda_: float) -> tuple[int, float, float, float, int, str]:
     mu = math.inf if scored.energies is None else scored.energies.mu
-    candidate = scored.candidate
-    energy = mu + lambda_ * scored.report.penalty
-    return (energy, scored.report.penalty, mu, candidate.pass_index, candidate.candidate_id)
+    candidate, report = scored.candidate, scored.report
+    energy = mu + lambda_ * report.penalty
+    order = _PROOF_ORDER[report.proof]
+    return (order, energy, mu, report.penalty, candidate.pass_index, candidate.candidate_id)
 
 
 def _proof(proofs: Sequence[bool | None]) -> bool | None:
@@ -333,7 +338,8 @@ def _by_member(table: PoolTable) -> tuple[Floats, Floats]:
 
 def _lead_spread(best: Floats, of_pool: Floats, owner: Ints) -> Floats:
     """Standard deviation over members (ddof=0) of: lowest energy in other clusters minus lowest in the best cluster,
-    which is the one with the lowest mean over members. Shape (P,); NaN with fewer than two scored clusters."""
+    which is the one with the lowest mean over members. Shape (P,); NaN with fewer than two scored clusters or members,
+    for one member has no spread."""
     spread = np.full(len(of_pool), math.nan)
     if not best.size:
         return spread
@@ -352,5 +358,6 @@ def _lead_spread(best: Floats, of_pool: Floats, owner: Ints) -> Floats:
     np.minimum.at(rival, owner, others)
     for pool in np.flatnonzero(np.isfinite(rival).any(axis=1) & (first < len(best))):
         members = np.isfinite(of_pool[pool]) & np.isfinite(rival[pool])
-        spread[pool] = (rival[pool] - best[first[pool]])[members].std()
+        if members.sum() > 1:
+            spread[pool] = (rival[pool] - best[first[pool]])[members].std()
     return spread

@@ -5,7 +5,8 @@ The weights maximise
     sum over problems w_x log p(right | x) - sum over weights (theta_j - prior_j)^2 / (2 PRIOR_SD^2)
 
 where p(right | x) is the total probability of the clusters that are right, or of "none of them" when none is (a
-conditional logit, McFadden 1974). Where answers do not compete each cluster is an observation of a logistic regression,
+conditional logit, McFadden 1974). An unlabelled cluster may be the right one, so where no labelled one is right its
+probability counts as well. Where answers do not compete each cluster is an observation of a logistic regression,
 weighted so that every problem counts once; a violation score enters as the fractional outcome 1 - violation.
 
 Skills are shrunk towards the pooled share of right candidates by ``SKILL_PRIOR`` pseudo-candidates, and a problem's own
@@ -174,7 +175,8 @@ class _Design:
 def _design(
     found: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
 ) -> _Design:
-    """Clusters that are neither proven nor refuted, of problems in use in which none is proven and one is labelled."""
+    """Clusters that are neither proven nor refuted, of problems in use in which none is proven and one is labelled;
+    no cluster at all where every answer is proven or refuted, or none could be read."""
     table = found.table
     evidence = evidence_of(table, reference, skills=found.skills(used))
     owner, count = table.pool_of_cluster, len(table.clusters)
@@ -184,11 +186,6 @@ def _design(
     labelled = np.bincount(owner, is_open & ~np.isnan(found.cluster_worth), count) > 0
     kept_pools = used & ~proven & labelled
     kept = is_open & kept_pools[owner]
-    if not kept.any():
-        raise PoolError(
-            "no labelled problem has an answer that could be right or wrong; the posterior cannot be fitted. Label "
-            "more problems, or set triage.rule: paper"
-        )
     features = np.column_stack([filled(evidence.terms[:, TERMS.index(name)], owner, count) for name in terms])
     place = np.cumsum(kept_pools) - 1
     return _Design(
@@ -208,6 +205,7 @@ def _exclusive(design: _Design) -> Objective:
     count = len(design.weight)
     is_right = np.nan_to_num(design.right) > 0.5
     solvable = np.bincount(design.owner, is_right, count) > 0
+    may_be_right = np.where(solvable[design.owner], is_right, np.isnan(design.right))
     num_terms = design.features.shape[1]
 
     def objective(theta: Floats) -> tuple[float, Floats]:
@@ -216,12 +214,12 @@ def _exclusive(design: _Design) -> Objective:
         np.maximum.at(top, design.owner, scores)
         mass, none_mass = np.exp(scores - top[design.owner]), np.exp(none - top)
         total = np.bincount(design.owner, mass, count) + none_mass
-        good = np.where(solvable, np.bincount(design.owner, mass * is_right, count), none_mass)
+        good = np.bincount(design.owner, mass * may_be_right, count) + np.where(solvable, 0.0, none_mass)
         good = np.maximum(good, 1e-300)
         value = -(design.weight * np.log(good / total)).sum()
-        wanted = mass * is_right * (solvable / good)[design.owner]
+        wanted = mass * may_be_right / good[design.owner]
         rows = design.weight[design.owner] * (mass / total[design.owner] - wanted)
-        pools = design.weight * (none_mass / total - ~solvable)
+        pools = design.weight * (none_mass / total - np.where(solvable, 0.0, none_mass / good))
         return float(value), np.concatenate([rows @ design.features, pools @ design.context])
 
     return objective
@@ -258,6 +256,8 @@ def fit_posterior(
 ) -> Posterior:
     """Fit the weights; the winner's probability is not recalibrated (see ``recalibrated``).
 
+    The prior stays where there is nothing to learn weights from: every answer is proven or refuted, or none was read.
+
     Args:
         pools: labelled problems. Unlabelled ones are left out.
         lambda_: weight of E_constraint where a candidate is chosen within its cluster.
@@ -268,7 +268,7 @@ def fit_posterior(
         used: by pool, whether to learn from it; None: from all.
 
     Raises:
-        PoolError: nothing can be learned from these pools; the message says why.
+        PoolError: no problem in use is labelled.
     """
     found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
     learned = np.array([pool.is_labelled for pool in found.pools], dtype=bool)

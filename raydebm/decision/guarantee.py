@@ -96,17 +96,22 @@ def risk_p_value(losses_sum: float, count: int, alpha: float, *, binary: bool) -
     if count == 0:
         return 1.0
     if binary:
-        return float(binom.cdf(round(losses_sum), count, alpha))
+        return float(binom.cdf(_whole(losses_sum), count, alpha))
     mean = losses_sum / count
-    bentkus = math.e * float(binom.cdf(math.ceil(round(losses_sum, 9)), count, alpha))
+    bentkus = math.e * float(binom.cdf(_whole(losses_sum), count, alpha))
     hoeffding = math.exp(-count * _kl(min(mean, alpha), alpha))
     return min(bentkus, hoeffding, 1.0)
 
 
+def _whole(losses_sum: float) -> int:
+    """Losses rounded up, but for rounding errors of their sum: an answer that is half wrong counts as wrong."""
+    return math.ceil(round(losses_sum, 9))
+
+
 def _kl(first: float, second: float) -> float:
-    """Kullback-Leibler divergence of two coins."""
+    """Kullback-Leibler divergence of two coins; infinite where the second never shows a side that the first shows."""
     terms = [(first, second), (1 - first, 1 - second)]
-    return math.fsum(p * math.log(p / q) for p, q in terms if p > 0)
+    return math.fsum(p * math.log(p / q) if q > 0 else math.inf for p, q in terms if p > 0)
 
 
 def risk_upper_bound(losses_sum: float, count: int, level: float, *, binary: bool) -> float:
@@ -114,7 +119,7 @@ def risk_upper_bound(losses_sum: float, count: int, level: float, *, binary: boo
     if count == 0:
         return 1.0
     if binary:
-        wrong = round(losses_sum)
+        wrong = _whole(losses_sum)
         return 1.0 if wrong >= count else float(beta.ppf(1 - level, wrong + 1, count - wrong))
     low, high = losses_sum / count, 1.0
     for _ in range(40):

@@ -144,18 +144,22 @@ class Policy:
     def changed(self, changes: Mapping[str, Any]) -> "Policy":
         """The policy with some settings changed, by their names in JSON.
 
-        A promise does not survive a change that it was not certified for: anything but a stricter ``tau_answer``.
+        A promise does not survive a change that it was not certified for: anything but a stricter ``tau_answer``, with
+        the ``tau_accept`` that it implies.
 
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
         """
-        before = self.settings()
-        if "tau_accept" not in changes and changes.get("tau_answer", 0) > self.tau_accept:
-            changes = {**changes, "tau_accept": changes["tau_answer"]}
+        before, tau_answer = self.settings(), changes.get("tau_answer")
+        if "tau_accept" not in changes and isinstance(tau_answer, int | float) and tau_answer > self.tau_accept:
+            changes = {**changes, "tau_accept": tau_answer}
         other = Policy.from_json({**self.to_json(), **changes})
         after = other.settings()
         changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-        if other.guarantee is None or not changed - {"tau_accept"} - _harmless(self, other):
+        if other.posterior != self.posterior:
+            changed.add("posterior")
+        changed -= _harmless(self, other)
+        if other.guarantee is None or not changed:
             return other
         reason = f"the request changed {', '.join(sorted(changed))}"
         return replace(other, guarantee={**other.guarantee, "certified": False, "reason": reason})
@@ -178,14 +182,20 @@ class Policy:
             wanted = str if isinstance(known[key], str) else int if isinstance(known[key], int) else (int, float)
             if isinstance(item, bool) or not isinstance(item, wanted):
                 raise ConfigError(f"policy key {key!r} must be like {known[key]!r}, got {item!r}")
+        if not isinstance(fitted.get("guarantee", {}), Mapping):
+            raise ConfigError(f"policy key 'guarantee' must be an object, got {fitted['guarantee']!r}")
         if "posterior" in fitted:
             fitted["posterior"] = Posterior.from_json(fitted["posterior"])
         return cls(**{"lambda_" if key == "lambda" else key: item for key, item in given.items()}, **fitted)
 
 
 def _harmless(before: Policy, after: Policy) -> set[str]:
-    """Settings that may differ without voiding a promise: answering less, and limits that never cut the sampling."""
-    return {"tau_answer"} if after.tau_answer >= before.tau_answer else set()
+    """Settings that may differ without voiding a promise: answering less; and what ends the sampling, where there is
+    one pass or it only follows a stricter ``tau_answer``."""
+    is_stricter = after.tau_answer >= before.tau_answer
+    is_one_pass = before.max_passes == after.max_passes == 1
+    is_implied = is_stricter and before.tau_accept <= after.tau_accept == after.tau_answer
+    return ({"tau_answer"} if is_stricter else set()) | ({"tau_accept"} if is_one_pass or is_implied else set())
 
 
 def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:
@@ -300,7 +310,7 @@ def _rule_by_posterior(
         reason = "every answer is refuted by an exact constraint" if beliefs else _nothing_selected(pool)
     else:
         decision = decide_by_confidence(first.probability, passes_left=passes_left, policy=policy)
-        reason = _reason_by_posterior(first, decision, policy) + _unscored(pool)
+        reason = _reason_by_posterior(first, decision, policy) + _without_energy(pool)
     return Ruling(
         decision=decision,
         best=best,
@@ -394,6 +404,13 @@ def _violated(best: ScoredCandidate) -> str:
 def _unscored(pool: Sequence[ScoredCandidate]) -> str:
     missing = sum(scored.energies is None and scored.candidate.text is not None for scored in pool)
     return f"; {missing} of {len(pool)} candidates could not be scored and were left out" if missing else ""
+
+
+def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
+    """Says so where energies were measured for some candidates only: these count for less than the others."""
+    written = [scored for scored in pool if scored.candidate.text is not None]
+    missing = sum(scored.energies is None for scored in written)
+    return f"; {missing} of {len(written)} candidates have no energy" if 0 < missing < len(written) else ""
 
 
 def _nothing_selected(pool: Sequence[ScoredCandidate]) -> str:

@@ -112,12 +112,14 @@ def fit_policy(
         promises: errors of the table "what may be promised".
 
     Raises:
-        PoolError: fewer than two labelled problems, or nothing to learn from them.
+        PoolError: fewer than two labelled problems, or none of them has an answer that can be read.
     """
     known = [pool for pool in pools if pool.is_labelled]
     if len(known) < 2:
         raise PoolError(f"a posterior needs at least 2 labelled problems, got {len(known)} of {len(pools)}")
     found = LabelledTable.of(known, base.lambda_)
+    if not found.table.num_clusters:
+        raise PoolError(f"no candidate of the {len(known)} labelled problems has an answer that can be read")
 
     def fit(used: Any = None) -> Posterior:
         return fit_posterior(found, lambda_=base.lambda_, task=task, outcome=outcome, used=used)
@@ -131,13 +133,10 @@ def fit_policy(
     posterior = recalibrated(fit(), _at(crossed.probability, chosen), by_profile[choice.profile])
     policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
     steps = _walked(found, crossed, chosen, posterior, policy=policy, walk=walk)
-    policy = _with_thresholds(policy, steps, config)
-    confidence, worth = final_step(steps, policy.tau_accept)
-    labelled = ~np.isnan(worth)
-    confidence, worth = confidence[labelled], worth[labelled]
-    guarantee = _promised(confidence, worth, config, outcome)
+    policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, outcome)
+    confidence, worth = _labelled_step(steps, policy.tau_accept)
     return PolicyFit(
-        policy=policy if guarantee is None else _with_promise(policy, guarantee),
+        policy=policy,
         choice=choice,
         promises=tuple(_certified(confidence, worth, error, config.confidence, outcome) for error in promises),
         guarantee=guarantee,
@@ -197,6 +196,13 @@ def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
     return steps.confidence[rows, stops], steps.worth[rows, stops]
 
 
+def _labelled_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
+    """``final_step`` of the problems whose selection is labelled there."""
+    confidence, worth = final_step(steps, tau_accept)
+    labelled = ~np.isnan(worth)
+    return confidence[labelled], worth[labelled]
+
+
 def _stops(steps: Walk, tau_accept: float) -> Any:
     passed = steps.confidence >= tau_accept
     passed[:, -1] = True
@@ -243,12 +249,24 @@ def _promised(confidence: Floats, worth: Floats, config: DecisionConfig, outcome
     return _certified(confidence, worth, high / 1000, config.confidence, outcome)
 
 
-def _with_promise(policy: Policy, guarantee: Guarantee) -> Policy:
-    """The certified threshold; where nothing is certified, only proven answers are given out."""
-    tau = 1.0 if guarantee.tau is None else guarantee.tau
-    return replace(
-        policy, tau_answer=tau, tau_accept=max(policy.tau_accept, tau), guarantee={**guarantee.summary(), "tau": tau}
-    )
+def _with_promise(
+    policy: Policy, steps: Walk, config: DecisionConfig, outcome: Outcome
+) -> tuple[Policy, Guarantee | None]:
+    """The policy with the certified threshold; where nothing is certified, only proven answers are given out.
+
+    ``tau_accept`` decides where a problem stops, and is at least ``tau_answer``. Where the certified threshold would
+    raise it, the promise is tested again with the raised one, so that what is promised is what will be done.
+    """
+    while True:
+        guarantee = _promised(*_labelled_step(steps, policy.tau_accept), config, outcome)
+        if guarantee is None:
+            return policy, None
+        tau = 1.0 if guarantee.tau is None else guarantee.tau
+        raised = max(policy.tau_accept, tau)
+        is_settled = steps.confidence.shape[1] == 1 or raised == policy.tau_accept
+        policy = replace(policy, tau_accept=raised)
+        if is_settled:
+            return replace(policy, tau_answer=tau, guarantee={**guarantee.summary(), "tau": tau}), guarantee
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:

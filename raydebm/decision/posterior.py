@@ -7,7 +7,8 @@ cases: all weight on ``minus_energy``, ``votes`` or ``energy_vote`` (``special_c
 problem can be right (programs, plans), clusters do not compete and p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0).
 Where labels are violation scores, p(a) is 1 minus the expected violation.
 
-An answer that an exact constraint proves has p = 1, one that it refutes p = 0: these are facts, not estimates.
+An answer that an exact constraint proves has p = 1, one that it refutes p = 0 and takes no share of the others: these
+are facts, not estimates.
 
 The weights are the maximum of the likelihood of labelled problems with a normal prior around ``PRIOR``; with few labels
 the prior stays, with none it is what decides. See ``fitting`` for how.
@@ -16,7 +17,7 @@ the prior stays, with none it is what decides. See ``fitting`` for how.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Belief:
     """That the answer is right; where labels are violation scores, 1 minus the expected violation."""
     contributions: Mapping[str, float]
     """What each term adds to the log-odds, relative to the average over the pool's clusters; ``base`` is the rest, so
-    that all of them add up to the log-odds. Empty for a proven or refuted answer."""
+    that all of them add up to the log-odds. Empty where the probability is 0 or 1 by proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,13 @@ class Posterior:
                 f"the posterior names unknown terms of evidence: {', '.join(sorted(unknown))}; known: "
                 f"{', '.join((*TERMS, *CONTEXT))}. Calibrate again with this version"
             )
+        for name, known in (("competition", get_args(Competition)), ("outcome", get_args(Outcome))):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} of the posterior is {getattr(self, name)!r}; known: {', '.join(known)}")
+        numbers = {**self.weights, **self.context_weights, "slope": self.slope, "offset": self.offset}
+        for name, value in numbers.items():
+            if isinstance(value, str) or not math.isfinite(value):
+                raise ConfigError(f"{name} of the posterior must be a finite number, got {value!r}; calibrate again")
 
     def beliefs(self, pool: Sequence[ScoredCandidate]) -> PoolBeliefs:
         """Probabilities of a pool's answers."""
@@ -137,11 +145,12 @@ class Posterior:
             (weight * context[:, CONTEXT.index(name)] for name, weight in self.context_weights.items()),
             start=np.zeros(count),
         )
-        is_exclusive = self.competition == "exclusive"
-        found = self.recalibrate(softmax(scores, none, owner) if is_exclusive else _sigmoid(scores - none[owner]))
         proof = np.array(
             [math.nan if c.proof is None else float(c.proof) for clusters in table.clusters for c in clusters]
         )
+        scores[proof == 0] = -math.inf  # what is refuted takes no share of what is left
+        is_exclusive = self.competition == "exclusive"
+        found = self.recalibrate(softmax(scores, none, owner) if is_exclusive else _sigmoid(scores - none[owner]))
         found = np.where(np.isnan(proof), found, proof)
         if is_exclusive:
             is_proven = np.bincount(owner, proof == 1, count)[owner] > 0
@@ -183,9 +192,7 @@ class Posterior:
                 best=pool[cluster.representative],
                 candidates=tuple(pool[member] for member in cluster.rows),
                 probability=float(estimates.probability[row]),
-                contributions={}
-                if cluster.proof is not None
-                else self._contributions(
+                contributions=self._contributions(
                     {name: float(column[row]) - means[name] for name, column in estimates.added.items()},
                     float(estimates.probability[row]),
                 ),
@@ -196,8 +203,10 @@ class Posterior:
         return PoolBeliefs(beliefs=tuple(beliefs), none=float(estimates.none[place]))
 
     def _contributions(self, added: Mapping[str, float], probability: float) -> dict[str, float]:
+        if not 0 < probability < 1:
+            return {}
         scaled = {name: self.slope * value for name, value in added.items()}
-        log_odds = math.log(probability / (1 - probability)) if 0 < probability < 1 else 0.0
+        log_odds = math.log(probability / (1 - probability))
         return {"base": log_odds - math.fsum(scaled.values()), **scaled}
 
     def to_json(self) -> dict[str, Any]:
@@ -243,6 +252,8 @@ def special_case(term: str, lambda_: float = 1.0) -> Posterior:
 def filled(column: Floats, owner: Ints, count: int) -> Floats:
     """A term with its gaps closed by the mean over the pool's clusters that have it; 0 in a pool where none has it."""
     known = ~np.isnan(column)
+    if known.all():
+        return column
     sizes = np.bincount(owner, known, count)
     totals = np.bincount(owner, np.where(known, column, 0.0), count)
     means = np.divide(totals, sizes, out=np.zeros(count), where=sizes > 0)
