@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.stopping import AnswerPosterior, SamplingPlan, SamplingState, StoppingRule, StopReason
+from raydebm.decision.stopping import (
+    AnswerPosterior,
+    SamplingPlan,
+    SamplingState,
+    StopDecision,
+    StoppingRule,
+    StopReason,
+)
 from raydebm.decision.stopping.published import FixedBudgetRule
 from raydebm.errors import PoolError
 from raydebm.evaluation.intervals import Bootstrap, Estimate
@@ -199,9 +206,31 @@ def replay(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | 
         rule: what decides; a ``price`` of it counts samples, because a state has no tokens.
         posterior: probabilities of a state's answers, for rules that use them.
     """
-    reasons = [_judge(state, rule, posterior) for state in found.states]
-    codes = list(StopReason)
-    code_of_state = np.array([-1 if reason is None else codes.index(reason) for reason in reasons])
+    decisions = [_judge(state, rule, posterior) for state in found.states]
+    return _outcome(found, np.array([_code(decision.reason) for decision in decisions]))
+
+
+def lead_probabilities(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> Floats:
+    """What a rule states as ``lead_probability`` of each state, NaN where it states none; for ``replay_threshold``."""
+    decisions = [_judge(state, rule, posterior) for state in found.states]
+    stated = [decision.lead_probability for decision in decisions]
+    return np.array([math.nan if probability is None else probability for probability in stated])
+
+
+def replay_threshold(found: Trajectories, leads: Floats, threshold: float) -> Replayed:
+    """Stop where the lead probability of a state is at least this: a sweep over thresholds judges each state once."""
+    spent = np.array([state[1] >= state[0] for state in found.states])
+    accepted = np.nan_to_num(leads, nan=-1.0) >= threshold
+    codes = np.where(spent, _code(StopReason.BUDGET), np.where(accepted, _code(StopReason.ACCEPT), -1))
+    return _outcome(found, codes)
+
+
+def _code(reason: StopReason | None) -> int:
+    return -1 if reason is None else list(StopReason).index(reason)
+
+
+def _outcome(found: Trajectories, code_of_state: Ints) -> Replayed:
+    """Stop every trajectory at its first state with a code >= 0."""
     code = code_of_state[found.state_index]
     step = (code >= 0).argmax(axis=1)
     rows = np.arange(len(step))
@@ -225,14 +254,12 @@ def replay(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | 
         full_correct=mean(found.value[:, -1]),
         full_tokens=mean(found.tokens[:, -1]),
         full_samples=mean(found.samples[:, -1].astype(np.float64)),
-        reasons={reason: mean((code == index).astype(np.float64)) for index, reason in enumerate(codes)},
+        reasons={reason: mean((code == index).astype(np.float64)) for index, reason in enumerate(StopReason)},
     )
 
 
-def _judge(state: _State, rule: StoppingRule, posterior: PosteriorOf | None) -> StopReason | None:
+def _judge(state: _State, rule: StoppingRule, posterior: PosteriorOf | None) -> StopDecision:
     budget, drawn, unanswered, unanimous, ranked = state
-    if drawn >= budget:
-        return StopReason.BUDGET
     view = SamplingState(
         max_samples=budget,
         votes={str(rank): float(count) for rank, count in enumerate(ranked)},
@@ -241,7 +268,8 @@ def _judge(state: _State, rule: StoppingRule, posterior: PosteriorOf | None) -> 
         last_wave=("0",) if unanimous else ("0", None),
         tokens=drawn,
     )
-    return rule.decide(view, None if posterior is None else posterior(view)).reason
+    known = None if posterior is None else posterior(view)
+    return SamplingPlan(rule=rule, waves=(1,), max_samples=budget).decide(view, known)
 
 
 def joined(parts: Sequence[Replayed]) -> Replayed:

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,10 +114,12 @@ class Standing:
         return math.fsum(self.votes) + self.unanswered
 
 
+@lru_cache(maxsize=65536)
 def lead_probability(standing: Standing, *, remaining: int, alpha: float) -> float:
     """Probability that the leader's score is above every other's after ``remaining`` more samples.
 
-    Exact under the process at this alpha. A tie at the end counts against the leader.
+    Exact under the process at this alpha. A tie at the end counts against the leader. Remembered, because the same few
+    votes occur again and again.
     """
     if not standing.votes:
         return 0.0

@@ -22,7 +22,7 @@ from raydebm.decision.stopping.state import ROUNDING, AnswerPosterior, SamplingS
 from raydebm.errors import ConfigError
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)
-"""Quadrature on [-1, 1]; 128 nodes give the Dirichlet probability to about 1e-6."""
+"""Quadrature on [-1, 1]; 128 nodes give the Dirichlet probability to within 1e-5."""
 
 
 @dataclass(frozen=True, slots=True)
