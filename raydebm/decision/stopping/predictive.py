@@ -123,6 +123,8 @@ def lead_probability(standing: Standing, *, remaining: int, alpha: float) -> flo
     """
     if not standing.votes:
         return 0.0
+    if _cannot_be_overtaken(standing, remaining):
+        return 1.0
     length = 4 * (remaining + 1)
     mass = standing.total + alpha
     tilt = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / length)
@@ -137,10 +139,16 @@ def lead_probability(standing: Standing, *, remaining: int, alpha: float) -> flo
     new_terms = alpha * np.divide(tilt**counts, counts, where=counts > 0, out=np.zeros(remaining + 1))
     allowed = standing.new_rate * counts[None, :] < final_scores[:, None] * (1 - _ROUNDING)
     new_answers = np.exp(_spectrum(np.where(allowed, new_terms, 0.0), length)) * (1 - tilt) ** alpha
-    others = _coefficients(np.broadcast_to(spectrum * new_answers, (remaining + 1, length)), remaining - counts)
+    others = _coefficients(spectrum * new_answers, remaining - counts, length)
     joint = float(_negative_binomial(standing.votes[0], tilt, remaining) @ others)
     whole = float(_negative_binomial(mass, tilt, remaining)[remaining])
     return min(max(joint / whole, 0.0), 1.0)
+
+
+def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
+    leader = standing.rates[0] * standing.votes[0] * (1 - _ROUNDING)
+    rivals = zip(standing.rates[1:], standing.votes[1:], strict=True)
+    return leader > standing.new_rate * remaining and all(leader > rate * (n + remaining) for rate, n in rivals)
 
 
 def _negative_binomial(shape: float, q: float, most: int) -> Floats:
@@ -154,14 +162,16 @@ def _negative_binomial(shape: float, q: float, most: int) -> Floats:
 
 
 def _spectrum(terms: Floats, length: int) -> Complexes:
-    transformed: Complexes = np.fft.fft(terms, n=length, axis=1)
+    transformed: Complexes = np.fft.rfft(terms, n=length, axis=1)
     return transformed
 
 
-def _coefficients(spectrum: Complexes, degrees: NDArray[np.int64]) -> Floats:
-    """Row i's coefficient of degree ``degrees[i]``."""
-    length = spectrum.shape[1]
-    phases = np.exp(2j * math.pi * np.outer(degrees, np.arange(length)) / length)
+def _coefficients(spectrum: Complexes, degrees: NDArray[np.int64], length: int) -> Floats:
+    """Row i's coefficient of degree ``degrees[i]``, from the half of a real signal's spectrum; ``length`` is even."""
+    frequencies = np.arange(length // 2 + 1)
+    phases = np.exp(2j * math.pi * np.outer(degrees, frequencies) / length)
+    # Frequencies in between stand for two, themselves and their conjugates.
+    phases[:, 1:-1] *= 2
     found: Floats = np.einsum("ij,ij->i", spectrum, phases).real / length
     return found
 

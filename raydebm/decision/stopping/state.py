@@ -238,7 +238,7 @@ class SamplingPlan:
         Raises:
             ConfigError: the posterior does not fit the state.
         """
-        if state.remaining > 0 and state.num_samples >= self.ends()[0]:
+        if state.remaining > 0 and state.num_samples >= self.waves[0]:
             return self.rule.decide(state, posterior)
         ranked = state.ranked(posterior)
         return StopDecision(
