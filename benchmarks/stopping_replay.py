@@ -217,8 +217,9 @@ Recorded answers are replayed in {num_replays} random orders (seed {seed}). Ever
 is the majority of what was drawn (ties shared) and is compared with that of the whole budget in the same order.
 Intervals are 95 %, percentile bootstrap over problems ({num_bootstrap} resamples; authors of a problem are resampled
 together). A sample without an answer costs its tokens and does not vote. Sources: the folder of recorded data beside
-the checkout, its `SOURCES.md`. Answers to MATH problems are equal when their normal forms are (`raydebm.tasks.math500.latex`), others
-when their text (GSM8K: number) is. Where no token counts were recorded the cost is the number of characters.
+the checkout, its `SOURCES.md`. Answers to MATH problems are equal when their normal forms are
+(`raydebm.tasks.math500.latex`), others when their text (GSM8K: number) is. Where no token counts were recorded the
+cost is the number of characters.
 
 - *settled* is this project's rule (`raydebm.decision.stopping.SettledRule`): stop when the leader keeps its lead over
   the rest of the budget with probability 1 - epsilon; its setting is that probability.

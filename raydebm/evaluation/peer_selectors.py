@@ -37,14 +37,14 @@ def peer_selectors(pools: Sequence[EvaluatedPool], validation: Sequence[Evaluate
     return [
         Selector(
             name=PESSIMISTIC,
-            group="external",
+            group="baseline",
             description="the answer with the highest mean of -mu minus alpha ln N / (votes + 1), "
             f"{how} (arXiv 2510.14913); ties shared",
             weights=partial(pessimistic, alpha=DEFAULT_ALPHA if alpha is None else alpha),
         ),
         Selector(
             name=MAJORITY_OF_BESTS,
-            group="external",
+            group="baseline",
             description="the answer that is most often the one of lowest mu among sqrt(N) candidates drawn with "
             "replacement, computed exactly (arXiv 2511.18630); ties shared",
             weights=majority_of_the_bests,
