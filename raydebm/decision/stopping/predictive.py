@@ -221,13 +221,12 @@ def expected_gain(belief: Belief, *, num_samples: int) -> float:
     if len(rivals):
         # The pair's number of samples (rows), then the rival's part of these (columns).
         pair = _beta_binomial(leader + rivals, strength - leader - rivals, num_samples)
-        inside = np.stack(
-            [
-                np.pad(_beta_binomial(rivals, leader + 0 * rivals, size), ((0, 0), (0, num_samples - size)))
-                for size in range(num_samples + 1)
-            ],
-            axis=1,
-        )
+        sizes, parts = counts[None, :, None], np.minimum(counts[None, None, :], counts[None, :, None])
+        log_choose = gammaln(sizes + 1) - gammaln(parts + 1) - gammaln(sizes - parts + 1)
+        # Beta functions of 0 are infinite; an answer of probability 0 is taken for one of nearly 0.
+        top, below = max(leader, _ROUNDING), np.maximum(rivals, _ROUNDING)[:, None, None]
+        log_inside = betaln(below + parts, top + sizes - parts) - betaln(below, top)
+        inside = np.where(counts[None, None, :] <= sizes, np.exp(log_choose + log_inside), 0.0)
         lead = rivals[:, None, None] + 2 * counts[None, None, :] - leader - counts[None, :, None]
         gain += float((pair[:, :, None] * inside * np.maximum(lead, 0.0)).sum())
     return gain / (strength + num_samples)

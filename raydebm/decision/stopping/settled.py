@@ -92,15 +92,17 @@ class SettledRule:
         )
 
     def _gain(self, state: SamplingState, view: "_View") -> tuple[float, bool]:
-        """The largest expected gain over horizons, and whether any horizon pays.
+        """The expected gain of the shortest horizon that pays and True, or the largest gain and False where none does.
 
         Looking only one wave ahead would stop where a lead needs two waves to be overturned. Horizons double, so that
         they do not depend on how the caller cuts its waves.
         """
-        horizons = sorted({min(4 * 2**power, state.remaining) for power in range(state.remaining.bit_length())})
-        gains = [(view.gain(size), size) for size in horizons]
-        pays = any(gain * self.value >= self.price * size * state.tokens_per_sample for gain, size in gains)
-        return max(gain for gain, _ in gains), pays
+        gain = 0.0
+        for size in sorted({min(4 * 2**power, state.remaining) for power in range(state.remaining.bit_length())}):
+            gain = view.gain(size)
+            if gain * self.value >= self.price * size * state.tokens_per_sample:
+                return gain, True
+        return gain, False  # the gain grows with the samples: the last is the largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,3 +185,14 @@ def test_no_gain_where_the_lead_cannot_be_overturned():
 def test_gain_grows_with_the_samples():
     gains = [expected_gain(belief(0.5, 0.25, none=0.25), num_samples=size) for size in (1, 4, 16)]
     assert gains == sorted(gains)
+
+
+def test_answers_that_are_surely_wrong_gain_nothing():
+    found = expected_gain(belief(0.0, 0.0, none=1.0), num_samples=4)
+    # Only new answers count: the largest gain there can be.
+    assert 0.0 < found <= 1.0
+    assert math.isfinite(found)
+
+
+def test_certain_rivals_of_probability_zero_change_nothing():
+    assert expected_gain(belief(1.0, 0.0), num_samples=4) == pytest.approx(0.0, abs=1e-6)
