@@ -43,11 +43,14 @@ from raydebm.evaluation.metrics import (
     total_energy,
 )
 from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
+from raydebm.evaluation.peer_selectors import peer_selectors
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, best_generator_of, standard_selectors
 from raydebm.evaluation.significance import Comparison
 from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.stopping import StoppingRow
+from raydebm.evaluation.stopping_rows import stopping_rows
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_theory
 from raydebm.evaluation.trust import Trust, trust
 from raydebm.records import Label, Outcome
@@ -137,6 +140,8 @@ class Evaluation:
     """Signals of certainty and calibration; None without energies."""
     decision: DecisionStudy | None
     """The posterior's rule; None where none was fitted."""
+    stopping: tuple[StoppingRow, ...]
+    """The vote when sampling stops early; empty where no answer occurs twice."""
     command: str
     versions: dict[str, str]
 
@@ -285,6 +290,7 @@ def evaluate(
         decision=None
         if decided is None or fit is None
         else decision_study(decided, pools, fit=fit, bootstrap=bootstrap),
+        stopping=tuple(stopping_rows(pools, num_bootstrap=config.num_bootstrap, seed=seed)),
         command=command_line() if command is None else command,
         versions=versions(),
     )
@@ -307,6 +313,7 @@ def selectors_of(
         *learned_votes(validation),
         *agreement_selectors(pools, validation, lambda_=lambda_),
         *([] if decided is None else decided.selectors()),
+        *peer_selectors(pools, validation),
     ]
     end = -2 if adapters else -1  # before ours and the oracle
     selectors[end:end] = tuned
