@@ -19,7 +19,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from raydebm.config import parse_recipe
 from raydebm.distributed.generate import generate
+from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
+from raydebm.generators.journal import spent_usd
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.store import CANDIDATES, RunDir, candidate_of
 
@@ -146,6 +148,26 @@ def test_budget_is_of_all_stages_together(local_ray, server, run):
     assert (later.num_ok, later.num_failed) == (1, 2)
     assert "budget of $1 reached (spent $1.0000)" in later.errors[0][0]
     assert server.num_requests == 4
+
+
+def test_two_runs_with_one_account_pay_once_and_have_one_budget(local_ray, server, tmp_path):
+    """Two answers of 30 cents by the first run: the second has one of them and is left 40 cents, for one of three."""
+    recipe = recipe_of(
+        http(server.url, usd_per_million_completion_tokens=15_000.0, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0
+    )
+    account = Account(RunDir(str(tmp_path)), SHARED_PASSES)
+    first, second = (RunDir(str(tmp_path / name)) for name in ("first", "second"))
+    generate([ask("a: ok"), ask("b: ok")], recipe=recipe, run=first, stage="regenerated/test-1", account=account)
+    asked = server.num_requests
+
+    summary = generate(
+        [ask("b: ok"), ask("c: ok")], recipe=recipe, run=second, stage="regenerated/validation-1", account=account
+    )
+
+    assert (summary.num_ok, summary.num_reused, server.num_requests - asked) == (2, 1, 1)
+    assert [found.problem_id for found in table(second, "regenerated/validation-1")] == ["b", "c"]
+    assert spent_usd([account.folder]) == pytest.approx(0.9)
+    assert not second.exists("regenerated", "validation-1", "journal")
 
 
 def test_missing_key_stops_before_anything_is_sent(local_ray, server, run, monkeypatch):
@@ -325,6 +347,7 @@ sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
 from raydebm.config import RayConfig
 from raydebm.distributed.generate import generate
+from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.distributed.session import ray_session
 with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
     generate(requests, recipe=recipe, run=run)
