@@ -93,6 +93,15 @@ def test_each_fold_says_on_how_many_problems_it_was_trained(trained):
         assert facts.num_pairs == recorded["train"]["pairs"]
 
 
+def test_what_the_loop_gives_out_is_a_row_too(trained):
+    summary, folder, _ = trained
+    answered = sum(
+        json.loads((folder / f"fold-{index}" / "evaluation" / "metrics.json").read_text())["loop"]["answered"]["n"]
+        for index in (0, 1)
+    )
+    assert summary.row("ours, answered only").overall.pass_at_1.n == answered
+
+
 def test_the_folds_are_trained_apart(trained):
     _, folder, _ = trained
     weights = [(folder / f"fold-{index}" / "scorer" / "a0" / "head.safetensors").read_bytes() for index in (0, 1)]
@@ -174,32 +183,32 @@ def labels(**verdicts):
     ]
 
 
-C, I, U = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNLABELED
+YES, NO, UNKNOWN = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNLABELED
 FOLDS = {"p": 0, "q": 0, "r": 1}
 
 
 def test_folds_with_both_classes_are_accepted_also_over_several_problems():
-    check_classes(FOLDS, labels(p=[C, U], q=[I], r=[C, I], other=[C]))
+    check_classes(FOLDS, labels(p=[YES, UNKNOWN], q=[NO], r=[YES, NO], other=[YES]))
 
 
 @pytest.mark.parametrize(
     ("of_r", "message"),
     [
-        ([C, C, U], "fold 1 of 2 cannot be tested: all labelled candidates are correct on its 1 problems"),
-        ([I], "fold 1 of 2 cannot be tested: all labelled candidates are incorrect"),
-        ([U], "fold 1 of 2 cannot be tested: no candidate has a label"),
+        ([YES, YES, UNKNOWN], "fold 1 of 2 cannot be tested: all labelled candidates are correct on its 1 problems"),
+        ([NO], "fold 1 of 2 cannot be tested: all labelled candidates are incorrect"),
+        ([UNKNOWN], "fold 1 of 2 cannot be tested: no candidate has a label"),
         ([], "fold 1 of 2 cannot be tested: no candidate has a label"),
     ],
 )
 def test_a_fold_without_both_classes_is_named(of_r, message):
     with pytest.raises(PoolError, match=message):
-        check_classes(FOLDS, labels(p=[C, I], r=of_r))
+        check_classes(FOLDS, labels(p=[YES, NO], r=of_r))
 
 
 def test_where_there_are_violation_scores_they_must_differ():
     def of(first, second):
         return [
-            Label(candidate_id=f"{name}{index}", problem_id=name, verdict=I, violation_score=score)
+            Label(candidate_id=f"{name}{index}", problem_id=name, verdict=NO, violation_score=score)
             for name in "pr"
             for index, score in enumerate((first, second))
         ]
@@ -214,7 +223,7 @@ def test_a_fold_that_has_nothing_to_train_on_is_named(finished, tmp_path):
     for stage in SHARED:
         finished[0].run.copy_stage(stage, RunDir(str(tmp_path)))
     run = RunDir(str(tmp_path))
-    verdicts = {name: (C, I)[index % 2] for index, name in enumerate(sorted(finished[0].problems()))}
+    verdicts = {name: (YES, NO)[index % 2] for index, name in enumerate(sorted(finished[0].problems()))}
     one_sided = [
         Label(candidate_id=found.candidate_id, problem_id=found.problem_id, verdict=verdicts[found.problem_id])
         for found in finished[0].candidates()

@@ -21,7 +21,6 @@ from raydebm.config import parse_recipe
 from raydebm.distributed.generate import generate
 from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
-from raydebm.generators.journal import spent_usd
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.store import CANDIDATES, RunDir, candidate_of
 
@@ -151,22 +150,18 @@ def test_budget_is_of_all_stages_together(local_ray, server, run):
 
 
 def test_two_runs_with_one_account_pay_once_and_have_one_budget(local_ray, server, tmp_path):
-    """Two answers of 30 cents by the first run: the second has one of them and is left 40 cents, for one of three."""
-    recipe = recipe_of(
-        http(server.url, usd_per_million_completion_tokens=15_000.0, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0
-    )
+    """Answers cost 25 cents. Of a dollar the first run spends 75; the second has one of its answers, and money for one
+    of two others."""
+    recipe = recipe_of(http(server.url, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0)
     account = Account(RunDir(str(tmp_path)), SHARED_PASSES)
     first, second = (RunDir(str(tmp_path / name)) for name in ("first", "second"))
-    generate([ask("a: ok"), ask("b: ok")], recipe=recipe, run=first, stage="regenerated/test-1", account=account)
-    asked = server.num_requests
+    asked = [ask(f"p{index}: priced") for index in range(5)]
+    generate(asked[:3], recipe=recipe, run=first, stage="regenerated/test-1", account=account)
 
-    summary = generate(
-        [ask("b: ok"), ask("c: ok")], recipe=recipe, run=second, stage="regenerated/validation-1", account=account
-    )
+    summary = generate(asked[2:], recipe=recipe, run=second, stage="regenerated/validation-1", account=account)
 
-    assert (summary.num_ok, summary.num_reused, server.num_requests - asked) == (2, 1, 1)
-    assert [found.problem_id for found in table(second, "regenerated/validation-1")] == ["b", "c"]
-    assert spent_usd([account.folder]) == pytest.approx(0.9)
+    assert (summary.num_ok, summary.num_reused, summary.num_failed, server.num_requests) == (2, 1, 1, 4)
+    assert [found.problem_id for found in table(second, "regenerated/validation-1")] == ["p2", "p3", "p4"]
     assert not second.exists("regenerated", "validation-1", "journal")
 
 
