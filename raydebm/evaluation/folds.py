@@ -26,9 +26,9 @@ from raydebm.evaluation.seeds import SeedRow, mean_or_none, sample_deviation, se
 from raydebm.evaluation.signals import Signal
 from raydebm.evaluation.significance import Comparison, compare
 from raydebm.evaluation.training_values import SelectorValues, Training
-from raydebm.evaluation.trust import LEARNED, Certainty
+from raydebm.evaluation.trust import CONFIDENCE, LEARNED, Certainty
 
-CONFIDENCES = ("confidence", LEARNED)
+CONFIDENCES = (CONFIDENCE, LEARNED)
 """Signals that state a probability that the selection is correct."""
 BEST_GENERATOR = "best generator"
 EVENT = "the selection is correct"

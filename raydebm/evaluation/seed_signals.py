@@ -14,7 +14,7 @@ from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, weighted_a
 from raydebm.evaluation.signals import SIGMA
 from raydebm.evaluation.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.training_values import SelectorValues, Training
-from raydebm.evaluation.trust import LEARNED, Certainty
+from raydebm.evaluation.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.uncertainty import LEFT_OUT, NUM_RESAMPLES, Ranking, kept
 
 
@@ -130,8 +130,8 @@ def signal_sentence(rows: Sequence[SeedSignal], *, continuous: bool) -> str:
         return ""
     what = "1 - violation changes" if continuous else "accuracy changes"
     unit = "" if continuous else " points"
-    # Sigma is the paper's signal and the learned one was fitted on validation: these two were not chosen here.
-    fixed = [row for row in rows if row.name in (SIGMA, LEARNED)]
+    # Sigma is the paper's signal and the others were fitted on validation: these were not chosen here.
+    fixed = [row for row in rows if row.name in (SIGMA, LEARNED, CONFIDENCE)]
     parts = [f"by {row.name} {_gain(row, continuous=continuous)}{unit} ({_verdict(row)})" for row in fixed]
     if best not in fixed:
         which = f"the best of {len(rows)} signals, in hindsight"

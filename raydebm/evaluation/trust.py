@@ -18,6 +18,8 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.uncertainty import SignalRow, signal_rows
 
 LEARNED = "learned certainty"
+CONFIDENCE = "confidence"
+"""A posterior's probability that its selection is correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -263,6 +263,16 @@ def test_the_documents_hold_the_same_numbers(with_confidence, tmp_path):
         assert "40.0" in text
 
 
+def test_the_summary_says_what_abstaining_by_confidence_brings_and_how_far_it_is_off(with_confidence):
+    text = summary(summarise(*with_confidence))
+
+    # The least certain of five is wrong, two of five are right: 2/4 - 2/5.
+    assert "accuracy changes by confidence +10.0" in text
+    assert "hindsight" not in text
+    # Bins of one: 0.9, 0.8 (right), 0.5, 0.3, 0.1 (wrong).
+    assert "ECE of confidence: 0.240" in text
+
+
 def test_the_tables_by_problem_have_each_problem_once_per_selector(with_confidence, tmp_path):
     write_folds(summarise(*with_confidence), with_confidence, RunDir(str(tmp_path)), command="c")
 
