@@ -123,5 +123,6 @@ def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: 
             lambda_=policy.lambda_,
             bootstrap=bootstrap,
             seed=recipe.seed,
+            constant=True,
         ),
     )

@@ -193,8 +193,7 @@ def _signals(found: FoldSummary) -> Table:
             "its own fold's training gave, and nothing is standardised across folds, so a signal whose scale differs "
             "from training to training ranks worse over all problems than within folds (their mean, then each). Then "
             f"{what} among the 80 % most certain selections of all problems, and the gain over answering everything. "
-            "A signal that is the same for all problems of a fold has no value there. Set apart: the best gain, found "
-            "in hindsight."
+            "Set apart: the best gain, found in hindsight."
         ),
         headers=(
             "signal",

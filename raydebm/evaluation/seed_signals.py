@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, weighted_auroc
-from raydebm.evaluation.signals import SIGMA
+from raydebm.evaluation.signals import SIGMA, varies
 from raydebm.evaluation.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.training_values import SelectorValues, Training
 from raydebm.evaluation.trust import CONFIDENCE, LEARNED, Certainty
@@ -36,7 +36,7 @@ class SeedSignal:
 def seed_signals(
     trainings: Sequence[Training], values: SelectorValues, *, bootstrap: Bootstrap
 ) -> tuple[SeedSignal, ...]:
-    """One row for each signal that every training has; none where a training has no energies.
+    """One row for each signal that every training has and that varies in one; none where a training has no energies.
 
     Args:
         values: of the same trainings; says in which order ``bootstrap`` resamples the problems.
@@ -44,10 +44,11 @@ def seed_signals(
     known = [training.certainty for training in trainings if training.certainty is not None]
     if not known or len(known) < len(trainings):
         return ()
+    by_name = [{signal.name: signal.values for signal in found.signals} for found in known]
     names = [
-        signal.name
-        for signal in known[0].signals
-        if all(any(other.name == signal.name for other in found.signals) for found in known)
+        name
+        for name in by_name[0]
+        if all(name in found for found in by_name) and any(varies(found[name]) for found in by_name)
     ]
     places = {problem_id: index for index, problem_id in enumerate(values.problem_ids)}
     counts = bootstrap.counts[:NUM_RESAMPLES]

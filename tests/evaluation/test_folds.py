@@ -153,6 +153,24 @@ def test_a_signal_is_ranked_over_all_problems_as_it_is():
     assert row.auroc_by_fold == (1.0, 1.0)
 
 
+def test_a_signal_that_is_the_same_within_a_fold_still_tells_folds_apart():
+    found = summarise(
+        part(0, "pq", [1, 1], about=certainty([1, 1], penalty=[0, 0])),
+        part(1, "st", [1, 0], about=certainty([1, 0], penalty=[-1, -1])),
+    )
+
+    (row,) = found.signals
+    # Right: 0, 0, -1; wrong: -1. Two pairs in order, one tie.
+    assert row.overall.auroc.value == pytest.approx(2.5 / 3)
+    assert row.auroc_by_fold == (None, 0.5)
+
+
+def test_a_signal_that_is_the_same_for_all_problems_is_left_out():
+    parts = [part(fold, ids, [1, 0], about=certainty([1, 0], penalty=[0, 0])) for fold, ids in ((0, "pq"), (1, "st"))]
+
+    assert summarise(*parts).signals == ()
+
+
 def test_the_least_certain_fifth_is_one_of_all_problems():
     found = summarise(
         part(0, "pqr", [1, 1, 1], about=certainty([1, 1, 1], margin=[5, 4, 3])),
