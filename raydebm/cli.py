@@ -18,7 +18,7 @@ from rich.table import Table
 
 from raydebm.config import Recipe, load_recipe
 from raydebm.console import console, pipeline_for, show_evaluation, show_promise
-from raydebm.errors import RaydebmError
+from raydebm.errors import ConfigError, RaydebmError
 from raydebm.export_command import export
 from raydebm.import_command import import_decisions
 from raydebm.replay_command import replay
@@ -191,29 +191,61 @@ def reproduce(
 @app.command()
 def seeds(
     config: ConfigOption,
-    num_seeds: Annotated[int, typer.Option("--num-seeds", min=2, help="Trainings, from the recipe's seed on.")] = 5,
+    num_seeds: Annotated[
+        int | None,
+        typer.Option("--num-seeds", min=1, help="Trainings, from the recipe's seed on; 5, or 1 of each fold."),
+    ] = None,
+    seed_list: Annotated[str | None, typer.Option("--seeds", help="Seeds of the trainings, such as 0,1,2.")] = None,
+    folds: Annotated[
+        int | None, typer.Option("--folds", min=2, help="Test every problem once, by training on the other folds.")
+    ] = None,
     task: TaskOption = None,
     run_dir: RunDirOption = None,
     retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
-    """Train several times on the same candidates: intervals over problems, spread over trainings."""
+    """Train several times on the same candidates, or on all folds but one: intervals over problems, spread over
+    trainings."""
     recipe = read_recipe(config, task, run_dir, overrides)
+    chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
     with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has a run directory of its own
-        from raydebm.distributed.seeds import train_seeds
-        from raydebm.evaluation.seeds_report import summary
+        if folds is None:
+            from raydebm.distributed.seeds import train_seeds
+            from raydebm.evaluation.seeds_report import summary
 
-        numbers = range(recipe.training_seed, recipe.training_seed + num_seeds)
-        found, address = train_seeds(
-            recipe,
-            numbers,
-            run=pipeline.run,
-            retry_failed=retry_failed,
-            progress=pipeline.progress,
-            on_stage=pipeline.on_stage,
-        )
-        console.print(summary(found), markup=False)
+            over_seeds, address = train_seeds(
+                recipe,
+                chosen,
+                run=pipeline.run,
+                retry_failed=retry_failed,
+                progress=pipeline.progress,
+                on_stage=pipeline.on_stage,
+            )
+            text = summary(over_seeds)
+        else:
+            from raydebm.distributed.folds import train_folds
+            from raydebm.evaluation.folds_report import summary as summary_of_folds
+
+            over_folds, address = train_folds(pipeline, count=folds, seeds=chosen, retry_failed=retry_failed)
+            text = summary_of_folds(over_folds)
+        console.print(text, markup=False)
         console.print(f"report: {address}")
+
+
+def _chosen_seeds(recipe: Recipe, num_seeds: int | None, seed_list: str | None, *, default: int) -> list[int]:
+    """The seeds of ``--seeds``, or so many from the recipe's own on.
+
+    Raises:
+        ConfigError: both options are given, or an entry is not a whole number.
+    """
+    if seed_list is None:
+        return [recipe.training_seed + index for index in range(num_seeds or default)]
+    if num_seeds is not None:
+        raise ConfigError("give --seeds or --num-seeds, not both")
+    try:
+        return [int(entry) for entry in seed_list.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--seeds must be whole numbers with commas between them, got {seed_list!r}") from error
 
 
 @app.command()

@@ -1,19 +1,19 @@
-"""Pairs: what training compares, who validates, and which problems each adapter sees (paper section 3.2).
+"""Pairs: what training compares, who validates and tests, and which problems each adapter sees (paper section 3.2).
 
 Everything here is decided by ids and a seed alone, so the order of problems and candidates changes nothing.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from raydebm.config import PairsConfig
-from raydebm.errors import PoolError
+from raydebm.config import PairsConfig, Recipe
+from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, Label, Pair, Problem, Verdict
-from raydebm.store import pools_of
+from raydebm.store import Row, pools_of
 from raydebm.tasks.base import TaskDefaults
 
 
@@ -26,6 +26,55 @@ class TrainingGroup:
     texts: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...]
     """(index of the chosen text, index of the rejected text)."""
+
+
+def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str, int]:
+    """Deal problems into folds: the fold, from 0, of each problem id.
+
+    The deal follows from ids, texts and seed alone, so the order of the problems changes nothing. Problems whose texts
+    differ only in case and white space share a fold. Groups of them are dealt first, the largest at the start, each to
+    the smallest fold so far; with distinct texts the sizes of folds differ by one problem at most.
+
+    Args:
+        prompts: text of each problem, by problem id.
+        count: folds.
+        seed: another one deals anew.
+
+    Raises:
+        ConfigError: fewer than two folds, or more folds than distinct texts.
+    """
+    if count < 2:
+        raise ConfigError(f"folds need at least 2 parts, got {count}: one is tested and the others train")
+    groups: dict[str, list[str]] = {}
+    for problem_id, prompt in prompts.items():
+        groups.setdefault(" ".join(prompt.split()).casefold(), []).append(problem_id)
+    if count > len(groups):
+        raise ConfigError(
+            f"{count} folds need as many problems with distinct texts, and there are {len(groups)} "
+            f"(of {len(prompts)} problems); ask for at most {len(groups)} folds"
+        )
+    ranked = sorted(
+        groups.values(), key=lambda ids: (-len(ids), min(content_id("fold", seed, problem_id) for problem_id in ids))
+    )
+    sizes, fold_of = [0] * count, dict[str, int]()
+    for ids in ranked:
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += len(ids)
+        fold_of |= dict.fromkeys(ids, smallest)
+    return fold_of
+
+
+def held_out(rows: Sequence[Row], recipe: Recipe) -> set[str]:
+    """Ids of the problems that are tested: those of ``pairs.fold`` where the recipe has one, else of ``task.test``.
+
+    Args:
+        rows: the run's table of problems (``store.PROBLEMS``).
+    """
+    fold = recipe.pairs.fold
+    if fold is None:
+        return {row["problem_id"] for row in rows if row["split"] == "test"}
+    fold_of = deal_folds({row["problem_id"]: row["prompt"] for row in rows}, count=fold.count, seed=recipe.seed)
+    return {problem_id for problem_id, index in fold_of.items() if index == fold.index}
 
 
 def split_problems(problem_ids: Iterable[str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:

@@ -129,6 +129,25 @@ def test_validate_prints_every_default(command, recipe):
     assert '"theta_sigma": 0.8' in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--seeds", "0,x"], "--seeds must be whole numbers with commas between them, got '0,x'"),
+        (["--seeds", "0,1", "--num-seeds", "2"], "give --seeds or --num-seeds, not both"),
+    ],
+)
+def test_seeds_that_are_not_clear_are_refused_before_ray_is_started(command, recipe, flags, message):
+    found = command("seeds", "--config", recipe(), "--folds", "3", *flags)
+    assert found.returncode == 2
+    assert message in found.stderr
+
+
+def test_a_single_fold_is_refused(command, recipe):
+    found = command("seeds", "--config", recipe(), "--folds", "1")
+    assert found.returncode == 2
+    assert "--folds" in found.stderr
+
+
 def test_a_job_file_takes_the_same_flags(repository):
     done = subprocess.run(
         [sys.executable, str(repository / "jobs" / "train_all.py"), "--help"],

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.config import PairsConfig
-from raydebm.errors import PoolError
-from raydebm.pairs import TrainingGroup, bag, build_pairs, split_problems, training_groups, with_defaults
+from raydebm.config import PairsConfig, parse_recipe
+from raydebm.errors import ConfigError, PoolError
+from raydebm.pairs import (
+    TrainingGroup,
+    bag,
+    build_pairs,
+    deal_folds,
+    held_out,
+    split_problems,
+    training_groups,
+    with_defaults,
+)
 from raydebm.records import Candidate, Label, Pair, Problem, Sampling, Verdict
 from raydebm.tasks.base import TaskDefaults
 
@@ -256,3 +265,94 @@ def test_a_tasks_limits_hold_where_the_recipe_has_none():
     defaults = TaskDefaults(max_length=64, batch_size=1, patience=1, max_correct=8, max_incorrect=24)
     found = with_defaults(PairsConfig(max_incorrect=3), defaults)
     assert (found.max_correct, found.max_incorrect) == (8, 3)
+
+
+# ---- folds -----------------------------------------------------------------------------------------------------------
+
+
+def sizes_of(fold_of, count):
+    return sorted(list(fold_of.values()).count(fold) for fold in range(count))
+
+
+def test_folds_of_distinct_texts_differ_in_size_by_one_at_most():
+    fold_of = deal_folds({f"p{index}": f"text {index}" for index in range(17)}, count=5, seed=0)
+
+    assert sizes_of(fold_of, 5) == [3, 3, 3, 4, 4]
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=4), min_size=6), st.randoms())
+def test_the_order_of_the_problems_does_not_change_the_folds(prompts, rng):
+    count = min(3, len({" ".join(text.split()).casefold() for text in prompts.values()}))
+    if count < 2:
+        return
+    shuffled = list(prompts.items())
+    rng.shuffle(shuffled)
+
+    assert deal_folds(dict(shuffled), count=count, seed=1) == deal_folds(prompts, count=count, seed=1)
+
+
+def test_another_seed_deals_anew():
+    prompts = {f"p{index}": f"text {index}" for index in range(20)}
+
+    assert deal_folds(prompts, count=2, seed=0) != deal_folds(prompts, count=2, seed=1)
+
+
+def test_problems_with_the_same_text_share_a_fold():
+    prompts = {f"p{index}": f"text {index}" for index in range(9)}
+    prompts |= {"twin": "Text  3\n", "third": "TEXT 3"}
+
+    for seed in range(10):
+        fold_of = deal_folds(prompts, count=5, seed=seed)
+        assert fold_of["p3"] == fold_of["twin"] == fold_of["third"]
+        # The group of three fills one fold; the other eight problems are dealt to the other four.
+        assert sizes_of(fold_of, 5) == [2, 2, 2, 2, 3]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_folds_are_refused(count):
+    with pytest.raises(ConfigError, match=f"at least 2 parts, got {count}"):
+        deal_folds({"p": "a", "q": "b"}, count=count, seed=0)
+
+
+def test_more_folds_than_distinct_texts_are_refused():
+    with pytest.raises(ConfigError, match=r"3 folds need .* there are 2 \(of 3 problems\); ask for at most 2"):
+        deal_folds({"p": "a", "q": "b", "r": "A"}, count=3, seed=0)
+
+
+def rows(**splits):
+    return [
+        {"problem_id": name, "prompt": f"text of {name}", "split": split}
+        for split, names in splits.items()
+        for name in names
+    ]
+
+
+def test_without_folds_the_problems_of_the_test_source_are_held_out():
+    assert held_out(rows(train="abc", test="de"), recipe_with(None)) == {"d", "e"}
+
+
+def test_each_problem_of_both_sources_is_held_out_by_exactly_one_fold():
+    table = rows(train="abcdefg", test="hijk")
+    parts = [held_out(table, recipe_with({"count": 3, "index": index})) for index in range(3)]
+
+    assert sorted(name for part in parts for name in part) == list("abcdefghijk")
+    assert sorted(map(len, parts)) == [3, 4, 4]
+
+
+def test_the_folds_follow_from_the_seed_of_the_run_and_not_from_that_of_the_training():
+    table, fold = rows(train="abcdefgh"), {"count": 2, "index": 0}
+
+    assert held_out(table, recipe_with(fold, pairs_seed=5)) == held_out(table, recipe_with(fold))
+    assert held_out(table, recipe_with(fold, seed=2)) != held_out(table, recipe_with(fold, seed=1))
+
+
+def recipe_with(fold, *, seed=0, pairs_seed=None):
+    return parse_recipe(
+        {
+            "name": "r",
+            "seed": seed,
+            "task": {"name": "gsm8k"},
+            "generators": [{"kind": "openai", "name": "g", "model": "m"}],
+            "pairs": {"fold": fold, "seed": pairs_seed},
+        }
+    )

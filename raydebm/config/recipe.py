@@ -81,6 +81,22 @@ class GenerationConfig(Section):
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=max_tokens)
 
 
+class FoldConfig(Section):
+    """One fold of all problems of a recipe, those of ``task.train`` and of ``task.test`` together. The problems are
+    dealt by the run's seed, and those with the same text share a fold."""
+
+    count: int = Field(ge=2)
+    """Folds in all."""
+    index: int = Field(ge=0)
+    """The fold that is tested, from 0; training and validation have the others."""
+
+    @model_validator(mode="after")
+    def _known(self) -> "FoldConfig":
+        if self.index >= self.count:
+            raise ValueError(f"pairs.fold.index must be below pairs.fold.count = {self.count}, got {self.index}")
+        return self
+
+
 class PairsConfig(Section):
     max_pairs: int | None = Field(16, ge=1)
     """Per problem; null = all pairs."""
@@ -97,6 +113,9 @@ class PairsConfig(Section):
     seed: int | None = None
     """Of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed. Another
     one trains anew on the same candidates (`raydebm seeds`)."""
+    fold: FoldConfig | None = None
+    """Test one fold of all problems and train on the others (`raydebm seeds --folds`); None: the problems of
+    ``task.test`` are tested."""
 
 
 class AdapterConfig(Section):

@@ -5,6 +5,7 @@ Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def score_baselines(
     problems: Mapping[str, Problem],
     splits: Mapping[str, Sequence[str]],
     candidates: Callable[[], Sequence[Candidate]],
+    payer: RunDir | None = None,
 ) -> None:
     """Scores of every baseline of the recipe that are not there yet, for the validation and test candidates.
 
@@ -44,6 +46,7 @@ def score_baselines(
         problems: by problem id.
         splits: problem ids of ``train``, ``validation`` and ``test``.
         candidates: all of the first pass; read only where something has to be scored.
+        payer: the run that has the judges' journals, and whose limit counts; None: ``run``.
 
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
@@ -60,8 +63,8 @@ def score_baselines(
     pools = [found for found in everything if found.problem_id in scored and not found.is_greedy]
     for baseline in waiting:
         groups = _all_pairs(recipe, run, problems, splits, everything) if baseline.kind == "eorm" else {}
-        key = keys[baseline.name]
-        get_or_raise(work.remote(recipe, absolute(run), baseline.name, problems, pools, groups, key))
+        inputs = _Inputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
+        get_or_raise(work.remote(recipe, absolute(run), baseline.name, inputs, absolute(payer or run)))
         done = done | {baseline.name: _state(baseline, basis)}
         run.finish(STAGE, done)
         run.remove("evaluation", "manifest.json")  # it shows the scores that were there before
@@ -143,28 +146,30 @@ def scores_of(recipe: Recipe, run: RunDir) -> Scores | None:
     return read_scores(run, names) if names else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """What a baseline scores and learns from."""
+
+    problems: Mapping[str, Problem]
+    candidates: Sequence[Candidate]
+    groups: Groups
+    key: Secret | None
+
+
 @ray.remote
-def _score_baseline(
-    recipe: Recipe,
-    run: RunDir,
-    name: str,
-    problems: Mapping[str, Problem],
-    candidates: Sequence[Candidate],
-    groups: Groups,
-    key: Secret | None,
-) -> None:
+def _score_baseline(recipe: Recipe, run: RunDir, name: str, inputs: _Inputs, payer: RunDir) -> None:
     config = next(baseline for baseline in recipe.baselines if baseline.name == name)
     local = "://" not in run.root
     journal, budget = (
-        journal_and_budget(recipe, run, STAGE, f"{name}.journal") if config.kind == "judge" else (None, None)
+        journal_and_budget(recipe, payer, STAGE, f"{name}.journal") if config.kind == "judge" else (None, None)
     )
     scorer = build_scorer(
         config,
         journal=journal,
         budget=budget,
-        key=key,
-        train=groups.get("train", ()),
-        validation=groups.get("validation", ()),
+        key=inputs.key,
+        train=inputs.groups.get("train", ()),
+        validation=inputs.groups.get("validation", ()),
         folder=Path(run.root) / STAGE / f"{name}.model" if local else None,
     )
-    write_scores(run, score_candidates(scorer, problems, candidates), name=name)
+    write_scores(run, score_candidates(scorer, inputs.problems, inputs.candidates), name=name)

@@ -28,7 +28,7 @@ from ray.data import ActorPoolStrategy
 
 from raydebm.config import GeneratorConfig, Recipe, TransformersGenerator
 from raydebm.distributed.pooled import map_in_tasks
-from raydebm.distributed.spending import spent_elsewhere_usd
+from raydebm.distributed.spending import Account
 from raydebm.distributed.vllm import beside_servers, running_endpoints
 from raydebm.errors import RaydebmError, UnknownNameError
 from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, check_keys, collect
@@ -148,14 +148,16 @@ def generate(
     stage: str = "candidates",
     on_progress: Progress | None = None,
     problems: Iterable[Problem] = (),
+    account: Account | None = None,
 ) -> GenerationSummary:
     """Answer all requests and write ``<run>/<stage>/candidates.parquet`` in their order, then the manifest.
 
-    Ray is initialised by the caller. Answers found in ``<run>/<stage>/journal/`` are reused. A request that occurs
-    twice is answered once.
+    Ray is initialised by the caller. Answers found in the journal are reused. A request that occurs twice is answered
+    once.
 
     Args:
         problems: lets recorded pools be joined by the source's own problem ids.
+        account: the journal, and the run whose limit counts; None: ``<run>/<stage>/journal/``.
 
     Raises:
         MissingKeyError: an endpoint's key is not in the environment; nothing was sent.
@@ -168,10 +170,10 @@ def generate(
     placed = list(enumerate({request.candidate_id: request for request in requests}.values()))
     configs = _asked(recipe, placed)
     keys = check_keys(configs)
-    journal_folder = run.uri(stage, "journal")
+    account = account or Account(run, (stage, "journal"))
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
         sink = _Sink(Path(folder), total=len(placed), on_progress=on_progress)
-        placed = sink.write_reused(placed, Journal(journal_folder))
+        placed = sink.write_reused(placed, Journal(account.folder))
         placed = _replay_recorded(placed, configs, problems, sink)
         if placed:
             num_gpus = _cluster_gpus()
@@ -180,15 +182,15 @@ def generate(
                 setup = _Setup(
                     configs=reachable,
                     keys=keys,
-                    journal=journal_folder,
+                    journal=account.folder,
                     max_usd=recipe.generation.max_usd,
-                    elsewhere_usd=spent_elsewhere_usd(recipe, run, journal=journal_folder),
+                    elsewhere_usd=account.elsewhere_usd(recipe),
                     num_in_flight=recipe.generation.num_in_flight,
                     threads=recipe.ray.threads_per_worker,
                 )
                 _stream(placed, setup=setup, recipe=recipe, sink=sink, num_gpus=left_gpus)
         summary = sink.tally.summary(seconds=time.monotonic() - started)
-        check_enough(summary, max_failed_frac=recipe.generation.max_failed_frac, journal=journal_folder)
+        check_enough(summary, max_failed_frac=recipe.generation.max_failed_frac, journal=account.folder)
         run.write_bytes(sink.assembled(), stage, "candidates.parquet")
     if summary.num_failed:
         _LOG.warning("%d of %d requests failed: %s", summary.num_failed, summary.num_requests, summary.errors)

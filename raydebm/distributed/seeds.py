@@ -12,14 +12,16 @@ from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, Progress, Sta
 from raydebm.distributed.studies import screen_of
 from raydebm.errors import ConfigError
 from raydebm.evaluation.confidence import Decided
-from raydebm.evaluation.entries import entry_of
+from raydebm.evaluation.entries import entry_of, loop_entries
 from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.outcomes import outcome_values
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results import selectors_of
-from raydebm.evaluation.seeds import SeedSummary, Training, summarise_seeds
+from raydebm.evaluation.seeds import SeedSummary, summarise_seeds
 from raydebm.evaluation.seeds_report import write_seeds
 from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.training_values import Training
 from raydebm.evaluation.trust import certainty
 from raydebm.store import RunDir
 
@@ -56,11 +58,11 @@ def train_seeds(
     pipelines[0].check_keys()
     pipelines[0].make_labels()
     trainings, aurocs, within, screens = [], [], [], []
-    for seed, pipeline in zip(seeds, pipelines, strict=True):
+    for pipeline in pipelines:
         _share(pipelines[0], pipeline)
         result = pipeline.evaluate()
         pools = {split: pipeline.evaluated_pools(split) for split in (VALIDATION, TEST)}
-        trainings.append(_training(pipeline, seed, pools[TEST], pools[VALIDATION]))
+        trainings.append(training_of(pipeline, pools[TEST], pools[VALIDATION]))
         found = screen_of(pipeline, pools).screen
         aurocs.append(result.sigma_auroc.value)
         within.append(found.within_auroc.value)
@@ -85,34 +87,45 @@ def _with_seed(recipe: Recipe, seed: int, run: RunDir) -> Recipe:
 
 def _share(first: Pipeline, other: Pipeline) -> None:
     """Give a run the finished stages that its seed does not touch."""
-    for stage in SHARED:
-        theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
-        if theirs != own:
-            first.run.copy_stage(stage, other.run)
+    share_stages(first, other)
     # With the journals of judges, whose answers about the same candidates have been paid for.
     if first.run.manifest(SCORES) is not None and other.run.manifest(SCORES) is None:
         first.run.copy_stage(SCORES, other.run)
 
 
-def _training(
-    pipeline: Pipeline, seed: int, pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]
-) -> Training:
-    recipe, policy = pipeline.recipe, pipeline.policy()
-    lambda_ = policy.lambda_
+def share_stages(first: Pipeline, other: Pipeline) -> None:
+    """Copy problems, candidates and labels from one run to another where the other has not the same."""
+    for stage in SHARED:
+        theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
+        if theirs != own:
+            first.run.copy_stage(stage, other.run)
+
+
+def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]) -> Training:
+    """What every selector, the loop and every signal of certainty say about each of a finished run's test pools.
+
+    Args:
+        pools: of the test split; ``validation`` likewise.
+    """
+    recipe, policy = pipeline.recipe, pipeline.evaluated_policy()
     adapters = [adapter.name for adapter in recipe.scorer.adapters]
-    selectors = selectors_of(
-        pools, lambda_=lambda_, adapters=adapters, validation=validation, decided=Decided.of(pools, policy)
-    )
+    decided = Decided.of(pools, policy)
+    selectors = selectors_of(pools, lambda_=policy.lambda_, adapters=adapters, validation=validation, decided=decided)
+    entries = [entry_of(selector, pools) for selector in selectors]
+    outcomes = outcome_values(pools, pipeline.outcomes(), labels=pipeline.recorded(TEST).labels)
+    entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
     return Training(
-        seed=seed,
+        seed=recipe.training_seed,
         problem_ids=tuple(pool.problem.problem_id for pool in pools),
-        entries=[entry_of(selector, pools) for selector in selectors],
+        entries=entries,
         certainty=certainty(
             Stack.of(pools),
             Stack.of(validation) if validation else None,
-            lambda_=lambda_,
+            lambda_=policy.lambda_,
             bootstrap=bootstrap,
             seed=recipe.seed,
+            constant=True,
         ),
+        decision=None if decided is None else decided.certainty(pools),
     )

@@ -1,5 +1,6 @@
 """What a run has cost: ``generation.max_usd`` is one limit for all of its stages, and each stage has a journal."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from raydebm.config import Recipe
@@ -9,6 +10,27 @@ from raydebm.store import RunDir
 
 JOURNALS = ("candidates/journal", "regenerated/*/journal", "scores/*.journal", "confounding/journal")
 """Below a run directory. Other runs may lie in it (``seed-1``, ``repair``); theirs are partly copies of these."""
+
+
+SHARED_PASSES = ("regenerated", "shared", "journal")
+"""The one journal of later passes of several runs on the same candidates, whichever split each asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A journal, and the run whose limit counts what stands in it."""
+
+    run: RunDir
+    journal: tuple[str, ...]
+    """Parts of its path below the run directory."""
+
+    @property
+    def folder(self) -> str:
+        return self.run.uri(*self.journal)
+
+    def elsewhere_usd(self, recipe: Recipe) -> float:
+        """What the run has spent by its other journals, in US dollars."""
+        return spent_elsewhere_usd(recipe, self.run, journal=self.folder)
 
 
 def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journal | None, Budget]:

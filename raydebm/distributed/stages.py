@@ -26,6 +26,7 @@ from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.policy_stage import fit_run_policy
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
+from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.distributed.train import train_ensemble
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
@@ -33,7 +34,7 @@ from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
-from raydebm.pairs import build_pairs, split_problems, training_groups, with_defaults
+from raydebm.pairs import build_pairs, held_out, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
@@ -92,6 +93,9 @@ class Pipeline:
     command: str | None = None
     """How to repeat this run, for the report; None: this process's command line."""
     on_stage: Callable[[StageReport], None] = lambda report: None
+    payer: RunDir | None = None
+    """The run whose journals of later passes and judges this one shares with others on the same candidates, so that
+    nothing is paid twice and one budget holds for all; None: this run."""
 
     @cached_property
     def run(self) -> RunDir:
@@ -147,14 +151,16 @@ class Pipeline:
     def splits(self) -> dict[str, list[str]]:
         """Problem ids of ``train``, ``validation`` and ``test``. No id is in two of them."""
         rows = self.run.read_table(PROBLEMS, "problems", "problems.parquet")
-        of_train = [row["problem_id"] for row in rows if row["split"] == "train"]
+        ids, test = [row["problem_id"] for row in rows], held_out(rows, self.recipe)
         train, validation = split_problems(
-            of_train, validation_frac=self.recipe.pairs.validation_frac, seed=self.recipe.training_seed
+            (problem_id for problem_id in ids if problem_id not in test),
+            validation_frac=self.recipe.pairs.validation_frac,
+            seed=self.recipe.training_seed,
         )
         return {
             "train": train,
             VALIDATION: validation,
-            TEST: [row["problem_id"] for row in rows if row["split"] == TEST],
+            TEST: [problem_id for problem_id in ids if problem_id in test],
         }
 
     # ---- candidates --------------------------------------------------------------------------------------------
@@ -246,7 +252,8 @@ class Pipeline:
                 seed=self.recipe.training_seed,
             )
             self.run.write_table(map(pair_row, pairs), PAIRS, "pairs", f"{split}.parquet")
-            facts[split] = {"pairs": len(pairs), "problems": len({pair.problem_id for pair in pairs})}
+            paired = {pair.problem_id for pair in pairs}
+            facts[split] = {"pairs": len(pairs), "problems": len(paired), "of": len(wanted)}
         return facts
 
     # ---- the scorer --------------------------------------------------------------------------------------------
@@ -342,7 +349,8 @@ class Pipeline:
         stage = f"regenerated/{split}-{len(self.later_passes(split)) + 1}"
         self.run.remove(stage, "manifest.json")
         bar = self.progress(f"pass 2 ({split})")
-        generate(requests, recipe=self.recipe, run=self.run, stage=stage, on_progress=bar)
+        account = None if self.payer is None else Account(self.payer, SHARED_PASSES)
+        generate(requests, recipe=self.recipe, run=self.run, stage=stage, on_progress=bar, account=account)
         self._label(stage, stage)
         self._score(self.candidates(stage), stage)
         self.run.finish(stage, {"fingerprint": self.basis("energies"), "requests": len(requests)})
@@ -472,6 +480,7 @@ class Pipeline:
             problems=self.problems(),
             splits=self.splits(),
             candidates=self.candidates,
+            payer=self.payer,
         )
 
     def evaluated_pools(self, split: str) -> list[EvaluatedPool]:

@@ -16,9 +16,10 @@ from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.reliability import Reliability, reliability
 from raydebm.evaluation.selectors import Selector, Value, value_of_nothing
 from raydebm.evaluation.signals import Signal
+from raydebm.evaluation.trust import CONFIDENCE, Certainty
 from raydebm.evaluation.uncertainty import SignalRow, signal_rows
 
-POSTERIOR, CHOSEN, CONFIDENCE = "posterior", "chosen profile", "confidence"
+POSTERIOR, CHOSEN = "posterior", "chosen profile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,16 @@ class Decided:
         values = [_value(pool, belief) for pool, belief in zip(pools, chosen, strict=True)]
         return np.array([0.0 if belief is None else belief.probability for belief in chosen]), values
 
+    def certainty(self, pools: Sequence[EvaluatedPool]) -> Certainty:
+        """The confidence as a signal about the chosen profile's selections."""
+        confidence, values = self.confidence(pools)
+        return Certainty(
+            signals=(Signal(CONFIDENCE, "probability that the selection is right, by the posterior", confidence),),
+            correct=np.array([value.correct for value in values]),
+            violation=np.array([value.violation for value in values]),
+            reliabilities=(),
+        )
+
 
 def _usable(beliefs: Sequence[Belief]) -> Belief | None:
     return beliefs[0] if beliefs and beliefs[0].probability > 0 else None
@@ -138,12 +149,11 @@ def decision_study(
         bootstrap: resamples over the pools.
     """
     posterior = decided.policy.posterior
-    confidence, values = decided.confidence(pools)
-    correct, violation = (np.array([getattr(value, name) for value in values]) for name in ("correct", "violation"))
+    found = decided.certainty(pools)
+    confidence = found.signals[0].values
     is_violation = posterior is not None and posterior.outcome == "violation"
-    worth = 1 - violation if is_violation else correct
-    signal = Signal(CONFIDENCE, "probability that the selection is right, by the posterior", confidence)
-    (row,) = signal_rows([signal], correct, bootstrap, violation=violation)
+    worth = 1 - found.violation if is_violation else found.correct
+    (row,) = signal_rows(found.signals, found.correct, bootstrap, violation=found.violation)
     event = "1 - violation of the selection" if is_violation else "the selection is correct"
     return DecisionStudy(
         profile=decided.policy.profile,

@@ -46,7 +46,8 @@ class Reliability:
     event: str
     """What it is the probability of."""
     ece: Estimate
-    """Expected calibration error: mean over ten equally wide bins of |accuracy - mean probability|, by their weight."""
+    """Expected calibration error: mean over the bins of |accuracy - mean probability|, by their weight. Bins are ten of
+    equal width, or of equal mass where they come from ``confidence_calibration``."""
     brier: Estimate
     """Mean squared error; lower is better."""
     base_brier: float | None
@@ -70,11 +71,11 @@ def reliability(name: str, event: str, predicted: Floats, happened: Floats, boot
     n = int(known.sum())
     place = np.minimum((p * NUM_BINS).astype(int), NUM_BINS - 1)
     member = place[:, None] == np.arange(NUM_BINS)
-    value = float(_ece(np.ones((1, n)), p - y, member)[0]) if n else math.nan
+    value = float(calibration_error(np.ones((1, n)), p - y, member)[0]) if n else math.nan
     return Reliability(
         name=name,
         event=event,
-        ece=bootstrap.interval(value, _ece(counts, p - y, member) if n else np.zeros(0), n),
+        ece=bootstrap.interval(value, calibration_error(counts, p - y, member) if n else np.zeros(0), n),
         brier=bootstrap.mean((predicted - happened) ** 2),
         base_brier=float(y.mean() * (1 - y.mean())) if n else None,
         bins=tuple(
@@ -83,7 +84,14 @@ def reliability(name: str, event: str, predicted: Floats, happened: Floats, boot
     )
 
 
-def _ece(weights: Floats, gaps: Floats, member: NDArray[np.bool_]) -> Floats:
+def calibration_error(weights: Floats, gaps: Floats, member: NDArray[np.bool_]) -> Floats:
+    """Expected calibration error of each weighting of the same n predictions, shape (B,).
+
+    Args:
+        weights: shape (B, n), >= 0.
+        gaps: predicted minus happened, shape (n,).
+        member: the bin of each prediction, one-hot, shape (n, bins).
+    """
     total = weights.sum(axis=1)
     found: Floats = np.divide(
         np.abs((weights * gaps) @ member).sum(axis=1), total, where=total > 0, out=np.full(len(total), math.nan)

@@ -5,15 +5,16 @@ Out:  one row a signal, with an interval over problems and the values of each tr
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
-from raydebm.evaluation.signals import SIGMA
+from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, weighted_auroc
+from raydebm.evaluation.signals import SIGMA, varies
 from raydebm.evaluation.table_cells import Table, number, points, with_interval
-from raydebm.evaluation.trust import LEARNED, Certainty
+from raydebm.evaluation.training_values import SelectorValues, Training
+from raydebm.evaluation.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.uncertainty import LEFT_OUT, NUM_RESAMPLES, Ranking, kept
 
 
@@ -22,6 +23,8 @@ class SeedSignal:
     """One signal; "right" is correct (1 or 0), or 1 - violation where the task has one."""
 
     name: str
+    auroc: Estimate
+    """Mean over trainings of the AUROC for "the selection is correct"; 0.5 is chance."""
     right_at_80: Estimate
     """Mean over trainings of the mean of "right" among the 80 % most certain."""
     gain_at_80: Estimate
@@ -31,36 +34,31 @@ class SeedSignal:
 
 
 def seed_signals(
-    certainties: Sequence[Certainty | None],
-    problem_ids: Sequence[Sequence[str]],
-    *,
-    bootstrap: Bootstrap,
-    places: Mapping[str, int],
-    continuous: bool,
+    trainings: Sequence[Training], values: SelectorValues, *, bootstrap: Bootstrap
 ) -> tuple[SeedSignal, ...]:
-    """One row for each signal that every training has; none where a training has no energies.
+    """One row for each signal that every training has and that varies in one; none where a training has no energies.
 
     Args:
-        problem_ids: of each training, in the order of its signals' values.
-        places: of each problem among the columns of the bootstrap's resamples.
-        continuous: judge by violation.
+        values: of the same trainings; says in which order ``bootstrap`` resamples the problems.
     """
-    known = [found for found in certainties if found is not None]
-    if not known or len(known) < len(certainties):
+    known = [training.certainty for training in trainings if training.certainty is not None]
+    if not known or len(known) < len(trainings):
         return ()
+    by_name = [{signal.name: signal.values for signal in found.signals} for found in known]
     names = [
-        signal.name
-        for signal in known[0].signals
-        if all(any(other.name == signal.name for other in found.signals) for found in known)
+        name
+        for name in by_name[0]
+        if all(name in found for found in by_name) and any(varies(found[name]) for found in by_name)
     ]
+    places = {problem_id: index for index, problem_id in enumerate(values.problem_ids)}
     counts = bootstrap.counts[:NUM_RESAMPLES]
-    columns = [[places[problem_id] for problem_id in ids] for ids in problem_ids]
+    resamples = [counts[:, [places[problem_id] for problem_id in training.problem_ids]] for training in trainings]
     return tuple(
         _row(
             name,
-            [_of_training(name, found, counts[:, own], continuous) for found, own in zip(known, columns, strict=True)],
+            [_of_training(name, found, own, values.continuous) for found, own in zip(known, resamples, strict=True)],
             bootstrap,
-            continuous,
+            values.continuous,
         )
         for name in names
     )
@@ -68,33 +66,52 @@ def seed_signals(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OneTraining:
+    """Each statistic's value first, then its resamples; NaN where undefined."""
+
     n: int
     at_80: Floats
-    """The value first, then its resamples; NaN where undefined."""
     gain: Floats
+    auroc: Floats
 
 
 def _of_training(name: str, found: Certainty, counts: Floats, continuous: bool) -> _OneTraining:
     values = next(signal.values for signal in found.signals if signal.name == name)
     right = 1 - found.violation if continuous else found.correct
+    weights = np.vstack([np.ones((1, len(values))), counts])
     known = ~(np.isnan(values) | np.isnan(right))
     n = int(known.sum())
     if n == 0:
-        nothing = np.full(len(counts) + 1, math.nan)
-        return _OneTraining(0, nothing, nothing)
-    weights = np.vstack([np.ones((1, n)), counts[:, known]])
+        nothing = np.full(len(weights), math.nan)
+        return _OneTraining(0, nothing, nothing, nothing)
     curves = Ranking.of(values[known], right[known])
-    at_80 = curves.accuracy_without(LEFT_OUT, weights)
-    return _OneTraining(n, at_80, at_80 - (1 - curves.risk(weights)))
+    at_80 = curves.accuracy_without(LEFT_OUT, weights[:, known])
+    gain = at_80 - (1 - curves.risk(weights[:, known]))
+    return _OneTraining(n, at_80, gain, signal_auroc(values, found.correct, weights))
+
+
+def signal_auroc(values: Floats, correct: Floats, weights: Floats) -> Floats:
+    """AUROC of each weighting of the problems, shape (B,); problems with NaN are left out, NaN where one class lacks.
+
+    Args:
+        values: shape (P,); higher is more certain.
+        correct: shape (P,); 1 or 0.
+        weights: shape (B, P).
+    """
+    known = ~(np.isnan(values) | np.isnan(correct))
+    if not known.any():
+        return np.full(len(weights), math.nan)
+    return weighted_auroc(values[known], correct[known], weights[:, known])
 
 
 def _row(name: str, trainings: Sequence[_OneTraining], bootstrap: Bootstrap, continuous: bool) -> SeedSignal:
     at_80 = np.mean([training.at_80 for training in trainings], axis=0)
     gain = np.mean([training.gain for training in trainings], axis=0)
+    auroc = np.mean([training.auroc for training in trainings], axis=0)
     n = max(training.n for training in trainings)
     of_right = bootstrap.interval if continuous else bootstrap.share
     return SeedSignal(
         name=name,
+        auroc=bootstrap.interval(float(auroc[0]), auroc[1:], n),
         right_at_80=of_right(float(at_80[0]), at_80[1:], kept(LEFT_OUT, n)),
         gain_at_80=bootstrap.interval(float(gain[0]), gain[1:], n),
         by_seed=tuple(None if math.isnan(training.gain[0]) else float(training.gain[0]) for training in trainings),
@@ -114,8 +131,8 @@ def signal_sentence(rows: Sequence[SeedSignal], *, continuous: bool) -> str:
         return ""
     what = "1 - violation changes" if continuous else "accuracy changes"
     unit = "" if continuous else " points"
-    # Sigma is the paper's signal and the learned one was fitted on validation: these two were not chosen here.
-    fixed = [row for row in rows if row.name in (SIGMA, LEARNED)]
+    # Sigma is the paper's signal and the others were fitted on validation: these were not chosen here.
+    fixed = [row for row in rows if row.name in (SIGMA, LEARNED, CONFIDENCE)]
     parts = [f"by {row.name} {_gain(row, continuous=continuous)}{unit} ({_verdict(row)})" for row in fixed]
     if best not in fixed:
         which = f"the best of {len(rows)} signals, in hindsight"
@@ -141,15 +158,17 @@ def signal_table(rows: Sequence[SeedSignal], seeds: Sequence[int], *, continuous
     return Table(
         title="Leaving the least certain fifth unanswered",
         caption=(
-            f"By each certainty signal, means over {len(seeds)} trainings: {what} among the 80 % most certain "
+            f"By each certainty signal, means over {len(seeds)} trainings: AUROC for a correct selection in % (50 is "
+            f"chance), {what} among the 80 % most certain "
             "selections, and the gain over answering everything; a gain whose interval (over problems) is above 0 is "
             "what abstaining by this signal brings. Then the gain of each training. Set apart: the best one, found in "
             "hindsight."
         ),
-        headers=("signal", f"{what} at 80 %", "gain", *(f"seed {seed}" for seed in seeds), "n"),
+        headers=("signal", "AUROC %", f"{what} at 80 %", "gain", *(f"seed {seed}" for seed in seeds), "n"),
         rows=tuple(
             (
                 row.name,
+                with_interval(row.auroc),
                 number(row.right_at_80) if continuous else with_interval(row.right_at_80),
                 _gain(row, continuous=continuous),
                 *("-" if value is None else f"{scale * value:+.{digits}f}" for value in row.by_seed),

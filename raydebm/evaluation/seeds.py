@@ -15,24 +15,13 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.entries import OURS, VOTE, VOTES, Entry
+from raydebm.evaluation.entries import OURS, VOTE, VOTES
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, mean_of_known
 from raydebm.evaluation.seed_signals import SeedSignal, seed_signals, signal_table
 from raydebm.evaluation.significance import Comparison, compare
 from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
-from raydebm.evaluation.trust import Certainty
+from raydebm.evaluation.training_values import SelectorValues, Training
 from raydebm.evaluation.trust_tables import comparison_table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Training:
-    """One training's evaluation: the entries' values stand in the order of ``problem_ids``."""
-
-    seed: int
-    problem_ids: tuple[str, ...]
-    entries: Sequence[Entry]
-    certainty: Certainty | None = None
-    """About the selections by energy, in the same order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,74 +97,60 @@ def summarise_seeds(
     seeds = [training.seed for training in trainings]
     if len(seeds) < 2 or len(set(seeds)) < len(seeds):
         raise PoolError(f"a summary over seeds needs two or more trainings of different seeds, got {seeds}")
-    problem_ids = sorted({problem_id for training in trainings for problem_id in training.problem_ids})
-    names = [entry.name for entry in trainings[0].entries if _in_all(entry.name, trainings)]
-    places = {problem_id: index for index, problem_id in enumerate(problem_ids)}
-    correct = {name: _stacked(name, trainings, places, "correct") for name in names}
-    violation = {name: _stacked(name, trainings, places, "violation") for name in names}
-    continuous = any(not np.isnan(values).all() for values in violation.values())
-    judged = {name: 1 - values for name, values in violation.items()} if continuous else correct
-    bootstrap = Bootstrap.of(len(problem_ids), num_bootstrap=num_bootstrap, seed=seed)
-    groups = {entry.name: entry.group for entry in trainings[0].entries}
-    ours = judged.get(OURS, np.full((len(trainings), len(problem_ids)), math.nan))
-    rows = [
-        SeedRow(
-            name=name,
-            group=groups[name],
-            pass_at_1=bootstrap.proportion(mean_of_known(correct[name])),
-            by_seed=(by_seed := tuple(_mean(row) for row in (violation if continuous else correct)[name])),
-            sd=_sd(by_seed),
-            gap_closed=_gap_closed(judged, name, bootstrap),
-            ours_minus=bootstrap.mean(mean_of_known(ours - judged[name])),
-            mean_violation=bootstrap.mean(mean_of_known(violation[name])),
-        )
-        for name in names
-    ]
+    values = SelectorValues.of(trainings)
+    bootstrap = Bootstrap.of(len(values.problem_ids), num_bootstrap=num_bootstrap, seed=seed)
     return SeedSummary(
         title=title,
         task=task,
         seeds=tuple(seeds),
-        num_problems=len(problem_ids),
-        rows=tuple(rows),
-        comparisons=tuple(compare(judged, _pairs(names, groups), bootstrap=bootstrap, seed=seed)),
+        num_problems=len(values.problem_ids),
+        rows=tuple(seed_rows(values, bootstrap)),
+        comparisons=tuple(compare(values.judged, standard_pairs(values.groups), bootstrap=bootstrap, seed=seed)),
         sigma_auroc=tuple(sigma_auroc),
         within_generator=tuple(within_generator),
         screens=tuple(screens),
-        signals=seed_signals(
-            [training.certainty for training in trainings],
-            [training.problem_ids for training in trainings],
-            bootstrap=bootstrap,
-            places=places,
-            continuous=continuous,
-        ),
+        signals=seed_signals(trainings, values, bootstrap=bootstrap),
     )
 
 
-def _in_all(name: str, trainings: Sequence[Training]) -> bool:
-    return all(any(entry.name == name for entry in training.entries) for training in trainings)
+def seed_rows(values: SelectorValues, bootstrap: Bootstrap) -> list[SeedRow]:
+    """One row per selector. ``bootstrap``: resamples of the problems of ``values``."""
+    judged = values.judged
+    ours = judged.get(OURS, np.full(values.shape, math.nan))
+    return [
+        SeedRow(
+            name=name,
+            group=group,
+            pass_at_1=bootstrap.proportion(mean_of_known(values.correct[name])),
+            by_seed=(
+                by_seed := tuple(
+                    mean_or_none(row) for row in (values.violation if values.continuous else values.correct)[name]
+                )
+            ),
+            sd=sample_deviation(by_seed),
+            gap_closed=_gap_closed(judged, name, bootstrap),
+            ours_minus=bootstrap.mean(mean_of_known(ours - judged[name])),
+            mean_violation=bootstrap.mean(mean_of_known(values.violation[name])),
+        )
+        for name, group in values.groups.items()
+    ]
 
 
-def _pairs(names: Sequence[str], groups: Mapping[str, str]) -> list[tuple[str, str]]:
-    ours = [(OURS, name) for name in names if OURS in names and groups[name] not in ("ours", "bound")]
-    votes = [(name, VOTE) for name in VOTES if {name, VOTE} <= {*names}]
+def standard_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Ours against the others, votes with energies against the plain one. ``groups``: of each selector."""
+    ours = [(OURS, name) for name, group in groups.items() if OURS in groups and group not in ("ours", "bound")]
+    votes = [(name, VOTE) for name in VOTES if {name, VOTE} <= {*groups}]
     return [*ours, *votes]
 
 
-def _stacked(name: str, trainings: Sequence[Training], places: Mapping[str, int], field: str) -> Floats:
-    """Values by training and problem, shape (S, P); NaN where a training does not have the problem or its value."""
-    stacked = np.full((len(trainings), len(places)), math.nan)
-    for row, training in enumerate(trainings):
-        entry = next(entry for entry in training.entries if entry.name == name)
-        stacked[row, [places[problem_id] for problem_id in training.problem_ids]] = getattr(entry, field)
-    return stacked
-
-
-def _mean(values: Floats) -> float | None:
+def mean_or_none(values: Floats) -> float | None:
+    """Mean of what is not NaN; None without any."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
 
-def _sd(values: Sequence[float | None]) -> float | None:
+def sample_deviation(values: Sequence[float | None]) -> float | None:
+    """Standard deviation (ddof=1) of the known values; None with fewer than two."""
     known = [value for value in values if value is not None]
     return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
@@ -203,36 +178,53 @@ def seed_tables(found: SeedSummary) -> list[Table]:
 
 
 def _selector_table(found: SeedSummary) -> Table:
-    what = "mean violation" if found.is_continuous else "pass@1 %"
-    headers = ["selector", what, "95 % interval", "sd over seeds", "gap closed %", "ours minus it", "n"]
-    if found.is_continuous:
-        headers.insert(3, "pass@1 %")
-    return Table(
-        title="Selectors",
+    return selector_table(
+        found.rows,
+        [row.sd for row in found.rows],
+        spread="sd over seeds",
         caption=(
             f"Means over {len(found.seeds)} trainings (seeds {', '.join(map(str, found.seeds))}) on "
             f"{found.num_problems} problems. The interval resamples problems; the standard deviation is over "
-            "trainings, zero for rules that use no training. Gap closed: 0 is random choice, 100 the oracle. "
-            "Ours minus it: "
-            + ("violation avoided by ours" if found.is_continuous else "percentage points")
-            + ", paired by problem."
+            "trainings, zero for rules that use no training."
         ),
-        headers=tuple(headers),
-        rows=tuple(_selector_cells(row, found) for row in found.rows),
-        emphasised=tuple(index for index, row in enumerate(found.rows) if row.group == "ours"),
+        continuous=found.is_continuous,
     )
 
 
-def _selector_cells(row: SeedRow, found: SeedSummary) -> tuple[str, ...]:
-    sd = "-" if row.sd is None else f"{row.sd:.3f}" if found.is_continuous else f"{100 * row.sd:.1f}"
-    if found.is_continuous:
+def selector_table(
+    rows: Sequence[SeedRow], deviations: Sequence[float | None], *, spread: str, caption: str, continuous: bool
+) -> Table:
+    """One row per selector.
+
+    Args:
+        deviations: standard deviation of each row; ``spread`` is its header.
+        caption: how the means came about.
+        continuous: the task has a violation score.
+    """
+    what = "mean violation" if continuous else "pass@1 %"
+    headers = ["selector", what, "95 % interval", spread, "gap closed %", "ours minus it", "n"]
+    if continuous:
+        headers.insert(3, "pass@1 %")
+    unit = "violation avoided by ours" if continuous else "percentage points"
+    return Table(
+        title="Selectors",
+        caption=f"{caption} Gap closed: 0 is random choice, 100 the oracle. Ours minus it: {unit}, paired by problem.",
+        headers=tuple(headers),
+        rows=tuple(_selector_cells(row, sd, continuous) for row, sd in zip(rows, deviations, strict=True)),
+        emphasised=tuple(index for index, row in enumerate(rows) if row.group == "ours"),
+    )
+
+
+def _selector_cells(row: SeedRow, sd: float | None, continuous: bool) -> tuple[str, ...]:
+    deviation = "-" if sd is None else f"{sd:.3f}" if continuous else f"{100 * sd:.1f}"
+    if continuous:
         value, _, interval = number(row.mean_violation).partition(" ")
-        cells = [row.name, value, interval or "-", with_interval(row.pass_at_1), sd]
+        cells = [row.name, value, interval or "-", with_interval(row.pass_at_1), deviation]
     else:
         _, _, interval = with_interval(row.pass_at_1).partition(" ")
-        cells = [row.name, percent(row.pass_at_1), interval or "-", sd]
-    estimate = row.mean_violation if found.is_continuous else row.pass_at_1
-    ours = number(row.ours_minus, signed=True) if found.is_continuous else points(row.ours_minus)
+        cells = [row.name, percent(row.pass_at_1), interval or "-", deviation]
+    estimate = row.mean_violation if continuous else row.pass_at_1
+    ours = number(row.ours_minus, signed=True) if continuous else points(row.ours_minus)
     return (*cells, with_interval(row.gap_closed), "" if row.name == OURS else ours, str(estimate.n))
 
 

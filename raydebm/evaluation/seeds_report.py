@@ -1,42 +1,54 @@
 """The summary over seeds as documents: Markdown, JSON, and one self-contained HTML page with the same numbers."""
 
+from collections.abc import Sequence
+
 from raydebm.evaluation.entries import OURS, VOTE
 from raydebm.evaluation.provenance import versions
 from raydebm.evaluation.report import markdown_table, template
 from raydebm.evaluation.seed_signals import signal_sentence
-from raydebm.evaluation.seeds import SeedSummary, seed_tables
+from raydebm.evaluation.seeds import SeedRow, SeedSummary, seed_tables
 from raydebm.evaluation.table_cells import number, with_interval
 from raydebm.store import RunDir
 
 
 def summary(found: SeedSummary) -> str:
     """What was found, in sentences that follow from the numbers alone."""
-    ours, chance, bound, vote = (found.row(name) for name in (OURS, "random", "oracle", VOTE))
     text = [f"{len(found.seeds)} trainings on {found.num_problems} test problems of task {found.task}."]
-    if ours is None or chance is None or bound is None:
-        return text[0]
-    pick = number if found.is_continuous else with_interval
-    rows = {"mu + lambda E": ours, "random choice": chance, "majority vote": vote, "the oracle": bound}
-    values = [
-        f"{name} {pick(row.mean_violation if found.is_continuous else row.pass_at_1)}"
-        for name, row in rows.items()
-        if row is not None
-    ]
-    what = "Mean violation (lower is better)" if found.is_continuous else "Correct, in %"
-    text.append(f"{what}: {', '.join(values)}; 95 % intervals over problems in brackets.")
-    text.append(f"Energy closes {with_interval(ours.gap_closed)} % of the gap between random choice and the oracle.")
-    if ours.sd is not None:
+    text += selector_sentences(found.rows)
+    ours = found.row(OURS)
+    if ours is not None and ours.sd is not None:
         unit = "mean violation" if found.is_continuous else "points of pass@1"
         spread = f"{ours.sd if found.is_continuous else 100 * ours.sd:.3g}"
         text.append(f"From one training to another it varies by {spread} {unit} (standard deviation).")
-    beaten = [row.name for row in found.rows if row.ours_minus.low is not None and row.ours_minus.low > 0]
-    ahead = [row.name for row in found.rows if row.ours_minus.high is not None and row.ours_minus.high < 0]
+    text.append(signal_sentence(found.signals, continuous=found.is_continuous))
+    return " ".join(filter(None, text))
+
+
+def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
+    """What the selectors are worth, and which ones ours is better and worse than; none without ours and its bounds."""
+    by_name = {row.name: row for row in rows}
+    if not {OURS, "random", "oracle"} <= by_name.keys():
+        return []
+    continuous = any(row.mean_violation.value is not None for row in rows)
+    pick = number if continuous else with_interval
+    shown = {"mu + lambda E": OURS, "random choice": "random", "majority vote": VOTE, "the oracle": "oracle"}
+    values = [
+        f"{title} {pick(row.mean_violation if continuous else row.pass_at_1)}"
+        for title, name in shown.items()
+        if (row := by_name.get(name)) is not None
+    ]
+    what = "Mean violation (lower is better)" if continuous else "Correct, in %"
+    text = [
+        f"{what}: {', '.join(values)}; 95 % intervals over problems in brackets.",
+        f"Energy closes {with_interval(by_name[OURS].gap_closed)} % of the gap between random choice and the oracle.",
+    ]
+    beaten = [row.name for row in rows if row.ours_minus.low is not None and row.ours_minus.low > 0]
+    ahead = [row.name for row in rows if row.ours_minus.high is not None and row.ours_minus.high < 0]
     if beaten:
         text.append(f"Better than: {', '.join(beaten)}.")
     if ahead:
         text.append(f"Worse than: {', '.join(ahead)}.")
-    text.append(signal_sentence(found.signals, continuous=found.is_continuous))
-    return " ".join(filter(None, text))
+    return text
 
 
 def render_markdown(found: SeedSummary, *, command: str) -> str:

@@ -23,8 +23,12 @@ class Signal:
 SIGMA = "sigma"
 
 
-def signals(stack: Stack, lambda_: float) -> list[Signal]:
-    """Every signal that these pools have; none without energies."""
+def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Signal]:
+    """Every signal that these pools have; none without energies.
+
+    Args:
+        constant: with those that are the same for all these pools, which say nothing until other pools are added.
+    """
     if stack.num_members == 0:
         return []
     mu, sigma = stack.mu(), stack.sigma()
@@ -55,10 +59,11 @@ def signals(stack: Stack, lambda_: float) -> list[Signal]:
                 _agreement(stack, lambda_, same, picked),
             )
         )
-    return [signal for signal in found if _varies(signal.values)]
+    return [signal for signal in found if constant or varies(signal.values)]
 
 
-def _varies(values: Floats) -> bool:
+def varies(values: Floats) -> bool:
+    """Two known values differ."""
     known = values[~np.isnan(values)]
     return bool(len(known)) and bool((known != known[0]).any())
 

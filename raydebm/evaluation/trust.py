@@ -18,6 +18,8 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.uncertainty import SignalRow, signal_rows
 
 LEARNED = "learned certainty"
+CONFIDENCE = "confidence"
+"""A posterior's probability that its selection is correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,19 @@ class Certainty:
 
 
 def certainty(
-    stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: Bootstrap, seed: int
+    stack: Stack,
+    validation: Stack | None,
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    seed: int,
+    constant: bool = False,
 ) -> Certainty | None:
-    """All signals about the selections by energy, with one learned from the others; None without energies."""
+    """All signals about the selections by energy, with one learned from the others; None without energies.
+
+    Args:
+        constant: with signals that are the same for all these pools, for a summary over several sets of pools.
+    """
     if stack.num_members == 0:
         return None
     picked = stack.select(lambda_)
@@ -69,6 +81,9 @@ def certainty(
     if learned is not None:
         how = f"logistic regression of all the other signals, fitted on {_fitted_on(stack, validation)}"
         found.append(Signal(LEARNED, how, learned))
+    if constant:
+        names = {signal.name for signal in found}
+        found += [signal for signal in signals(stack, lambda_, constant=True) if signal.name not in names]
     return Certainty(
         signals=tuple(found),
         correct=correct,

@@ -6,18 +6,18 @@ Does not know: Ray. The table of problems has no gold in it; that of gold is nev
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from raydebm.errors import PoolError, ServiceError
+from raydebm.pairs import held_out
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.schema import MAX_PASSES, MAX_SAMPLES
 from raydebm.store import PROBLEMS, Row, RunDir, problem_of
 
-TEST = "test"
 MAX_INDEX = 2**31 - 1
 
 
@@ -63,13 +63,12 @@ class SampleProblem(BaseModel):
 class Samples:
     """The run's test problems, read when somebody first asks for one; a run's problems never change."""
 
-    def __init__(self, run_dir: str | None, tasks: Sequence[str]) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         """
         Args:
-            run_dir: None: there are none.
-            tasks: problems of other tasks are left out.
+            bundle: problems of tasks that it does not serve are left out; without a run directory there are none.
         """
-        self._run_dir, self._tasks = run_dir, frozenset(tasks)
+        self._run_dir, self._tasks, self._recipe = bundle.run_dir, frozenset(bundle.tasks), bundle.recipe
         self._rows: list[Row] | None = None
         self._reading = asyncio.Lock()
 
@@ -91,7 +90,8 @@ class Samples:
         if not run.exists("problems", "problems.parquet"):
             return []
         rows = run.read_table(PROBLEMS, "problems", "problems.parquet")
-        return [row for row in rows if row["split"] == TEST and row["task"] in self._tasks]
+        test = held_out(rows, self._recipe)
+        return [row for row in rows if row["problem_id"] in test and row["task"] in self._tasks]
 
     async def sample(self, index: int | None) -> SampleProblem:
         """The problem at ``index``, from 0; None: any one.
@@ -149,7 +149,7 @@ def _num_samples(bundle: Bundle) -> Mapping[str, int]:
 
 def sample_routes(bundle: Bundle) -> APIRouter:
     router = APIRouter(tags=["asking"])
-    samples = Samples(bundle.run_dir, bundle.tasks)
+    samples = Samples(bundle)
 
     @router.get("/v1/options", summary="Show the settings", response_model=OptionsBody)
     async def options() -> OptionsBody:

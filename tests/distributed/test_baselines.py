@@ -45,11 +45,11 @@ def answers(count):
     ]
 
 
-def score(recipe, run, candidates):
+def score(recipe, run, candidates, **more):
     splits = {"train": [], "validation": [], "test": ["p"]}
     score_baselines(
-        recipe, run, basis="b", problems={"p": PROBLEM}, splits=splits, candidates=lambda: candidates
-    )  # fmt: skip
+        recipe, run, basis="b", problems={"p": PROBLEM}, splits=splits, candidates=lambda: candidates, **more
+    )
     return [
         score for baseline in recipe.baselines for score in read_scores(run, [baseline.name])[baseline.name].values()
     ]
@@ -85,6 +85,17 @@ def test_judges_share_the_budget_of_the_run(local_ray, endpoint, tmp_path):
 
     assert score(recipe, RunDir(str(tmp_path)), answers(2)) == [7.0, 7.0, 7.0, None]
     assert len(keys) == 3
+
+
+def test_runs_with_one_payer_ask_a_judge_once_and_share_the_budget(local_ray, endpoint, tmp_path):
+    """Of a dollar, the first run spent 50 cents on two answers; the second has these two, and money for two more."""
+    url, keys = endpoint
+    recipe = recipe_of(tmp_path, baselines=[judge(base_url=url, api_key_env=None)], generation={"max_usd": 1.0})
+    payer, first, second = (RunDir(str(tmp_path / name)) for name in ("payer", "payer/fold-0", "payer/fold-1"))
+
+    assert score(recipe, first, answers(2), payer=payer) == [7.0, 7.0]
+    assert score(recipe, second, answers(5), payer=payer) == [7.0, 7.0, 7.0, 7.0, None]
+    assert len(keys) == 4
 
 
 def test_the_key_of_a_judge_is_missed_before_anything_starts(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from raydebm.config import parse_recipe
 from raydebm.distributed.generate import generate
+from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.store import CANDIDATES, RunDir, candidate_of
@@ -146,6 +147,22 @@ def test_budget_is_of_all_stages_together(local_ray, server, run):
     assert (later.num_ok, later.num_failed) == (1, 2)
     assert "budget of $1 reached (spent $1.0000)" in later.errors[0][0]
     assert server.num_requests == 4
+
+
+def test_two_runs_with_one_account_pay_once_and_have_one_budget(local_ray, server, tmp_path):
+    """Answers cost 25 cents. Of a dollar the first run spends 75; the second has one of its answers, and money for one
+    of two others."""
+    recipe = recipe_of(http(server.url, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0)
+    account = Account(RunDir(str(tmp_path)), SHARED_PASSES)
+    first, second = (RunDir(str(tmp_path / name)) for name in ("first", "second"))
+    asked = [ask(f"p{index}: priced") for index in range(5)]
+    generate(asked[:3], recipe=recipe, run=first, stage="regenerated/test-1", account=account)
+
+    summary = generate(asked[2:], recipe=recipe, run=second, stage="regenerated/validation-1", account=account)
+
+    assert (summary.num_ok, summary.num_reused, summary.num_failed, server.num_requests) == (2, 1, 1, 4)
+    assert [found.problem_id for found in table(second, "regenerated/validation-1")] == ["p2", "p3", "p4"]
+    assert not second.exists("regenerated", "validation-1", "journal")
 
 
 def test_missing_key_stops_before_anything_is_sent(local_ray, server, run, monkeypatch):
@@ -325,6 +342,7 @@ sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
 from raydebm.config import RayConfig
 from raydebm.distributed.generate import generate
+from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.distributed.session import ray_session
 with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
     generate(requests, recipe=recipe, run=run)

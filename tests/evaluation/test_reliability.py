@@ -7,7 +7,7 @@ from sklearn.metrics import brier_score_loss
 from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.reliability import fitted, isotonic, logistic, pair_reliability, reliability, sigma_bins
 from raydebm.evaluation.stack import Stack
-from raydebm.evaluation.trust import trust
+from raydebm.evaluation.trust import certainty, trust
 
 
 def bootstrap(n):
@@ -134,3 +134,16 @@ def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
 
     assert "5 folds" in found.fitted_on
     assert any("other folds" in row.name for row in found.reliabilities)
+
+
+def test_constant_signals_are_added_on_request_and_change_no_fit(make_pool):
+    test, validation = (Stack.of(leaning_pools(make_pool, 40, seed)) for seed in (0, 1))
+    options = {"lambda_": 1.0, "bootstrap": bootstrap(40), "seed": 0}
+
+    plain = {found.name: found.values for found in certainty(test, validation, **options).signals}
+    more = {found.name: found.values for found in certainty(test, validation, **options, constant=True).signals}
+
+    # No pool breaks a constraint, so the penalty of the selection is 0 everywhere.
+    assert more.keys() - plain.keys() == {"E_constraint of the pick"}
+    assert not more["E_constraint of the pick"].any()
+    assert more["learned certainty"].tolist() == plain["learned certainty"].tolist()

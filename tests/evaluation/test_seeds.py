@@ -8,9 +8,10 @@ import pytest
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.entries import Entry
-from raydebm.evaluation.seeds import Training, seed_tables, summarise_seeds
+from raydebm.evaluation.seeds import seed_tables, summarise_seeds
 from raydebm.evaluation.seeds_report import summary, write_seeds
 from raydebm.evaluation.signals import Signal
+from raydebm.evaluation.training_values import Training
 from raydebm.evaluation.trust import Certainty
 from raydebm.store import RunDir
 
