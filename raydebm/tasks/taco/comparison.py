@@ -74,6 +74,26 @@ def same_value(returned: Any, expected: Any) -> bool:
     return isinstance(expected, list) and bool(expected) and _equal(found, _listed(expected[0]))
 
 
+def same_literal(returned: Any, expected: Any) -> bool:
+    """Equal as ``==`` has it, so that a list is no tuple, with numbers equal within the graders' tolerance."""
+    if isinstance(expected, list | tuple):
+        return (
+            isinstance(returned, list | tuple)
+            and isinstance(returned, list) is isinstance(expected, list)
+            and len(returned) == len(expected)
+            and all(map(same_literal, returned, expected))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(returned, dict)
+            and returned.keys() == expected.keys()
+            and all(same_literal(returned[key], value) for key, value in expected.items())
+        )
+    if isinstance(expected, float) and isinstance(returned, int | float):
+        return returned == expected or math.isclose(returned, expected, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    return bool(returned == expected)
+
+
 def _equal(found: Any, wanted: Any) -> bool:
     try:
         return bool(found == wanted or (isinstance(wanted, dict) and found == _with_whole_keys(wanted)))
