@@ -83,6 +83,8 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
         TaskDataError: anything else, such as tests of both kinds; the message names the item and the forms that can
             be read.
     """
+    if not isinstance(function, str | None):
+        raise TaskDataError(f"function must be a name, or null for a program that reads stdin; got {_kind(function)}")
     if not isinstance(items, list):
         raise TaskDataError(f"{FIELD} must be a list of tests, each {_FORMS}; got {_kind(items)}")
     tests: list[PublicTest] = []

@@ -28,10 +28,10 @@ _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\w*\s*$")
 _BAR = re.compile(r"-{3,}\s*[A-Z][a-z ]{2,30}-{3,}")
 """A heading with text behind it on the same line."""
 _ANY_ANSWER = re.compile(
-    r"\b(?:print|output|return|find|give|display|report)s?\b[^.\n]{0,40}?\b(?:any of (?:them|these|those)"
+    r"\b(?:print|output|return|find|give|display|report)s?\b[^.?\n]{0,40}?\b(?:any of (?:them|these|those)"
     r"|any (?:one|such|valid|correct|possible|suitable|optimal|answer|solution|order)\b|in arbitrary order)"
     r"|\b(?:multiple|several|many|more than one) (?:possible |valid |correct |optimal |such |different )*"
-    r"(?:answers?|solutions?|outputs?|ways)\b[^.\n]{0,50}\bany\b",
+    r"(?:answers?|solutions?|outputs?|ways)\b[^.?\n]{0,50}\bany\b",
     re.IGNORECASE,
 )
 """Bounded repetitions alone, so that its time grows with the text."""
