@@ -247,12 +247,8 @@ def _accuracy(rows: Sequence[Row], seed: int, title: str, is_chosen: Callable[[R
         gap = values["oracle"] - values["random"]
         closed = [_percent(bootstrap.ratio(values[name] - values["random"], gap)) for name in SELECTORS[1:-1]]
         yield f"| gap closed | | 0 | {' | '.join(closed)} | 100 |"
-        more = (
-            values["vote by behaviour"] - values["vote by text"],
-            values["of these, vote by behaviour"] - values["vote by text"],
-        )
-        cells = [_percent(bootstrap.mean(difference), sign="+") for difference in more]
-        yield f"| minus vote by text | | | | {cells[0]} | | {cells[1]} | |"
+        more = [_percent(bootstrap.mean(values[name] - values["vote by text"]), sign="+") for name in SELECTORS[2:-1]]
+        yield f"| minus vote by text | | | | {' | '.join(more)} | |"
 
 
 def _is_labelled(row: Row) -> bool:

@@ -80,6 +80,25 @@ def test_the_penalty_is_the_share_of_failed_tests(observed, code, tests, share):
     assert penalty(observed(code, tests)) == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+    ("returned", "expected", "share"),
+    [
+        ("0.1 + 0.2", "0.3", 0.0),
+        ("[3]", "[3.0000001]", 0.0),
+        ("10**400", "1.5", 1.0),
+        ("(1, 2)", "[1, 2]", 1.0),
+        ("{'a': (1,)}", "{'a': (1,)}", 0.0),
+        ("{'a': 1, 'b': 2}", "{'a': 1}", 1.0),
+        ("[[4]]", "[4]", 1.0),
+        ("True", "1", 0.0),
+        ("None", "None", 0.0),
+        ("'4'", "4", 1.0),
+    ],
+)
+def test_values_are_equal_as_python_has_it_but_for_the_last_digits(observed, returned, expected, share):
+    assert penalty(observed(f"def f(n):\n    return {returned}", calls(("(2,)", expected)))) == share
+
+
 def test_an_input_without_an_expected_output_is_no_test(observed):
     behaviour = observed("print(0)", (DOUBLE[0], replace(DOUBLE[1], expected=None)))
     assert (penalty(behaviour), behaviour.num_tests) == (1.0, 1)

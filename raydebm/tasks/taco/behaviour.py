@@ -13,7 +13,7 @@ from typing import Any
 from raydebm.constraints import Finding
 from raydebm.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
 from raydebm.sandbox.inside.values import Opaque
-from raydebm.tasks.taco.comparison import same_literal, same_output, same_value
+from raydebm.tasks.taco.comparison import same_literal, same_output, without_tuples
 from raydebm.tasks.taco.grading import PRELUDE, completed
 from raydebm.tasks.taco.public_tests import PublicTest
 
@@ -53,10 +53,11 @@ class Behaviour:
     """What a program does on all public inputs of its problem."""
 
     observations: tuple[Observation, ...]
-    fault: str = ""
-    """Why the program cannot be loaded at all; the observations are then empty."""
+    """One per test, in the tests' order."""
     num_tests: int
-    """With an expected output."""
+    """Tests with an expected output."""
+    fault: str = ""
+    """Why the program cannot be loaded at all; there are no observations then."""
 
     def findings(self) -> Iterator[Finding]:
         """The failed tests; the penalties sum to their share of all tests that have an expected output."""
@@ -65,31 +66,31 @@ class Behaviour:
         if self.fault:
             yield Finding(penalty=1.0, values={"fault": self.fault}, message="The program {fault}, on every input.")
             return
-        tested = [found for found in self.observations if found.test.expected is not None]
-        failed = [(number, found) for number, found in enumerate(tested, start=1) if not found.passed]
-        for number, found in failed:
-            if found.got != _NOT_RUN:
-                yield self._finding(number, found)
-        if num_left := sum(found.got == _NOT_RUN for _, found in failed):
+        tested = [seen for seen in self.observations if seen.test.expected is not None]
+        failed = [(number, seen) for number, seen in enumerate(tested, start=1) if not seen.passed]
+        for number, seen in failed:
+            if seen.got != _NOT_RUN:
+                yield self._finding(number, seen)
+        if num_left := sum(seen.got == _NOT_RUN for _, seen in failed):
             yield Finding(
                 penalty=num_left / self.num_tests,
                 values={"left": num_left, "total": self.num_tests},
                 message="{left} of {total} public tests were not run, because an earlier one had to be stopped.",
             )
 
-    def _finding(self, number: int, found: Observation) -> Finding:
-        test = found.test
+    def _finding(self, number: int, seen: Observation) -> Finding:
+        test = seen.test
         asked = f"the input {_clipped(test.given)}" if test.function is None else _clipped_text(_call_of(test))
         expected = _clipped(test.expected or "") if test.function is None else _clipped_text(test.expected or "")
         return Finding(
             penalty=1 / self.num_tests,
-            values={"number": number, "total": self.num_tests, "asked": asked, "expected": expected, "got": found.got},
+            values={"number": number, "total": self.num_tests, "asked": asked, "expected": expected, "got": seen.got},
             message="Public test {number} of {total}: for {asked} the expected result is {expected}, but {got}.",
         )
 
     def key(self) -> str | None:
         """The same for programs that do the same on every input; None for one that does nothing on any of them."""
-        outputs = [found.output for found in self.observations]
+        outputs = [seen.output for seen in self.observations]
         if not any(outputs):
             return None
         return "behaviour " + hashlib.sha256(repr(outputs).encode()).hexdigest()[:32]
@@ -203,8 +204,7 @@ class _NoValueError(Exception):
 
 
 def _is_expected(value: Any, test: PublicTest) -> bool:
-    expected = ast.literal_eval(test.expected or "")
-    return same_value(value, expected) if test.is_json else same_literal(value, expected)
+    return same_literal(without_tuples(value) if test.is_json else value, ast.literal_eval(test.expected or ""))
 
 
 def _canonical(value: Any, *, is_json: bool) -> str:

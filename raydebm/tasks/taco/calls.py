@@ -55,9 +55,9 @@ def calls_in(text: str, function: str) -> Iterator[ExampleCall]:
             continue
         if has_definition and _EQUALS.match(shown, end):  # one step of f(n) = ..., not a call and its result
             continue
-        found, result = _result_after(shown, end, is_prompted=shown[: occurrence.start()].endswith(">>> "))
-        if arguments or found:  # a name with () in a sentence is no call
-            yield ExampleCall(function=function, arguments=arguments, has_result=found, result=result)
+        has_result, result = _result_after(shown, end, is_prompted=shown[: occurrence.start()].endswith(">>> "))
+        if arguments or has_result:  # a name with () in a sentence is no call
+            yield ExampleCall(function=function, arguments=arguments, has_result=has_result, result=result)
 
 
 def asserted_call(source: str) -> ExampleCall | None:
@@ -69,8 +69,8 @@ def asserted_call(source: str) -> ExampleCall | None:
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq | ast.Is):
         return None
     arguments = _arguments(test.left)
-    found, result = _value(test.comparators[0])
-    if arguments is None or not found:
+    has_result, result = _value(test.comparators[0])
+    if arguments is None or not has_result:
         return None
     return ExampleCall(function=_name(test.left), arguments=arguments, has_result=True, result=result)
 
@@ -106,8 +106,8 @@ def _arguments(node: ast.AST) -> tuple[Any, ...] | None:
     """Positional literal arguments of a call by name."""
     if not isinstance(node, ast.Call) or node.keywords or not _name(node):
         return None
-    found = [_value(argument) for argument in node.args]
-    return tuple(value for _, value in found) if all(read for read, _ in found) else None
+    values = [_value(argument) for argument in node.args]
+    return tuple(value for _, value in values) if all(is_read for is_read, _ in values) else None
 
 
 def _name(node: ast.AST) -> str:
@@ -143,9 +143,9 @@ def _literal_in(rest: str) -> tuple[bool, Any]:
     for text in (rest, re.split(r"\s(?:#|//|\(|--)", rest, maxsplit=1)[0]):
         text = text.strip()
         for ending in ("", ".", ";", ","):
-            found = _literal(text.removesuffix(ending))
-            if found[0]:
-                return found
+            is_read, value = _literal(text.removesuffix(ending))
+            if is_read:
+                return True, value
     return False, None
 
 
@@ -155,10 +155,10 @@ def _literal(text: str) -> tuple[bool, Any]:
         return False, None
     if text in _WORDS:
         return True, _WORDS[text]
-    found, value = _value(text)
+    is_read, value = _value(text)
     # ("Venus") may mean a tuple of one.
     is_doubtful = text.startswith("(") and text.endswith(")") and not isinstance(value, tuple | complex | int | float)
-    return (False, None) if is_doubtful else (found, value)
+    return (False, None) if is_doubtful else (is_read, value)
 
 
 def _value(source: str | ast.expr) -> tuple[bool, Any]:

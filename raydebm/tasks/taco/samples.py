@@ -47,8 +47,8 @@ def samples_in(statement: str) -> Iterator[tuple[str, str]]:
     block: list[str] = []
     below_examples = False
     for line in [*statement.splitlines(), "Note"]:
-        found = _kind_of(line, below_examples)
-        if not found:
+        heading = _kind_of(line, below_examples)
+        if not heading:
             block.append(line)
             continue
         text = _content(block)
@@ -58,8 +58,8 @@ def samples_in(statement: str) -> Iterator[tuple[str, str]]:
             if max(len(waiting), len(text)) <= MAX_SAMPLE_CHARS and not _PROSE.match(waiting):
                 yield waiting, text
             waiting = ""
-        below_examples = below_examples or found == "examples"
-        kind, block = found, []
+        below_examples = below_examples or heading == "examples"
+        kind, block = heading, []
 
 
 def allows_any_answer(statement: str) -> bool:
