@@ -14,7 +14,9 @@ from raydebm.records import Verdict
 from raydebm.sandbox import Sandbox
 from raydebm.store import read_json_lines
 from raydebm.tasks.taco import Taco
+from raydebm.tasks.taco.behaviour import Program, behaviour_of
 from raydebm.tasks.taco.grading import Grade, grade
+from raydebm.tasks.taco.public_tests import public_tests
 
 NUM_PER_POOL = 20
 
@@ -88,3 +90,19 @@ def test_the_test_statements_of_taco_are_read(shared_data):
     assert len(found) >= 990
     assert sum(bool(gold.value["tests"]) for _, gold in found) >= 900
     assert not any(problem.prompt.startswith("QUESTION") for problem, _ in found)
+
+
+@pytest.mark.slow
+def test_reference_programs_pass_the_examples_of_their_docstrings(sandbox, shared_data):
+    """HumanEval's own solutions; the examples of 47 and 116 are wrong."""
+    rows = {row["problem_id"]: row for row in read(shared_data / "code" / "problems_humaneval.jsonl.gz")}
+    found = list(Taco().load("test", source=str(shared_data / "code" / "problems_humaneval.jsonl.gz")))
+    failing = set()
+    for problem, _ in drawn([pair for pair in found if public_tests(pair[0])]):
+        name = problem.data["source_id"]
+        code = rows[name]["prompt"] + rows[name]["canonical_solution"]
+        program = Program(code=code, function=problem.data["function"])
+        behaviour = behaviour_of(program, public_tests(problem), sandbox=sandbox, limits=Taco.limits)
+        if list(behaviour.findings()):
+            failing.add(name)
+    assert failing <= {"humaneval/47", "humaneval/116"}

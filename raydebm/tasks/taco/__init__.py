@@ -1,25 +1,32 @@
 """TACO: competitive programming in Python, judged by hidden tests (paper section 4.1 and its appendix on data).
 
-The paper applies no constraint here: whether a program is right shows only when it runs against the hidden tests,
-which are gold. They run in a sandbox (``raydebm.sandbox``), and all comparing is done outside of it.
+Whether a program is right shows only when it runs against the hidden tests, which are gold. The public ones, which the
+statement shows or a user gives, are a constraint (the paper has none here), and programs vote by what they do on the
+public inputs. All run in a sandbox (``raydebm.sandbox``), and all comparing is done outside of it.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import ClassVar
 
-from raydebm.constraints import Constraint
+from raydebm.constraints import Constraint, Finding
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.sandbox import Limits, Sandbox
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.sources import check_split, distinct, split_rows
+from raydebm.tasks.taco.behaviour import Behaviour, Program, behaviour_of
 from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
 from raydebm.tasks.taco.grading import Grade, grade
+from raydebm.tasks.taco.public_tests import FIELD, PublicTest, public_tests, shown_tests
 from raydebm.tasks.taco.sources import HUB_DATASET, problem_and_gold
 from raydebm.tasks.taco.statement import TASK, problem_of, problem_of_prompt
 
 __all__ = ["Taco", "problem_of"]
+
+NUM_REMEMBERED = 256
+"""Programs whose behaviour a process remembers."""
 
 _SPLITS = ("train", "test")
 _FILES = ("{split}.jsonl.gz", "{split}.jsonl", "problems_{split}.jsonl.gz", "problems_{split}.jsonl")
@@ -46,8 +53,6 @@ class Taco:
         labels_per_worker=32,
         label_deadline_s=600.0,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = ()
-    """None: E_constraint does not apply (paper, section on TACO's data)."""
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
     """Not loaded, as in the paper, whose generators solve none of them. A subclass may say otherwise."""
     limits: ClassVar[Limits] = Limits(cpu_s=4.0)
@@ -56,7 +61,11 @@ class Taco:
     """What programs may import beside the standard library, where it is installed: as in the official grader."""
 
     def __init__(self) -> None:
+        self.constraints = (Constraint(name="public tests", check=self._failed_public_tests),)
+        """C_j is the share of the public tests that a program fails: a part of what is asked, so never exact."""
         self._sandbox: Sandbox | None = None
+        # Constraint and vote key come from one run, and equal programs of a pool are run once.
+        self._behaviour = lru_cache(maxsize=NUM_REMEMBERED)(self._run_public_tests)
 
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
@@ -81,10 +90,16 @@ class Taco:
         return islice((pair for pair in found if pair[0].difficulty not in self.excluded_difficulties), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return instructed(_INSTRUCTIONS, problem.prompt)
+        """The statement, and the given public tests that do not stand in it.
+
+        Raises:
+            TaskDataError: they cannot be read.
+        """
+        given = shown_tests(problem.data.get(FIELD) or [], problem.data.get("function"))
+        return instructed(_INSTRUCTIONS, f"{problem.prompt}\n\n{given}" if given else problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The statement as typed. There are no tests then, so such problems are answered and never judged.
+        """The statement as typed. It has no hidden tests, so such problems are answered and never judged.
 
         Raises:
             TaskDataError: there is no statement in the text.
@@ -101,8 +116,26 @@ class Taco:
         return fenced(str(answer))
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Programs that differ in comments, docstrings and spacing alone vote together."""
-        return normal_form(str(answer))
+        """Programs that do the same on every public input vote together.
+
+        Where there is no public input, or the program does nothing on any of them (it crashes, never ends or prints
+        nothing), only programs that differ in comments, docstrings and spacing alone do: programs that fail in
+        different ways are no majority.
+
+        Raises:
+            ResourceError: as ``judge``.
+        """
+        tests = public_tests(problem)
+        key = self._behaviour(_program(problem, answer), tests).key() if tests else None
+        return key or normal_form(str(answer))
+
+    def _failed_public_tests(self, problem: Problem, answer: Answer) -> Iterator[Finding]:
+        tests = public_tests(problem)
+        if tests:
+            yield from self._behaviour(_program(problem, answer), tests).findings()
+
+    def _run_public_tests(self, program: Program, tests: tuple[PublicTest, ...]) -> Behaviour:
+        return behaviour_of(program, tests, sandbox=self._started_sandbox(), limits=self.limits)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when every hidden test passes. Without tests there is no verdict.
@@ -115,10 +148,17 @@ class Taco:
             return _judgement(Grade.NO_CODE, "no_code: no program in the text")
         if gold.value["kind"] != "assert" and not gold.value["tests"]:
             return Judgement(verdict=Verdict.UNLABELED, reason="no tests for this problem")
+        report = grade(code, gold.value, sandbox=self._started_sandbox(), limits=self.limits)
+        return _judgement(report.grade, report.reason)
+
+    def _started_sandbox(self) -> Sandbox:
         if self._sandbox is None:
             self._sandbox = Sandbox(self.limits, packages=self.packages)
-        report = grade(code, gold.value, sandbox=self._sandbox, limits=self.limits)
-        return _judgement(report.grade, report.reason)
+        return self._sandbox
+
+
+def _program(problem: Problem, answer: Answer) -> Program:
+    return Program(code=str(answer), function=problem.data.get("function"), head=problem.data.get("head") or "")
 
 
 def _judgement(grade_: Grade, reason: str) -> Judgement:

@@ -68,10 +68,37 @@ def same_value(returned: Any, expected: Any) -> bool:
         returned: plain data from the sandbox.
         expected: JSON; keys of objects are text there, and stand for whole numbers too.
     """
-    found = _listed(returned)
-    if _equal(found, _listed(expected)):
+    found = without_tuples(returned)
+    if _equal(found, without_tuples(expected)):
         return True
-    return isinstance(expected, list) and bool(expected) and _equal(found, _listed(expected[0]))
+    return isinstance(expected, list) and bool(expected) and _equal(found, without_tuples(expected[0]))
+
+
+def same_literal(returned: Any, expected: Any) -> bool:
+    """Equal as ``==`` has it, so that a list is no tuple, with numbers equal within the graders' tolerance."""
+    if isinstance(expected, list | tuple):
+        return (
+            isinstance(returned, list | tuple)
+            and isinstance(returned, list) is isinstance(expected, list)
+            and len(returned) == len(expected)
+            and all(map(same_literal, returned, expected))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(returned, dict)
+            and returned.keys() == expected.keys()
+            and all(same_literal(returned[key], value) for key, value in expected.items())
+        )
+    if isinstance(expected, float) and isinstance(returned, int | float):
+        return returned == expected or _is_near(returned, expected)
+    return bool(returned == expected)
+
+
+def _is_near(number: float, wanted: float) -> bool:
+    try:
+        return math.isclose(number, wanted, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _equal(found: Any, wanted: Any) -> bool:
@@ -88,11 +115,12 @@ def _with_whole_keys(value: dict[str, Any]) -> dict[Any, Any] | None:
         return None
 
 
-def _listed(value: Any) -> Any:
+def without_tuples(value: Any) -> Any:
+    """The value with a list for each tuple, as JSON has it."""
     if isinstance(value, list | tuple):
-        return [_listed(item) for item in value]
+        return [without_tuples(item) for item in value]
     if isinstance(value, dict):
-        return {key: _listed(item) for key, item in value.items()}
+        return {key: without_tuples(item) for key, item in value.items()}
     return value
 
 

@@ -137,11 +137,11 @@ def parsed(code: str) -> ast.Module | None:
         return None
 
 
-def fenced(code: str) -> str:
+def fenced(code: str, language: str = "python") -> str:
     """The program as a block that ``find_program`` reads back, whatever fences stand in the program itself."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}python\n{code}\n{fence}"
+    return f"{fence}{language}\n{code}\n{fence}"
 
 
 def normal_form(code: str) -> str:

@@ -138,10 +138,9 @@ def _arguments(values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-def _completed(code: str, tests: Mapping[str, Any]) -> str:
+def completed(code: str, head: str, function: str) -> str:
     """A program that defines the function gets the head's imports; anything else is the rest of the head's text."""
-    head: str = tests["head"]
-    if re.search(rf"^def {re.escape(tests['function'])}\b", code, re.MULTILINE) is None:
+    if re.search(rf"^def {re.escape(function)}\b", code, re.MULTILINE) is None:
         return head + code
     return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
 
@@ -149,7 +148,7 @@ def _completed(code: str, tests: Mapping[str, Any]) -> str:
 def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> Report:
     """Test code and program in two sandboxes: only plain values pass from one to the other."""
     with sandbox.session() as session, sandbox.session() as tester:
-        result = session.open_program(_completed(code, tests), limits=limits)
+        result = session.open_program(completed(code, tests["head"], tests["function"]), limits=limits)
         if result.status is not Status.OK:
             return Report(grade=Grade(result.status.value), num_tests=1, detail=result.detail)
         tester.open_test(tests["test"], tests["function"], limits=limits)

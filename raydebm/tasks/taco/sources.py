@@ -1,4 +1,4 @@
-"""Rows of TACO and of data sets like it, as (prompt, samples, hidden tests).
+"""Rows of TACO and of data sets like it, as (prompt, public tests, hidden tests).
 
 Each reader takes the fields of one published format; the fields that are there say which format it is.
 """
@@ -11,6 +11,8 @@ from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import Row
+from raydebm.tasks.taco.public_tests import FIELD, given_tests, readable_assertions
+from raydebm.tasks.taco.samples import samples_in
 from raydebm.tasks.taco.statement import TASK, problem_of
 
 HUB_DATASET = "BAAI/TACO"
@@ -36,7 +38,7 @@ def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
         question,
         function=tests.get("function"),
         starter_code=starter,
-        samples=_samples(row),
+        given=_given(row, question, tests.get("function"), where),
         difficulty=str(row.get("difficulty") or ""),
         source_id=_source_id(row),
     )
@@ -81,8 +83,29 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def _given(row: Row, question: str, function: str | None, where: str) -> list[Any]:
+    """Tests that are shown beside the statement's own: the row's, and in the recorded APPS file the first sample.
+
+    The prompts for which those programs were written (MapCoder, ``APPSDataset.get_prompt``) showed that sample, whether
+    or not the statement has it, and no other.
+    """
+    given = _checked_tests(row, function, where)
+    if "test_list" in row and next(samples_in(question), None) is None:
+        given += _samples(row)[:1]
+    return given
+
+
+def _checked_tests(row: Row, function: str | None, where: str) -> list[Any]:
+    """The row's own ``public_tests``."""
+    try:
+        given_tests(row.get(FIELD) or [], function)
+    except TaskDataError as error:
+        raise TaskDataError(f"{where}: {error}") from error
+    return list(row.get(FIELD) or [])
+
+
 def _samples(row: Row) -> list[dict[str, str]]:
-    """Input and output as the statement shows them; what a program reads ends with a line's end."""
+    """Input and output as the row has them; what a program reads ends with a line's end."""
     found = _text_tests(row.get("sample_io") or [])
     return [{**sample, "input": sample["input"].rstrip("\n") + "\n"} for sample in found]
 
@@ -108,7 +131,9 @@ def _by_assertions(row: Row, where: str) -> tuple[Problem, Gold]:
     test = str(required_field(row, "test", where))
     if "METADATA" in test or f"check({function})" not in test:
         test += f"\n\ncheck({function})\n"
-    problem = problem_of(prompt, function=function, source_id=_source_id(row))
     head = _MBPP_IMPORTS + prompt if "prompt_multiple" in row else prompt
+    # The prompts of the recorded MBPP programs showed the given test (LLMDebugger, ``simple_text2code``).
+    given = [*_checked_tests(row, function, where), *readable_assertions(row.get("given_tests") or [])]
+    problem = problem_of(prompt, function=function, head=head, given=given, source_id=_source_id(row))
     value = {"kind": "assert", "function": function, "head": head, "test": test}
     return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)

@@ -1,7 +1,7 @@
 """A problem's statement: the question, the code to start from, and how programs are called."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raydebm.identity import content_id
@@ -20,7 +20,8 @@ def problem_of(
     *,
     function: str | None = None,
     starter_code: str = "",
-    samples: Sequence[dict[str, str]] = (),
+    head: str = "",
+    given: Sequence[Any] = (),
     difficulty: str = "",
     source_id: str | None = None,
 ) -> Problem:
@@ -30,7 +31,8 @@ def problem_of(
         question: the text; the words that prompts of the published evaluation put around it are taken off.
         function: what is called, or None for programs that read stdin.
         starter_code: the head of that function, where the source has one.
-        samples: input and output as the statement shows them.
+        head: source that a program may continue or take for granted, such as imports and the function's first line.
+        given: public tests beside those of the text (``public_tests.given_tests`` has their form).
         difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
         source_id: the problem's name in its source, by which recorded pools join.
     """
@@ -38,7 +40,11 @@ def problem_of(
     if starter_code.strip():
         parts.append(f"Starter code:\n```python\n{starter_code.strip()}\n```")
     parts.append(_STDIN if function is None else _CALL.format(function=function))
-    return _problem("\n\n".join(parts), function, samples, difficulty, source_id)
+    data: dict[str, Any] = {"function": function}
+    data |= {"head": head} if head else {}
+    data |= {"public_tests": list(given)} if given else {}
+    data |= {"source_id": source_id} if source_id is not None else {}
+    return _problem("\n\n".join(parts), data, difficulty)
 
 
 def problem_of_prompt(text: str) -> Problem:
@@ -47,8 +53,8 @@ def problem_of_prompt(text: str) -> Problem:
     last = prompt.rpartition("\n")[2].strip()
     called = _CALL_LINE.fullmatch(last)
     if called:
-        return _problem(prompt, called[1], (), "", None)
-    return _problem(prompt, None, (), "", None) if last == _STDIN else problem_of(prompt)
+        return _problem(prompt, {"function": called[1]})
+    return _problem(prompt, {"function": None}) if last == _STDIN else problem_of(prompt)
 
 
 def unwrapped(question: str) -> str:
@@ -60,12 +66,7 @@ def unwrapped(question: str) -> str:
     return text
 
 
-def _problem(
-    prompt: str, function: str | None, samples: Sequence[dict[str, str]], difficulty: str, source_id: str | None
-) -> Problem:
-    data: dict[str, Any] = {"function": function, "samples": list(samples)}
-    if source_id is not None:
-        data["source_id"] = source_id
+def _problem(prompt: str, data: Mapping[str, Any], difficulty: str = "") -> Problem:
     return Problem(
         task=TASK,
         problem_id=content_id(TASK, prompt),

@@ -1,0 +1,260 @@
+"""What a program does on the public inputs: the tests that it fails, and a key that programs of equal behaviour share.
+
+Programs run in the sandbox, each input once; outputs and values are compared outside of it.
+"""
+
+import ast
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raydebm.constraints import Finding
+from raydebm.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
+from raydebm.sandbox.inside.values import Opaque
+from raydebm.tasks.taco.comparison import same_literal, same_output, without_tuples
+from raydebm.tasks.taco.grading import PRELUDE, completed
+from raydebm.tasks.taco.public_tests import PublicTest
+
+TOTAL_S = 30.0
+"""Time on the clock after which no further test of a program begins. Only programs that sleep come so far: their CPU
+time is limited as well."""
+OUTPUT_BYTES = 1 << 20
+"""Of one test. Hidden tests allow more; public ones are examples."""
+SHOWN_CHARS = 200
+"""Of an input or an output in a message."""
+
+_NOT_RUN = "not run"
+_ENDINGS = {
+    Status.TIMEOUT: "did not end in time",
+    Status.MEMORY: "needed too much memory",
+    Status.OUTPUT_LIMIT: "gave too much output",
+    Status.RUNTIME_ERROR: "ended with an error",
+    Status.SYNTAX_ERROR: "is not valid Python",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One public test of one program."""
+
+    test: PublicTest
+    output: str | None
+    """A digest of what the program made of the input; None where it made nothing of it."""
+    passed: bool
+    """True as well where no expected output is known."""
+    got: str = ""
+    """What happened instead of the expected, for a sentence; empty where it passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What a program does on all public inputs of its problem."""
+
+    observations: tuple[Observation, ...]
+    """One per test, in the tests' order."""
+    num_tests: int
+    """Tests with an expected output."""
+    fault: str = ""
+    """Why the program cannot be loaded at all; there are no observations then."""
+
+    def findings(self) -> Iterator[Finding]:
+        """The failed tests; the penalties sum to their share of all tests that have an expected output."""
+        if self.num_tests == 0:
+            return
+        if self.fault:
+            yield Finding(penalty=1.0, values={"fault": self.fault}, message="The program {fault}, on every input.")
+            return
+        tested = [seen for seen in self.observations if seen.test.expected is not None]
+        failed = [(number, seen) for number, seen in enumerate(tested, start=1) if not seen.passed]
+        for number, seen in failed:
+            if seen.got != _NOT_RUN:
+                yield self._finding(number, seen)
+        if num_left := sum(seen.got == _NOT_RUN for _, seen in failed):
+            yield Finding(
+                penalty=num_left / self.num_tests,
+                values={"left": num_left, "total": self.num_tests},
+                message="{left} of {total} public tests were not run, because an earlier one had to be stopped.",
+            )
+
+    def _finding(self, number: int, seen: Observation) -> Finding:
+        test = seen.test
+        asked = f"the input {_clipped(test.given)}" if test.function is None else _clipped_text(_call_of(test))
+        expected = _clipped(test.expected or "") if test.function is None else _clipped_text(test.expected or "")
+        return Finding(
+            penalty=1 / self.num_tests,
+            values={"number": number, "total": self.num_tests, "asked": asked, "expected": expected, "got": seen.got},
+            message="Public test {number} of {total}: for {asked} the expected result is {expected}, but {got}.",
+        )
+
+    def key(self) -> str | None:
+        """The same for programs that do the same on every input; None for one that does nothing on any of them."""
+        outputs = [seen.output for seen in self.observations]
+        if not any(outputs):
+            return None
+        return "behaviour " + hashlib.sha256(repr(outputs).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program and how it is run."""
+
+    code: str
+    function: str | None = None
+    """What the problem asks for; None: a program that reads stdin, or whatever the tests call."""
+    head: str = ""
+    """Source that it may continue or take for granted; empty: the names that the official grader imports instead."""
+
+
+def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sandbox, limits: Limits) -> Behaviour:
+    """Run a program on every public input.
+
+    After a test that had to be stopped no further one is run; the others count as failed.
+
+    Args:
+        program: untrusted.
+        tests: at least one, all of a kind.
+        sandbox: where it runs.
+        limits: of each test.
+
+    Raises:
+        ResourceError: no sandbox can be started.
+    """
+    limits = replace(limits, output_bytes=min(limits.output_bytes, OUTPUT_BYTES))
+    num_tests = sum(test.expected is not None for test in tests)
+    run = _Run(program, sandbox, limits)
+    try:
+        return Behaviour(observations=tuple(map(run.observe, tests)), num_tests=num_tests)
+    except _NotLoadedError as error:
+        return Behaviour(observations=(), fault=str(error), num_tests=num_tests)
+    finally:
+        run.close()
+
+
+class _NotLoadedError(Exception):
+    """The program fails before it has seen an input."""
+
+
+class _Run:
+    """One program, test after test. Programs on stdin get a new process per test, functions are loaded once."""
+
+    def __init__(self, program: Program, sandbox: Sandbox, limits: Limits) -> None:
+        self._program, self._sandbox, self._limits = program, sandbox, limits
+        self._session: Session | None = None
+        self._was_stopped = False
+        self._end = time.monotonic() + TOTAL_S
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def observe(self, test: PublicTest) -> Observation:
+        if self._was_stopped or time.monotonic() > self._end:
+            return _failed(test, _NOT_RUN)
+        return self._observe_program(test) if test.function is None else self._observe_call(test, test.function)
+
+    def _observe_program(self, test: PublicTest) -> Observation:
+        if self._session is not None and self._session.is_used:  # files of one run would be there for the next
+            self.close()
+        self._session = self._session or self._sandbox.session()
+        given = test.given.encode("utf-8", "surrogatepass")
+        result = self._session.run(self._program.code, given, limits=self._limits, prelude=PRELUDE)
+        self._was_stopped = result.status is Status.TIMEOUT
+        if result.status is Status.SYNTAX_ERROR:
+            raise _NotLoadedError(_ending(result))
+        if result.status is not Status.OK:
+            return _failed(test, f"the program {_ending(result)}")
+        printed = result.stdout.decode("utf-8", "replace")
+        lines = [" ".join(line.split()) for line in printed.split("\n") if line.strip()]
+        output = _digest("\n".join(lines)) if lines else None
+        if test.expected is None or same_output(printed, test.expected):
+            return Observation(test=test, output=output, passed=True)
+        return Observation(test=test, output=output, passed=False, got=f"the program printed {_clipped(printed)}")
+
+    def _observe_call(self, test: PublicTest, function: str) -> Observation:
+        session = self._session or self._loaded(function)
+        result = session.call(function, ast.literal_eval(test.given), limits=self._limits)
+        self._was_stopped = result.status in (Status.TIMEOUT, Status.OUTPUT_LIMIT)
+        if result.status is not Status.OK:
+            return _failed(test, f"the call {_ending(result)}")
+        try:
+            output = _digest(_canonical(result.value, is_json=test.is_json))
+            if test.expected is None or _is_expected(result.value, test):
+                return Observation(test=test, output=output, passed=True)
+        except _NoValueError as error:
+            return _failed(test, f"the call returned {error}, which is no plain value")
+        except RecursionError:
+            return _failed(test, "the call returned a value that is nested too deeply")
+        got = f"the call returned {_clipped_text(_shown(result.value))}"
+        return Observation(test=test, output=output, passed=False, got=got)
+
+    def _loaded(self, function: str) -> Session:
+        self._session, program = self._sandbox.session(), self._program
+        code = completed(program.code, program.head, program.function or function) if program.head else program.code
+        result = self._session.open_program(code, limits=self._limits, prelude={} if program.head else PRELUDE)
+        if result.status is not Status.OK:
+            raise _NotLoadedError(_ending(result))
+        return self._session
+
+
+class _NoValueError(Exception):
+    """A value that is not plain data, such as a generator or a lambda."""
+
+
+def _is_expected(value: Any, test: PublicTest) -> bool:
+    return same_literal(without_tuples(value) if test.is_json else value, ast.literal_eval(test.expected or ""))
+
+
+def _canonical(value: Any, *, is_json: bool) -> str:
+    """Equal text for values that a test would take for equal: ``4`` and ``4.0``, sets in any order, last digits."""
+    if isinstance(value, Opaque):
+        raise _NoValueError(_clipped_text(value.name))
+    if isinstance(value, bool | int):
+        return hex(value)
+    if isinstance(value, float):
+        return hex(int(value)) if value.is_integer() else f"{value:.9g}"
+    if isinstance(value, list | tuple):
+        kind = "list" if is_json else type(value).__name__
+        return f"{kind}({','.join(_canonical(item, is_json=is_json) for item in value)})"
+    if isinstance(value, set | frozenset):
+        return f"set({','.join(sorted(_canonical(item, is_json=is_json) for item in value))})"
+    if isinstance(value, dict):
+        pairs = ((_canonical(key, is_json=is_json), _canonical(item, is_json=is_json)) for key, item in value.items())
+        return f"dict({','.join(sorted(f'{key}:{item}' for key, item in pairs))})"
+    return repr(value)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _failed(test: PublicTest, got: str) -> Observation:
+    return Observation(test=test, output=None, passed=test.expected is None, got=got)
+
+
+def _ending(result: RunResult | CallResult) -> str:
+    words = _ENDINGS[result.status]
+    return f"{words} ({_clipped_text(result.detail)})" if result.detail else words
+
+
+def _call_of(test: PublicTest) -> str:
+    return replace(test, expected=None).source
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an integer of more digits than Python writes down
+        return "an integer of very many digits"
+
+
+def _clipped(text: str) -> str:
+    """The text as a literal, which has no line ends and no control characters."""
+    return _clipped_text(repr(text[: SHOWN_CHARS + 1]))
+
+
+def _clipped_text(text: str) -> str:
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"

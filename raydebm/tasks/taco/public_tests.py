@@ -1,0 +1,172 @@
+"""Public tests of a problem: what its author shows to whoever solves it.
+
+Two sources: the examples in the statement (``samples``, ``calls``), and ``public_tests`` among the problem's data,
+which a user or a data set gives. Hidden tests are gold and never come here.
+"""
+
+import ast
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from raydebm.errors import TaskDataError
+from raydebm.identity import canonical_json
+from raydebm.records import Problem
+from raydebm.tasks.taco.calls import ExampleCall, asserted_call, calls_in
+from raydebm.tasks.taco.extraction import fenced
+from raydebm.tasks.taco.samples import allows_any_answer, samples_in
+
+MAX_TESTS = 10
+"""Tests of one problem that are run; given ones come first."""
+FIELD = "public_tests"
+
+_FORMS = (
+    '{"input": text, "output": text} for a program that reads stdin; {"input": [arguments], "output": value} or '
+    '"assert f(arguments) == value" for a function'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicTest:
+    """One input, and what a right program makes of it where that is known."""
+
+    function: str | None
+    """What is called; None: a program that reads stdin."""
+    given: str
+    """Stdin, or the arguments as the literal of a tuple."""
+    expected: str | None
+    """Stdout, or the literal of the returned value; None: only the input is known, which tells programs apart."""
+    is_json: bool = False
+    """The values are JSON, which has no tuples: a list stands for either."""
+
+    @property
+    def source(self) -> str:
+        """The test as its author would write it: an assertion, or the call alone where no value is known."""
+        call = f"{self.function}({self.given.removeprefix('(').removesuffix(')').removesuffix(',')})"
+        return call if self.expected is None else f"assert {call} == {self.expected}"
+
+
+def public_tests(problem: Problem) -> tuple[PublicTest, ...]:
+    """At most ``MAX_TESTS`` different tests: the given ones, then those of the statement.
+
+    Raises:
+        TaskDataError: the given ones are not as described in ``given_tests``.
+    """
+    given = canonical_json(problem.data.get(FIELD) or [])
+    return _public_tests(problem.prompt, problem.data.get("function"), given)
+
+
+@lru_cache(maxsize=1024)
+def _public_tests(prompt: str, function: str | None, given: str) -> tuple[PublicTest, ...]:
+    tests = given_tests(json.loads(given), function)
+    called = function or next((test.function for test in tests), None)
+    first: dict[tuple[str | None, str], PublicTest] = {}
+    for test in (*tests, *_stated_tests(prompt, called)):
+        first.setdefault((test.function, test.given), test)
+    return tuple(islice(first.values(), MAX_TESTS))
+
+
+def given_tests(items: Any, function: str | None) -> list[PublicTest]:
+    """Read the tests of a problem's data.
+
+    Args:
+        items: a list whose items are ``{"input": text, "output": text}`` for programs that read stdin,
+            ``{"input": [argument, ...], "output": value}`` or ``"assert f(2) == 4"`` for functions. ``output`` may be
+            left out.
+        function: the function that the problem asks for; None where it names none. Then assertions say what is called,
+            and without assertions programs read stdin.
+
+    Raises:
+        TaskDataError: anything else, such as tests of both kinds; the message names the item and the forms that can
+            be read.
+    """
+    if not isinstance(function, str | None):
+        raise TaskDataError(f"function must be a name, or null for a program that reads stdin; got {_kind(function)}")
+    if not isinstance(items, list):
+        raise TaskDataError(f"{FIELD} must be a list of tests, each {_FORMS}; got {_kind(items)}")
+    tests: list[PublicTest] = []
+    for number, item in enumerate(items, start=1):
+        called = function or (tests[0].function if tests else None)
+        test = _asserted_test(item) if isinstance(item, str) else _test_of_fields(item, called)
+        if test is None or (tests and (test.function is None) is not (tests[0].function is None)):
+            raise TaskDataError(
+                f"{FIELD}: test {number} must be {_FORMS}, all of one kind; got {json.dumps(item)[:200]}"
+            )
+        tests.append(test)
+    return tests
+
+
+def shown_tests(items: Any, function: str | None) -> str:
+    """The given tests in the words of a prompt; empty without tests."""
+    tests = given_tests(items, function)[:MAX_TESTS]
+    parts = [
+        f"Sample input:\n{fenced(test.given.rstrip(), 'text')}\nSample output:\n{fenced(test.expected, 'text')}"
+        for test in tests
+        if test.function is None and test.expected is not None
+    ]
+    calls = [test.source for test in tests if test.function is not None and test.expected is not None]
+    if calls:
+        parts.append("Your code should pass these tests:\n" + fenced("\n".join(calls)))
+    return "\n\n".join(parts)
+
+
+def readable_assertions(sources: Sequence[str]) -> list[str]:
+    """Those of a data set's assertions that ``given_tests`` reads."""
+    return [source for source in sources if asserted_call(source) is not None]
+
+
+def _asserted_test(source: str) -> PublicTest | None:
+    call = asserted_call(source)
+    return None if call is None else _test_of_call(call)
+
+
+def _test_of_call(call: ExampleCall) -> PublicTest | None:
+    given, expected = _literal(call.arguments), _literal(call.result) if call.has_result else None
+    return None if given is None else PublicTest(function=call.function, given=given, expected=expected)
+
+
+def _test_of_fields(item: Any, function: str | None) -> PublicTest | None:
+    if not isinstance(item, Mapping) or "input" not in item or item.keys() - {"input", "output"}:
+        return None
+    given, expected = item["input"], item.get("output")
+    if function is None:
+        if not isinstance(given, str) or not isinstance(expected, str | None):
+            return None
+        return PublicTest(function=None, given=_lines(given), expected=expected)
+    arguments = _literal(tuple(given)) if isinstance(given, list) else None
+    if arguments is None:
+        return None
+    known = _literal(expected) if "output" in item else None
+    return PublicTest(function=function, given=arguments, expected=known, is_json=True)
+
+
+def _stated_tests(prompt: str, function: str | None) -> Iterator[PublicTest]:
+    """The examples that the statement itself shows."""
+    if function is None:
+        is_one_of_many = allows_any_answer(prompt)
+        for given, expected in samples_in(prompt):
+            yield PublicTest(function=None, given=_lines(given), expected=None if is_one_of_many else expected)
+    else:
+        yield from filter(None, map(_test_of_call, calls_in(prompt, function)))
+
+
+def _literal(value: Any) -> str | None:
+    """Text that ``ast.literal_eval`` reads back; None for infinity and the like."""
+    try:
+        text = repr(value)
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return text
+
+
+def _lines(text: str) -> str:
+    """What a program reads ends with a line's end."""
+    return text.rstrip("\n") + "\n"
+
+
+def _kind(value: Any) -> str:
+    return "an object" if isinstance(value, Mapping) else f"{json.dumps(value)[:100]}"
