@@ -25,7 +25,7 @@ def replay(
     lambda_: Annotated[float | None, typer.Option("--lambda", help="Weight of the constraints.")] = None,
     theta_sigma: Annotated[float | None, typer.Option(help="Accept at once at or below this signal.")] = None,
     theta_abstain: Annotated[float | None, typer.Option(help="Abstain above this sigma.")] = None,
-    signal: Annotated[str | None, typer.Option(help="selected or pool_mean.")] = None,
+    signal: Annotated[str | None, typer.Option(help="selected, pool_mean or equation.")] = None,
     max_passes: Annotated[int | None, typer.Option(help="Rounds of generation.")] = None,
     num_regenerate: Annotated[int | None, typer.Option(help="Candidates of each later pass.")] = None,
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,

@@ -43,7 +43,7 @@ class Overrides(TypedDict, total=False):
     lambda_: float
     theta_sigma: float
     theta_abstain: float
-    signal: Literal["selected", "pool_mean"]
+    signal: Literal["selected", "pool_mean", "equation"]
     max_passes: int
     num_samples: int
     num_regenerate: int

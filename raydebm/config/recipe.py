@@ -212,9 +212,11 @@ class TriageConfig(Section):
     theta_sigma: float = Field(0.8, ge=0)
     """Accept up to this sigma, where no constraint is broken; calibration may replace it."""
     theta_abstain: float = Field(1.5, ge=0)
-    """After the last pass, refuse above this sigma; calibration may replace it."""
-    signal: Literal["selected", "pool_mean"] = "selected"
-    """Sigma of the selected candidate, or the mean sigma of the pool."""
+    """After the last pass (``signal: equation``: after any), refuse above this sigma; calibration may replace it."""
+    signal: Literal["selected", "pool_mean", "equation"] = "selected"
+    """The gate. ``selected``: sigma of the selected candidate; ``pool_mean``: the mean sigma of the pool (Algorithm 1);
+    both try again before they refuse. ``equation``: sigma of the selected candidate, which refuses at once above
+    ``theta_abstain`` where no constraint is broken (Eq. 3)."""
     max_passes: int = Field(2, ge=1)
     """Passes at most; 1 never regenerates."""
     num_regenerate: int = Field(8, ge=1)

@@ -68,7 +68,7 @@ class Overrides(Body):
     """Weight of E_constraint."""
     theta_sigma: NotNegative | None = None
     theta_abstain: NotNegative | None = None
-    signal: Literal["selected", "pool_mean"] | None = None
+    signal: Literal["selected", "pool_mean", "equation"] | None = None
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
     num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each generator in pass 1."""

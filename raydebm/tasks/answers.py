@@ -12,8 +12,8 @@ Where an answer stands, strongest mark first; the last mark of a kind counts, be
 4. "the answer is 18", "Answer: 18", "A: 18"
 5. the last number of the last line: only for callers that say ``fallback=True``
 
-Some answers end with their result once more, without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is no
-decimal point, and of several boxes in the last line such a repeated result names the one that counts.
+Some answers end with their result once more, without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
+no decimal point, and of several boxes in the last line such a repeated result names the one that counts.
 
 Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model
 has answered, and a number found elsewhere would be a guess of ours.

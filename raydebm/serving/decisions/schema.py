@@ -203,7 +203,7 @@ class ChangesBody(Body):
     """Weight of E_constraint."""
     theta_sigma: NotNegative | None = None
     theta_abstain: NotNegative | None = None
-    signal: Literal["selected", "pool_mean"] | None = None
+    signal: Literal["selected", "pool_mean", "equation"] | None = None
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     budget: int | None = Field(None, ge=1, le=100_000)
