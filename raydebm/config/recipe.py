@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from raydebm.config.baselines import BaselineConfig
 from raydebm.config.generators import AskedGenerator, GeneratorConfig
 from raydebm.config.section import Section
-from raydebm.records import Sampling
+from raydebm.records import Reasoning, Sampling
 
 
 class SplitSource(Section):
@@ -139,6 +139,10 @@ class ScorerConfig(Section):
     """Inside the energy head."""
     pooling: Pooling = "cls"
     """What a head reads: the state of [CLS] (the paper), or the mean over the tokens' states."""
+    reasoning: Reasoning = "answer"
+    """What is scored of a model that thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer
+    (the paper captures both). ``answer`` is the default because thinking shows who wrote it, fills the context,
+    and is withheld by many endpoints, so that the candidates of a pool would differ in kind."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
     device: str = "auto"

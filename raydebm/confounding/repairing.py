@@ -25,7 +25,7 @@ from raydebm.errors import PoolError
 from raydebm.evaluation.confounding import Screen
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.table_cells import Table
-from raydebm.records import Candidate, Label, Problem, Verdict
+from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
     from raydebm.scorer.repair import RepairResult, RepairSettings, RepairText
@@ -102,18 +102,23 @@ def _pairwise(title: str, before: ConfoundingReport, after: ConfoundingReport | 
 
 
 def repair_texts(
-    problems: Mapping[str, Problem], candidates: Iterable[Candidate], labels: Mapping[str, Label]
+    problems: Mapping[str, Problem],
+    candidates: Iterable[Candidate],
+    labels: Mapping[str, Label],
+    *,
+    reasoning: Reasoning = "answer",
 ) -> list["RepairText"]:
     """The labelled candidates of some problems, as the repair takes them. Greedy and unlabeled ones are left out.
 
     Args:
         problems: by problem id; candidates of other problems are left out.
         labels: by candidate id.
+        reasoning: what the scorer reads of a candidate (``scorer.reasoning``).
     """
     from raydebm.scorer.repair import RepairText
 
     found = []
-    for candidate in candidates:
+    for candidate in (item.as_scored(reasoning) for item in candidates):
         label = labels.get(candidate.candidate_id)
         if candidate.problem_id not in problems or candidate.text is None or candidate.is_greedy:
             continue

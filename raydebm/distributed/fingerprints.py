@@ -40,7 +40,10 @@ _PLACEMENT = frozenset(
 def stage_fingerprint(stage: str, recipe: Recipe) -> str:
     """An id of the settings that matter to a stage, and of the version of this package."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
-    return content_id(__version__, {name: _without_placement(tree[name]) for name in _SETTINGS[stage]})
+    settings = {name: _without_placement(tree[name]) for name in _SETTINGS[stage]}
+    if stage == "pairs":  # equal texts count once there, and this says what a text is
+        settings["reasoning"] = recipe.scorer.reasoning
+    return content_id(__version__, settings)
 
 
 def stage_contents(stage: str, recipe: Recipe) -> dict[str, str]:

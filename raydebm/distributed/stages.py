@@ -230,7 +230,7 @@ class Pipeline:
         for split in ("train", VALIDATION):
             wanted = set(splits[split])
             pairs = build_pairs(
-                [candidate for candidate in self.candidates() if candidate.problem_id in wanted],
+                [candidate for candidate in self._as_scored() if candidate.problem_id in wanted],
                 [found for found in labels if found.problem_id in wanted],
                 config=with_defaults(self.recipe.pairs, task_of(self.recipe.task).defaults),
                 seed=self.recipe.training_seed,
@@ -257,7 +257,7 @@ class Pipeline:
         self._stage("scorer", self._train)
 
     def _train(self) -> dict[str, Any]:
-        problems, candidates = self.problems(), self.candidates()
+        problems, candidates = self.problems(), self._as_scored()
         groups = {
             split: training_groups(
                 [pair_of(row) for row in self.run.read_table(PAIRS, "pairs", f"{split}.parquet")],
@@ -275,6 +275,9 @@ class Pipeline:
             on_progress=self.progress("scorer"),
         )
         return summary.facts()
+
+    def _as_scored(self) -> list[Candidate]:
+        return [candidate.as_scored(self.recipe.scorer.reasoning) for candidate in self.candidates()]
 
     def make_energies(self) -> None:
         """Energies of all validation and test candidates."""

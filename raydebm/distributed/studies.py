@@ -226,7 +226,13 @@ def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) ->
         features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
         scorer = features.scorer(folder)
         sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
-        return confounding_report(swap.test, validation=swap.validation, sources=sources, **arguments)
+        reasoning = recipe.scorer.reasoning
+        return confounding_report(
+            [pool.as_scored(reasoning) for pool in swap.test],
+            validation=[pool.as_scored(reasoning) for pool in swap.validation],
+            sources=sources,
+            **arguments,
+        )
 
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
@@ -251,7 +257,12 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     }
     candidates, problems, splits = pipeline.candidates(), pipeline.problems(), pipeline.splits()
     texts = {
-        split: repair_texts({name: problems[name] for name in splits[split]}, candidates, labels)
+        split: repair_texts(
+            {name: problems[name] for name in splits[split]},
+            candidates,
+            labels,
+            reasoning=pipeline.recipe.scorer.reasoning,
+        )
         for split in ("train", VALIDATION)
     }
     arguments = {
@@ -304,8 +315,8 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
     return repair(
         folder / "scorer",
         folder / "repair" / "scorer",
-        test=swap.test,
-        validation_pools=swap.validation,
+        test=[pool.as_scored(swap.recipe.scorer.reasoning) for pool in swap.test],
+        validation_pools=[pool.as_scored(swap.recipe.scorer.reasoning) for pool in swap.validation],
         repair_settings=settings,
         swaps=swaps,
         **arguments,

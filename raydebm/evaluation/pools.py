@@ -18,6 +18,7 @@ from raydebm.records import (
     Energies,
     Label,
     Problem,
+    Reasoning,
     ScoredCandidate,
     Verdict,
 )
@@ -57,6 +58,16 @@ class EvaluatedPool:
     """Parts of the violation score, as the labels give them, lower is better; NaN where unknown."""
     failed: tuple[ScoredCandidate, ...] = ()
     """Requests of the pool that brought no text: no row of the arrays. They are counted and never chosen from."""
+
+    def as_scored(self, reasoning: Reasoning) -> "EvaluatedPool":
+        """The pool whose candidates' texts are what a scorer reads (``Candidate.as_scored``)."""
+        if reasoning == "answer":
+            return self
+        candidates, greedy = (
+            tuple(replace(item, candidate=item.candidate.as_scored(reasoning)) for item in items)
+            for items in (self.candidates, self.greedy)
+        )
+        return replace(self, candidates=candidates, greedy=greedy)
 
     @property
     def in_pool(self) -> Bools:

@@ -25,6 +25,7 @@ from raydebm.config import AdapterConfig, Loss, Pooling, Recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, ScoringError, TrainingError, in_one_line
 from raydebm.identity import content_id, seed_for
 from raydebm.pairs import TrainingGroup
+from raydebm.records import Reasoning
 from raydebm.scorer.backbone import DTYPES, Backbone
 from raydebm.scorer.batching import MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.checkpoint import (
@@ -71,6 +72,8 @@ class TrainingSettings:
     max_grad_norm: float = 1.0
     head_dropout: float = 0.2
     pooling: Pooling = "cls"
+    reasoning: Reasoning = "answer"
+    """What the training texts hold (``Candidate.as_scored``); noted with the adapter."""
     loss: Loss = "bradley_terry"
     """Also of the validation that stops training early."""
     dtype: str = "auto"
@@ -109,6 +112,7 @@ class TrainingSettings:
             max_grad_norm=training.max_grad_norm,
             head_dropout=scorer.head_dropout,
             pooling=scorer.pooling,
+            reasoning=scorer.reasoning,
             loss=training.loss,
             dtype=scorer.dtype,
             micro_batch_tokens=scorer.micro_batch_tokens,
@@ -423,6 +427,7 @@ class _AdapterRun:
             hidden_size=self._backbone.hidden_size,
             max_length=self._max_length,
             pooling=self._settings.pooling,
+            reasoning=self._settings.reasoning,
             settings=asdict(self._settings),
             epochs=tuple(self._epochs),
             best_epoch=self._best_epoch,
