@@ -177,7 +177,7 @@ class TrainingConfig(Section):
     learning_rate: float | None = Field(None, gt=0)
     """None: the task's default (5e-5; K&K 2e-5)."""
     batch_size: int | None = Field(None, ge=1)
-    """Pairs per optimiser step; None: the task's default."""
+    """Pairs per optimiser step (``docs/training.md``); None: the task's default."""
     patience: int | None = Field(None, ge=1)
     """Epochs without a better validation loss before a training ends; None: the task's default."""
     max_epochs: int = Field(10, ge=1)
