@@ -276,6 +276,11 @@ class Pipeline:
         )
         return summary.facts()
 
+    @property
+    def is_repaired(self) -> bool:
+        """Whether the run's scorer is another run's, its heads refitted by ``raydebm repair``."""
+        return self.run.exists(REPAIRED)
+
     def _as_scored(self) -> list[Candidate]:
         return [candidate.as_scored(self.recipe.scorer.reasoning) for candidate in self.candidates()]
 

@@ -16,7 +16,13 @@ import ray
 
 from raydebm.confounding.pages import write_report
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts
-from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.confounding.report import (
+    ConfoundingReport,
+    ConfoundingSettings,
+    Sources,
+    confounding_report,
+    spread_table,
+)
 from raydebm.confounding.swap import SwapResult
 from raydebm.decision.calibration import GridRow
 from raydebm.distributed.fingerprints import new_manifest
@@ -27,10 +33,11 @@ from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_clus
 from raydebm.distributed.stages import REPAIRED, TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
 from raydebm.errors import ConfigError
+from raydebm.evaluation.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.published import paper
-from raydebm.evaluation.reproduction import Reproduction, Section, reproduction
+from raydebm.evaluation.reproduction import Picks, Reproduction, Section, reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
 from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.evaluation.study import StudyResults, study
@@ -49,16 +56,25 @@ MAX_CPUS = 8.0
 def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False) -> tuple[Reproduction, str]:
     """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
 
+    A run whose scorer was repaired (``raydebm repair``) comes twice: as it was, and repaired.
+
     Args:
         run: where the report goes.
         with_transfer: score every run's test candidates with every other run's adapters too.
     """
-    studies, sections = [], []
+    pipelines = with_repairs(pipelines)
+    studies, screens = [], dict[str, ConfoundingReport]()
     for pipeline in pipelines:
         pipeline.evaluate()
         pools = {split: pipeline.evaluated_pools(split) for split in (TEST, VALIDATION)}
         studies.append(study_of(pipeline, pools))
-        sections.append(_section(screen_of(pipeline, pools)))
+        screens[pipeline.run.root] = screen_of(pipeline, pools)
+    sections = [_section(screens[pipeline.run.root]) for pipeline in pipelines]
+    sections += [
+        repair_section(screens[pipeline.run.root], screens[repaired])
+        for pipeline in pipelines
+        if (repaired := pipeline.run.uri("repair")) in screens
+    ]
     transfers = [transfer_between(pipelines, run=run)] if with_transfer and len(pipelines) > 1 else []
     found = reproduction(studies, transfers=transfers, sections=sections, command=command_line())
     training = {name_of(pipeline): pipeline.training_curves() for pipeline in pipelines}
@@ -66,8 +82,22 @@ def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool
     return found, next(address for address in addresses if address.endswith("report.html"))
 
 
+def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    """The runs, each followed by its repaired one where there is one that is not among them anyway."""
+    given = {pipeline.run.root for pipeline in pipelines}
+    found = []
+    for pipeline in pipelines:
+        found.append(pipeline)
+        folder = pipeline.run.uri("repair")
+        repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
+        if folder not in given and repaired.is_repaired and repaired.run.exists("scorer", "ensemble.json"):
+            found.append(repaired)
+    return found
+
+
 def name_of(pipeline: Pipeline) -> str:
-    return f"{pipeline.recipe.name} ({pipeline.recipe.task.name})"
+    repaired = ", repaired" if pipeline.is_repaired else ""
+    return f"{pipeline.recipe.name}{repaired} ({pipeline.recipe.task.name})"
 
 
 def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
@@ -87,6 +117,7 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
         grid=_grid(pipeline),
         num_train=len(pipeline.splits()["train"]),
         backbone=recipe.scorer.backbone,
+        repaired=pipeline.is_repaired,
     )
 
 
@@ -101,10 +132,7 @@ def _grid(pipeline: Pipeline) -> list[GridRow]:
 
 def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
     """Every run's adapters on every run's test candidates (paper, cross-domain transfer)."""
-    column = {task: name for name, task in paper().tasks.items()}  # TP, not TravelPlanner, as in that table
-    labels = {id(pipeline): column.get(pipeline.recipe.task.name, name_of(pipeline)) for pipeline in pipelines}
-    if len(set(labels.values())) < len(pipelines):
-        labels = {id(pipeline): name_of(pipeline) for pipeline in pipelines}
+    labels = _transfer_labels(pipelines)
     runs = [
         ScoredRun(
             source=labels[id(source)] + _BACKBONES.get(source.recipe.scorer.backbone, ""),
@@ -119,12 +147,28 @@ def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
     return transfer(runs, title="Transfer", num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
 
 
+def _transfer_labels(pipelines: Sequence[Pipeline]) -> dict[int, str]:
+    """By id of the run: the paper's name of its task for the run that stands in the paper's row, else its own name."""
+    column = {task: name for name, task in paper().tasks.items()}  # TP, not TravelPlanner, as in that table
+    labels = {id(pipeline): name_of(pipeline) for pipeline in pipelines}
+    for task, name in column.items():
+        same = [pipeline for pipeline in pipelines if pipeline.recipe.task.name == task]
+        shown = [pipeline for pipeline in same if pipeline.is_repaired == (name in REPAIRED_COLUMNS)] or same
+        if shown:
+            labels[id(shown[0])] = name
+    return labels
+
+
+def _stage_part(pipeline: Pipeline) -> str:
+    return f"{pipeline.recipe.name}-{pipeline.recipe.task.name}{'-repaired' if pipeline.is_repaired else ''}"
+
+
 def _transferred(source: Pipeline, target: Pipeline, *, run: RunDir) -> list[EvaluatedPool]:
     """The target's test pools with the source's energies."""
     problems, found = target.problems(), target.recorded(TEST)
     wanted = set(target.splits()[TEST])
     candidates = [item for item in target.pool_candidates() if item.problem_id in wanted]
-    stage = f"transfer/{source.recipe.name}-{source.recipe.task.name}/{target.recipe.name}-{target.recipe.task.name}"
+    stage = f"transfer/{_stage_part(source)}/{_stage_part(target)}"
     basis = {
         "scorer": source.basis("scorer"),
         "candidates": target.basis("candidates"),
@@ -171,6 +215,26 @@ def screen_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> C
 
 def _section(found: ConfoundingReport) -> Section:
     return Section(title=found.title, text=found.summary(), tables=tuple(found.tables()))
+
+
+def repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
+    """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
+    screens = {"before": before.screen, "after": after.screen}
+    return Section(
+        title=f"Before and after the repair: {before.scorer}",
+        text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
+        tables=(spread_table(list(screens.items())),),
+        picks=(
+            Picks(
+                title=f"Picks before and after the repair: {before.scorer}",
+                shares={
+                    when: {row.generator: row.pick_share.value or 0.0 for row in screen.generators}
+                    for when, screen in screens.items()
+                },
+                share_of_correct={row.generator: row.correct_share.value or 0.0 for row in before.screen.generators},
+            ),
+        ),
+    )
 
 
 def _settings(pipeline: Pipeline) -> ConfoundingSettings:

@@ -172,7 +172,9 @@ def dimension_figure(found: DimensionTable) -> Figure:
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
     """Share of problems with a correct candidate among the first n, by energy and by chance."""
     figure, axes = axes_of("candidates looked at (n)", "share with a correct one, %")
-    draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest energy first", LINES[0])
+    draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest E first", LINES[0])
+    if any(row.by_mu != row.by_energy for row in rows):
+        draw_band(axes, [(row.n, row.by_mu) for row in rows], "lowest mu first", LINES[2], alpha=0.09)
     draw_band(axes, [(row.n, row.by_chance) for row in rows], "in random order", LINES[1])
     if rows[-1].n > 16:
         axes.set_xscale("log", base=2)
@@ -215,10 +217,17 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
     return figure
 
 
-def selective_figure(rows: Sequence[Retained]) -> Figure:
-    """Accuracy on what is left when the selections with the highest sigma are not answered."""
+def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = ()) -> Figure:
+    """Accuracy on what is left when the selections with the highest sigma are not answered; selections by E, and by mu
+    alone where these differ."""
     figure, axes = axes_of("left unanswered, % (highest sigma first)", "correct among answered, %")
-    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], None, LINES[0])
+    both = bool(by_mu) and tuple(by_mu) != tuple(rows)
+    name = "selected by E" if both else None
+    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], name, LINES[0])
+    if both:
+        points = [(100 * row.abstain_frac, row.pass_at_1) for row in by_mu]
+        draw_band(axes, points, "selected by mu", LINES[2], alpha=0.09)
+        axes.legend(frameon=False, fontsize=8)
     return figure
 
 

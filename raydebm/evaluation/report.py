@@ -112,7 +112,11 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
             "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
             "sigma knows where the selection is wrong; a flat or falling one: it does not."
         )
-        found.append(plate_of(figures.selective_figure(evaluation.selective), "Selective accuracy", caption))
+        found.append(
+            plate_of(
+                figures.selective_figure(evaluation.selective, evaluation.mu_selective), "Selective accuracy", caption
+            )
+        )
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
         found += trust_plates(evaluation.trust)
     if evaluation.difficulties:

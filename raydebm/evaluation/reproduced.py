@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from raydebm.evaluation.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.paper_cells import (
+    REPAIRED_COLUMNS,
     Absent,
     Answer,
     Cell,
@@ -17,15 +18,17 @@ from raydebm.evaluation.paper_cells import (
     Measure,
     ReproducedTable,
     Status,
+    by_energy_and_mu,
     found_or,
     no_pool,
 )
 from raydebm.evaluation.published import PublishedTable, paper, share_of
 from raydebm.evaluation.selectors import SINGLE_SHOT
 from raydebm.evaluation.studies.judges import VIOLATION
-from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.studies.pool_size import MU_ONLY
+from raydebm.evaluation.studies.transfer import Transfer, TransferCell
 from raydebm.evaluation.study import StudyResults
-from raydebm.evaluation.table_cells import points
+from raydebm.evaluation.table_cells import points, with_interval
 
 
 def reproduced_tables(studies: Sequence[StudyResults], transfers: Sequence[Transfer] = ()) -> list[ReproducedTable]:
@@ -56,11 +59,17 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
 def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
     """The paper's note, and which pool and scorer stand in each of its columns here."""
     measured = [
-        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}"
+        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}{_unlike(column, study)}"
         for column in columns
         if (study := context.study(column)) is not None
     ]
     return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
+
+
+def _unlike(column: str, study: StudyResults) -> str:
+    if column in REPAIRED_COLUMNS and not study.repaired:
+        return ", not repaired (the paper's is, its sweeps over K and N excepted)"
+    return ", repaired (the paper's is not)" if study.repaired and column not in REPAIRED_COLUMNS else ""
 
 
 def _cell(published: str | None, answer: Answer) -> Cell:
@@ -170,7 +179,7 @@ def _single_shot(model: str, selectors: Sequence[str]) -> str | None:
 
 def _ensemble_size(context: Context, row: str, column: str) -> Answer:
     size, backbone = row.removeprefix("K=").split(", ")
-    study = context.study(column)
+    study = context.before_repair(column)
     if backbone == "DeBERTa":
         study = context.study_with(column, "deberta")
         if study is None:
@@ -181,20 +190,21 @@ def _ensemble_size(context: Context, row: str, column: str) -> Answer:
     found = next((item for item in study.ensemble_sizes if item.num_adapters == int(size)), None)
     if found is None:
         return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
-    return found_or(
-        found.pass_at_1, "no label", remark="mean of all subsets of K adapters; backbone as in the pool's section"
-    )
+    remark = "mean of all subsets of K adapters; backbone as in the pool's section"
+    return by_energy_and_mu(found.pass_at_1, found.mu_pass_at_1, "no label", remark=remark)
 
 
 def _pool_size(context: Context, row: str, column: str) -> Answer:
     name, kind = column.rsplit(" ", 1)
-    study, size = context.study(name), int(row.removeprefix("N="))
+    study, size = context.before_repair(name), int(row.removeprefix("N="))
     if study is None:
         return no_pool(name)
     found = next((item for item in study.pool_sizes if item.n == size), None)
     if found is None:
         return Absent(f"the pool has at most {study.overview.most} candidates a problem")
-    return found_or(found.pass_at_1.get(OURS if kind == "EBM" else "random"), "no energies")
+    if kind == "EBM":
+        return by_energy_and_mu(found.pass_at_1.get(OURS), found.pass_at_1.get(MU_ONLY), "no energies")
+    return found_or(found.pass_at_1.get("random"), "no label")
 
 
 def _single_multi(context: Context, row: str, column: str) -> Answer:
@@ -215,7 +225,8 @@ def _single_multi(context: Context, row: str, column: str) -> Answer:
             return Absent("no energies")
         shown = f"{100 * single.whole_minus.value:+.1f} pp"
         return Found(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
-    return found_or((single if row.startswith("Single") else whole).ours, "no energies", remark=remark)
+    kind = single if row.startswith("Single") else whole
+    return by_energy_and_mu(kind.ours, kind.mu_only, "no energies", remark=remark)
 
 
 # ---- energies and uncertainty ----------------------------------------------------------------------------------------
@@ -253,20 +264,39 @@ def _selective(context: Context, row: str, column: str) -> Answer:
     if study is None:
         return no_pool(column)
     share = float(row.rstrip("%")) / 100
-    found = next((item for item in study.evaluation.selective if abs(item.abstain_frac - share) < 1e-9), None)
-    return found_or(None if found is None else found.pass_at_1, "no sigma")
+    by_energy, by_mu = (
+        next((item.pass_at_1 for item in rows if abs(item.abstain_frac - share) < 1e-9), None)
+        for rows in (study.evaluation.selective, study.evaluation.mu_selective)
+    )
+    return by_energy_and_mu(by_energy, by_mu, "no sigma")
+
+
+_NO_REPAIR = {
+    True: "no run with a repaired scorer was given; `raydebm repair` makes one",
+    False: "only a repaired scorer was given",
+}
+
+
+def _repair_in(row: str) -> bool | None:
+    """What a row's name says about the repair (DFR): before (False), after (True), or nothing (None)."""
+    if "pre-DFR" in row:
+        return False
+    return True if "DFR" in row else None
 
 
 def _two_pass(context: Context, row: str, column: str) -> Answer:
     name, kind = row.split(", ")
-    if "pre-DFR" in name:
-        return Absent("a scorer before and after the repair is compared by the confounding report")
-    study = context.study(name.split(" (")[0])
-    if study is None:
+    task, repaired = name.split(" (")[0], _repair_in(name)
+    given = context.studies_of(task)
+    if not given:
         return no_pool(name)
-    measured_kind = "multi" if len(study.overview.generators) > 1 else "single"
-    if kind != measured_kind:
-        return Absent(f"the pool given is of {'several generators' if measured_kind == 'multi' else 'one generator'}")
+    # A row that does not name the repair is about a scorer as it was trained.
+    studies = context.studies_of(task, repaired=bool(repaired))
+    if not studies:
+        return Absent(_NO_REPAIR[bool(repaired)])
+    study = next((found for found in studies if (len(found.overview.generators) > 1) == (kind == "multi")), None)
+    if study is None:
+        return Absent(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
     evaluation = study.evaluation
     loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
     if loop is None or last is None:
@@ -353,16 +383,25 @@ def _transferred(context: Context, row: str, column: str) -> Answer:
             return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
         cell = found.cell(row, target)
         if cell is not None:
-            return found_or(cell.pass_at_1, "no label")
+            return _by_mu_and_energy(cell)
         cell = found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
         if cell is not None:
-            return found_or(cell.pass_at_1, "no label", remark="the scorer's backbone is another than ModernBERT")
+            return _by_mu_and_energy(cell, remark="the scorer's backbone is another than ModernBERT")
     own = _in_domain(context, row, column)
     if own is not None:
         return own
     if "(DB)" in row:
         return Absent("a DeBERTa-v3 scorer needs a GPU to train", "needs a key or GPU")
     return Absent(f"no pool of {column} scored by a scorer of {row.split(' (')[0]} was given")
+
+
+def _by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
+    """By mu alone, as the paper's cells can only be; by E in the remark where the target's constraints change it."""
+    mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
+    answer = found_or(mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
+    if isinstance(answer, Absent) or energy == mu or energy.value is None:
+        return answer
+    return Found(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
 
 
 def _in_domain(context: Context, row: str, column: str) -> Answer | None:
@@ -372,10 +411,11 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
         return None
     source = row.removesuffix(" (MB)")
     other = source != row and "modernbert" not in study.backbone.lower()
-    remark = f"of {study.name}" + ("; the scorer's backbone is another than ModernBERT" if other else "")
     names = {"Self-consistency": "majority vote", "Random": "random"}
     same = source in tasks and tasks[source] == tasks.get(column, column)
-    selected = study.evaluation.row(OURS if same else names.get(row, ""))
+    remark = f"of {study.name}" + (", by mu alone" if same else "")
+    remark += "; the scorer's backbone is another than ModernBERT" if other else ""
+    selected = study.evaluation.row("mu only" if same else names.get(row, ""))
     return None if selected is None else found_or(selected.pass_at_1, "no label", remark=remark)
 
 
@@ -383,11 +423,13 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
 
 
 def _screen(context: Context, row: str, column: str) -> Answer:
-    study = context.study(row.split(" (")[0])
-    if study is None:
-        return no_pool(row)
-    if "post-DFR" in row:
-        return Absent("a scorer after the repair is compared by the confounding report")
+    name, repaired = row.split(" (")[0], _repair_in(row)
+    if not context.studies_of(name):
+        return no_pool(name)
+    studies = context.studies_of(name, repaired=bool(repaired))
+    if not studies:
+        return Absent(_NO_REPAIR[bool(repaired)])
+    study = studies[0]
     if column == "Energy spread":
         reason = "needs two generators with five correct, scored candidates each"
         return found_or(study.energy_spread, reason, plain=True)
@@ -431,7 +473,7 @@ def _text(context: Context, row: str, column: str) -> Answer:
     evaluation, terms = study.evaluation, study.decomposition
     if what == "pass@2 by energy":
         found = next((item for item in evaluation.pass_at_n if item.n == 2), None)
-        return found_or(None if found is None else found.by_energy, "no energies")
+        return Absent("no energies") if found is None else by_energy_and_mu(found.by_energy, found.by_mu, "no label")
     if what.startswith("zero-violation"):
         wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
         selected = evaluation.row(wanted)

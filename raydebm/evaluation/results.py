@@ -75,6 +75,8 @@ class PassAtN:
     n: int
     """Candidates drawn."""
     by_energy: Estimate
+    by_mu: Estimate
+    """Lowest mu first, the constraints left out."""
     by_chance: Estimate
 
 
@@ -122,6 +124,9 @@ class Evaluation:
     sigma_auroc: Estimate
     """Of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
     selective: tuple[Retained, ...]
+    mu_sigma_auroc: Estimate
+    """As ``sigma_auroc``, of the selections by mu alone."""
+    mu_selective: tuple[Retained, ...]
     theory: EnsembleTheory | None
     difficulties: tuple[DifficultyRow, ...]
     loop: LoopSummary | None
@@ -231,7 +236,7 @@ def evaluate(
         results = outcome_values(pools, outcomes, labels=labels or {})
         loop = summarise_loop(results, bootstrap)
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
-    selected = picks(pools, policy.lambda_)
+    selected, by_mu = picks(pools, policy.lambda_), picks(pools, 0.0)
     return Evaluation(
         title=title or task,
         task=task,
@@ -247,6 +252,8 @@ def evaluate(
         pass_at_n=tuple(_pass_at_n(pools, policy.lambda_, bootstrap)) if num_members else (),
         sigma_auroc=sigma_auroc(selected, bootstrap) if num_members > 1 else NOTHING,
         selective=selective_accuracy(selected, bootstrap) if num_members > 1 else (),
+        mu_sigma_auroc=sigma_auroc(by_mu, bootstrap) if num_members > 1 else NOTHING,
+        mu_selective=selective_accuracy(by_mu, bootstrap) if num_members > 1 else (),
         theory=ensemble_theory(pools, bootstrap),
         difficulties=tuple(difficulties(pools, entries, bootstrap)),
         loop=loop,
@@ -347,11 +354,13 @@ def _class_mean(found: Sequence[tuple[EvaluatedPool, Floats]], label: float, boo
 def _pass_at_n(pools: Sequence[EvaluatedPool], lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
     largest = max(len(pool.candidates) for pool in pools)
     by_energy = np.stack([pass_at_n_by_energy(pool, lambda_, max_n=largest) for pool in pools])
+    by_mu = np.stack([pass_at_n_by_energy(pool, 0.0, max_n=largest) for pool in pools])
     by_chance = np.stack([pass_at_n_by_chance(pool, max_n=largest) for pool in pools])
     return [
         PassAtN(
             n=n,
             by_energy=bootstrap.proportion(by_energy[:, n - 1]),
+            by_mu=bootstrap.proportion(by_mu[:, n - 1]),
             by_chance=bootstrap.proportion(by_chance[:, n - 1]),
         )
         for n in _sizes(largest)

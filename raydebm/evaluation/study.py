@@ -67,6 +67,8 @@ class StudyResults:
     """Problems the scorer was trained on; None where unknown."""
     backbone: str
     """Of the scorer; empty where unknown."""
+    repaired: bool
+    """The scorer's heads were refitted on group-balanced data (the paper's DFR)."""
     notes: tuple[str, ...]
     """What a reader must know about this pool, stated beside its figures."""
 
@@ -110,6 +112,7 @@ def study(
     command: str | None = None,
     num_train: int | None = None,
     backbone: str = "",
+    repaired: bool = False,
     notes: Sequence[str] = (),
 ) -> StudyResults:
     """Evaluate and study one task's scored pools.
@@ -129,6 +132,7 @@ def study(
         command: how to repeat this.
         num_train: problems the scorer was trained on.
         backbone: of the scorer.
+        repaired: the scorer's heads were refitted by ``raydebm repair``.
         notes: caveats to print beside the figures.
 
     Raises:
@@ -158,6 +162,7 @@ def study(
         ridges=ridges(stack),
         num_train=num_train,
         backbone=backbone,
+        repaired=repaired,
         notes=tuple(notes),
     )
 

@@ -369,3 +369,16 @@ def test_a_large_evaluation_is_fast(make_pool):
     evaluated(pools, config=EvaluationConfig())
 
     assert time.thread_time() - started < 30
+
+
+def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
+    """mu prefers the wrong candidate, which breaks a constraint; the right one is less certain."""
+    wrong = {"members": (0.0, 0.0), "penalty": 1.0}
+    pools = [make_pool((0, wrong), (1, {"members": (0.0, 1.0)}), problem_id=name) for name in "pq"]
+
+    found = evaluated(pools)
+
+    assert [(row.by_energy.value, row.by_mu.value) for row in found.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
+    assert {row.pass_at_1.value for row in found.selective} == {1.0}
+    assert {row.pass_at_1.value for row in found.mu_selective} == {0.0}
+    assert len(selective_figure(found.selective, found.mu_selective).axes[0].get_legend().get_texts()) == 2

@@ -72,9 +72,9 @@ def row(lambda_, theta_sigma, theta_abstain):
     )  # fmt: skip
 
 
-def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False):
+def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False, seed=0, repaired=False):
     return study(
-        some_pools(make_pool, continuous=continuous),
+        some_pools(make_pool, continuous=continuous, seed=seed),
         some_pools(make_pool, prefix="v", seed=1),
         policy=Policy(),
         config=CONFIG,
@@ -85,6 +85,7 @@ def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=Fals
         command="raydebm reproduce --config x.yaml",
         num_train=30,
         backbone="encoder-mini",
+        repaired=repaired,
         notes=("Made <up> for a test.",),
     )
 
@@ -245,6 +246,58 @@ def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
     assert dict(table.rows)["Oracle"][-1].status == "measured"
 
 
+@pytest.fixture(scope="module")
+def before(make_pool):
+    return studied(make_pool, task="taco", name="programs")
+
+
+@pytest.fixture(scope="module")
+def after(make_pool):
+    return studied(make_pool, task="taco", name="programs, repaired", seed=5, repaired=True)
+
+
+def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
+    found = reproduction([before, after])
+
+    for name, study_of in (("TACO (pre-DFR)", before), ("TACO (post-DFR)", after)):
+        assert cell(found, "tab:confounding_screen", name, "Energy spread").estimate == study_of.energy_spread
+    assert before.energy_spread != after.energy_spread
+
+
+def test_the_papers_sweeps_on_taco_are_of_the_scorer_before_the_repair_and_its_results_of_the_one_after(before, after):
+    found = reproduction([before, after])
+
+    swept = cell(found, "tab:full_k_sweep", "K=3, ModernBERT", "TACO").estimate
+    assert swept == before.ensemble_sizes[2].pass_at_1
+    main = cell(found, "tab:main_results", "Distributional EBM (ours)", "TACO").estimate
+    assert main == after.evaluation.row("ours").pass_at_1
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "column"),
+    [("tab:twopass", "TACO (DFR), multi", "Two-pass"), ("tab:confounding_screen", "TACO (post-DFR)", "Energy spread")],
+)
+def test_an_unrepaired_scorer_never_fills_a_row_of_the_repair(before, label, row, column):
+    absent = cell(reproduction([before]), label, row, column)
+
+    assert (absent.measured, absent.reason) == (
+        None,
+        "no run with a repaired scorer was given; `raydebm repair` makes one",
+    )
+
+
+def test_a_repaired_scorer_never_fills_a_row_before_the_repair(after):
+    absent = cell(reproduction([after]), "tab:confounding_screen", "TACO (pre-DFR)", "Energy spread")
+
+    assert (absent.measured, absent.reason) == (None, "only a repaired scorer was given")
+
+
+def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
+    [table] = [table for table in reproduction([before]).tables if table.label == "tab:main_results"]
+
+    assert "TACO: programs, scorer on encoder-mini, not repaired (the paper's is" in table.note
+
+
 def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
     pools = [
         make_pool(
@@ -402,8 +455,20 @@ def test_the_in_domain_cell_is_marked(matrix):
     rows = {row[0]: row for row in transfer_table(matrix).rows}
 
     assert "*" in rows["K&K (MB)"][1]
-    assert rows["a scorer with a long name"][2] == "-"
-    assert rows["random"][2] != "-"
+    assert rows["a scorer with a long name"][3:] == ("-", "-")
+    assert rows["random"][3] != "-"
+
+
+def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_pool):
+    pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
+    run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=pools)
+    found = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
+
+    measured = cell(found, "tab:full_transfer", "GSM8K (MB)", "K&K")
+
+    assert measured.estimate.value == 0.0
+    assert measured.measured == "0.0 [0.0, 97.5], n=1; by E 100.0 [2.5, 100.0]"
+    assert measured.reason == "by mu alone"
 
 
 @pytest.mark.parametrize(

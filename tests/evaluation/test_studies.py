@@ -38,6 +38,30 @@ def test_one_adapter_is_the_mean_of_the_adapters_alone(make_pool):
     assert one.sigma_auroc.value is None
 
 
+@pytest.fixture
+def constrained(make_pool):
+    """mu prefers the wrong candidate, which breaks a constraint: by mu 0, by E (lambda 1) 1."""
+    return [
+        make_pool((0, {"members": (0.0, 0.0), "penalty": 1.0}), (1, {"members": (0.5, 0.5)}), violations=[0.8, 0.2])
+    ]
+
+
+def test_every_k_is_selected_by_e_and_by_mu_alone(constrained):
+    for row in ensemble_sizes(
+        Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0, theory=None
+    ):
+        assert (row.pass_at_1.value, row.mu_pass_at_1.value) == (1.0, 0.0)
+        assert (row.mean_violation.value, row.mu_mean_violation.value) == (0.2, 0.8)
+
+
+def test_every_n_is_selected_by_e_and_by_mu_alone(constrained):
+    one, two = pool_sizes(Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0)
+
+    assert [row.pass_at_1["ours"].value for row in (one, two)] == [0.5, 1.0]
+    assert [row.pass_at_1["mu only"].value for row in (one, two)] == [0.5, 0.0]
+    assert [row.violation["mu only"].value for row in (one, two)] == [0.5, 0.8]
+
+
 def test_many_adapters_are_sampled_without_repetition():
     found = subsets(12, 6, seed=0)
 
@@ -154,6 +178,22 @@ def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
     assert (found["g"].ours.value, found["h"].ours.value, found["all generators"].ours.value) == (1.0, 0.0, 0.0)
     # Of the six pairs three hold h's first candidate, which is wrong and has the lowest energy.
     assert found["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
+
+
+def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
+    """g: mu prefers its wrong candidate, which breaks a constraint; h: one right candidate, at the highest mu."""
+    pools = [
+        make_pool(
+            (0, {"generator": "g", "members": (0.0,), "penalty": 1.0}),
+            (1, {"generator": "g", "members": (0.5,)}),
+            (1, {"generator": "h", "members": (2.0,)}),
+        )
+    ]
+
+    kinds = {kind.name: kind for kind in pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)}
+
+    assert (kinds["g"].ours.value, kinds["g"].mu_only.value) == (1.0, 0.0)
+    assert (kinds["h"].whole_minus.value, kinds["h"].mu_whole_minus.value) == (0.0, -1.0)
 
 
 def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
@@ -391,11 +431,21 @@ def test_transfer_compares_on_the_problems_that_all_cover(make_pool):
     found = transfer(runs, title="t", num_bootstrap=100)
 
     assert (found.sources, found.targets) == (("A", "B"), ("T", "U"))
-    assert (found.cell("A", "T").pass_at_1.value, found.cell("A", "T").pass_at_1.n) == (1.0, 2)
-    assert (found.cell("B", "T").pass_at_1.value, found.cell("B", "T").lift.value) == (0.5, 0.0)
+    assert (found.cell("A", "T").by_mu.pass_at_1.value, found.cell("A", "T").by_mu.pass_at_1.n) == (1.0, 2)
+    assert (found.cell("B", "T").by_mu.pass_at_1.value, found.cell("B", "T").by_mu.lift.value) == (0.5, 0.0)
     assert found.cell("B", "U") is None
     assert [(row.one, row.difference.value) for row in found.comparisons] == [("B on T", -0.5)]
     assert found.random["U"].value == 0.5
+
+
+def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
+    """The source's mu prefers the wrong candidate, which the target's constraint excludes."""
+    pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
+
+    cell = transfer([ScoredRun(source="A", target="T", pools=pools)], title="t", num_bootstrap=100).cell("A", "T")
+
+    assert (cell.by_mu.pass_at_1.value, cell.by_mu.lift.value) == (0.0, -0.5)
+    assert (cell.by_energy.pass_at_1.value, cell.by_energy.lift.value) == (1.0, 0.5)
 
 
 def test_one_run_twice_is_an_error(make_pool):

@@ -10,7 +10,7 @@ import numpy as np
 
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
 from raydebm.evaluation.pools import Floats
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.stack import Ints, Stack
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_accuracy
 from raydebm.evaluation.uncertainty import NUM_RESAMPLES
 from raydebm.identity import seed_for
@@ -21,7 +21,7 @@ MAX_SUBSETS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleSize:
-    """Means over subsets of K adapters."""
+    """Means over subsets of K adapters. Selection by E, and by mu alone where a field's name begins with ``mu_``."""
 
     num_adapters: int
     num_subsets: int
@@ -36,6 +36,9 @@ class EnsembleSize:
     sigma_auroc: Estimate
     """No value with one adapter, which has no spread."""
     mean_violation: Estimate
+    mu_pass_at_1: Estimate
+    mu_sigma_auroc: Estimate
+    mu_mean_violation: Estimate
 
 
 def ensemble_sizes(
@@ -65,6 +68,8 @@ def _size(
     chosen = subsets(stack.num_members, size, seed=seed)
     picks = [stack.select(lambda_, subset) for subset in chosen]
     correct = [stack.correct_at(picked) for picked in picks]
+    by_mu = [stack.select(0.0, subset) for subset in chosen]
+    correct_by_mu = [stack.correct_at(picked) for picked in by_mu]
     shares = [float(np.nanmean(values)) for values in correct if not np.isnan(values).all()]
     return EnsembleSize(
         num_adapters=size,
@@ -75,10 +80,11 @@ def _size(
         best=max(shares, default=None),
         pair_accuracy=bootstrap.mean(_mean([pair_accuracies(stack, stack.mu(subset)) for subset in chosen])),
         predicted_pair_accuracy=_predicted(size, theory),
-        sigma_auroc=NOTHING
-        if size == 1
-        else _auroc([-stack.at(stack.sigma(s), p) for s, p in zip(chosen, picks, strict=True)], correct, bootstrap),
+        sigma_auroc=_sigma_auroc(stack, chosen, picks, correct, bootstrap),
         mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in picks])),
+        mu_pass_at_1=bootstrap.proportion(_mean(correct_by_mu)),
+        mu_sigma_auroc=_sigma_auroc(stack, chosen, by_mu, correct_by_mu, bootstrap),
+        mu_mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in by_mu])),
     )
 
 
@@ -108,6 +114,19 @@ def pair_accuracies(stack: Stack, energy: Floats) -> Floats:
             equal = np.searchsorted(bad, good, side="right") - np.searchsorted(bad, good, side="left")
             found[row] = float((above + 0.5 * equal).sum() / (len(good) * len(bad)))
     return found
+
+
+def _sigma_auroc(
+    stack: Stack,
+    chosen: Sequence[tuple[int, ...]],
+    picks: Sequence[Ints],
+    correct: Sequence[Floats],
+    bootstrap: Bootstrap,
+) -> Estimate:
+    if len(chosen[0]) == 1:
+        return NOTHING
+    sigmas = [-stack.at(stack.sigma(subset), picked) for subset, picked in zip(chosen, picks, strict=True)]
+    return _auroc(sigmas, correct, bootstrap)
 
 
 def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: Bootstrap) -> Estimate:
