@@ -254,6 +254,9 @@ class EvaluationConfig(Section):
     """Resamples of the intervals."""
     shuffle_seed: int = 42
     """Of the candidates' order in a pool, which says nothing about their generators then."""
+    tolerance: float = Field(0.15, ge=0, le=1)
+    """Violation score up to which a candidate counts as correct in pass@n, where the task has such scores (the paper's
+    figure); everywhere else it is correct without any violation."""
     two_pass: bool = True
     """Draw later passes of the test problems, for the rows about the whole loop."""
 

@@ -430,6 +430,7 @@ class Pipeline:
             labels=pools.labels,
             config=self.recipe.evaluation,
             seed=self.recipe.seed,
+            positive_frac=self.recipe.pairs.positive_frac,
             title=self.recipe.name,
             task=self.recipe.task.name,
             command=self.command,

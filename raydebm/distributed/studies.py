@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 
+from raydebm.config import Recipe
 from raydebm.confounding.pages import write_report
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts
 from raydebm.confounding.report import (
@@ -34,7 +35,7 @@ from raydebm.distributed.stages import REPAIRED, TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
 from raydebm.errors import ConfigError
 from raydebm.evaluation.paper_cells import REPAIRED_COLUMNS
-from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
+from raydebm.evaluation.pools import EvaluatedPool, assemble_pools, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.published import paper
 from raydebm.evaluation.reproduction import Picks, Reproduction, Section, reproduction
@@ -118,6 +119,7 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
         num_train=len(pipeline.splits()["train"]),
         backbone=recipe.scorer.backbone,
         repaired=pipeline.is_repaired,
+        positive_frac=recipe.pairs.positive_frac,
     )
 
 
@@ -202,11 +204,12 @@ def _transferred(source: Pipeline, target: Pipeline, *, run: RunDir) -> list[Eva
 
 def screen_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
     """What the energies alone tell about a shortcut; needs no encoder."""
+    frac = pipeline.recipe.pairs.positive_frac
     return confounding_report(
-        pools[TEST],
+        with_trained_labels(pools[TEST], frac),
         lambda_=pipeline.policy().lambda_,
         sources=Sources(),
-        validation=pools[VALIDATION],
+        validation=with_trained_labels(pools[VALIDATION], frac),
         settings=_settings(pipeline),
         task=pipeline.recipe.task.name,
         scorer=name_of(pipeline),
@@ -290,13 +293,17 @@ def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) ->
         features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
         scorer = features.scorer(folder)
         sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
-        reasoning = recipe.scorer.reasoning
         return confounding_report(
-            [pool.as_scored(reasoning) for pool in swap.test],
-            validation=[pool.as_scored(reasoning) for pool in swap.validation],
+            _as_trained(swap.test, recipe),
+            validation=_as_trained(swap.validation, recipe),
             sources=sources,
             **arguments,
         )
+
+
+def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[EvaluatedPool]:
+    """With the texts that the scorer reads, and what it was trained to prefer as correct."""
+    return with_trained_labels((pool.as_scored(recipe.scorer.reasoning) for pool in pools), recipe.pairs.positive_frac)
 
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
@@ -326,6 +333,7 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
             candidates,
             labels,
             reasoning=pipeline.recipe.scorer.reasoning,
+            positive_frac=pipeline.recipe.pairs.positive_frac,
         )
         for split in ("train", VALIDATION)
     }
@@ -379,8 +387,8 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
     return repair(
         folder / "scorer",
         folder / "repair" / "scorer",
-        test=[pool.as_scored(swap.recipe.scorer.reasoning) for pool in swap.test],
-        validation_pools=[pool.as_scored(swap.recipe.scorer.reasoning) for pool in swap.validation],
+        test=_as_trained(swap.test, swap.recipe),
+        validation_pools=_as_trained(swap.validation, swap.recipe),
         repair_settings=settings,
         swaps=swaps,
         **arguments,

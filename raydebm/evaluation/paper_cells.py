@@ -62,8 +62,8 @@ Answer = Found | Absent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """What was measured. One study of a task stands in the paper's column: the first one whose scorer is repaired where the
-    paper's is, else the first one. Others get columns of their own."""
+    """What was measured. One study of a task stands in the paper's column: the first one whose scorer is repaired where
+    the paper's is, else the first one. Others get columns of their own."""
 
     studies: Sequence[StudyResults]
     transfers: Sequence[Transfer] = ()

@@ -150,6 +150,26 @@ def with_tolerance(pools: Iterable[EvaluatedPool], tolerance: float) -> list[Eva
     ]
 
 
+def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0.25) -> list[EvaluatedPool]:
+    """The same pools, labelled as pairs are made (``pairs.build_pairs``). Where a task has a violation score, a
+    candidate is correct when its score is among the lowest ``positive_frac`` of its pool's.
+
+    That is what the scorer learnt to tell apart, and what its energies are judged by; the strict verdict (no violation
+    at all) may be too rare for that. Scores equal to the limit all count. Other pools stay as they are.
+    """
+    return [_with_trained_labels(pool, positive_frac) for pool in pools]
+
+
+def _with_trained_labels(pool: EvaluatedPool, positive_frac: float) -> EvaluatedPool:
+    scores = np.sort(pool.violation[pool.in_pool & ~np.isnan(pool.violation)])
+    if not len(scores):
+        return pool
+    limit = scores[max(round(positive_frac * len(scores)), 1) - 1]
+    return replace(
+        pool, correct=np.where(np.isnan(pool.violation), math.nan, (pool.violation <= limit).astype(np.float64))
+    )
+
+
 def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:
     """The same pool with some of its candidates; greedy ones stay."""
     kept = np.array(

@@ -90,6 +90,11 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
         caption = (
             "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
             "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
+            + (
+                f" Correct is here a violation score of at most {evaluation.tolerance:g}."
+                if evaluation.tolerance is not None
+                else ""
+            )
         )
         found.append(plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
     if evaluation.picks:

@@ -42,7 +42,7 @@ from raydebm.evaluation.metrics import (
     total_energy,
 )
 from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import EvaluatedPool, Floats, with_tolerance, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, best_generator_of, standard_selectors
 from raydebm.evaluation.significance import Comparison
@@ -120,7 +120,10 @@ class Evaluation:
     counts: Counts
     rows: tuple[SelectorRow, ...]
     energies: tuple[EnergyRow, ...]
+    """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
+    tolerance: float | None
+    """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
     sigma_auroc: Estimate
     """Of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
     selective: tuple[Retained, ...]
@@ -197,6 +200,7 @@ def evaluate(
     validation: Sequence[EvaluatedPool] = (),
     outcomes: Sequence[Outcome] | None = None,
     labels: Mapping[str, Label] | None = None,
+    positive_frac: float = 0.25,
     command: str | None = None,
 ) -> Evaluation:
     """Compare every selector on the same pools.
@@ -212,6 +216,8 @@ def evaluate(
         validation: pools on which "the best generator" is chosen; without them the best one in hindsight is shown.
         outcomes: the loop's outcome per problem, for the rows about later passes and abstention.
         labels: by candidate id, for candidates of later passes.
+        positive_frac: for tasks with a violation score, the share of a pool that the scorer was trained to prefer; it
+            counts as correct where the energies themselves are judged (gaps, pairs, theory).
         command: how to repeat this; the command line of this process by default.
 
     Raises:
@@ -236,6 +242,8 @@ def evaluate(
         results = outcome_values(pools, outcomes, labels=labels or {})
         loop = summarise_loop(results, bootstrap)
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
+    trained = with_trained_labels(pools, positive_frac)
+    continuous = not all(np.isnan(pool.violation).all() for pool in pools)
     selected, by_mu = picks(pools, policy.lambda_), picks(pools, 0.0)
     return Evaluation(
         title=title or task,
@@ -248,13 +256,22 @@ def evaluate(
         adapters=tuple(names),
         counts=_counts(pools),
         rows=tuple(selector_rows(entries, bootstrap)),
-        energies=tuple(_energy_rows(pools, names, policy.lambda_, bootstrap)),
-        pass_at_n=tuple(_pass_at_n(pools, policy.lambda_, bootstrap)) if num_members else (),
+        energies=tuple(_energy_rows(trained, names, policy.lambda_, bootstrap)),
+        pass_at_n=tuple(
+            _pass_at_n(
+                with_tolerance(pools, config.tolerance) if continuous else pools,
+                lambda_=policy.lambda_,
+                bootstrap=bootstrap,
+            )
+        )
+        if num_members
+        else (),
+        tolerance=config.tolerance if continuous else None,
         sigma_auroc=sigma_auroc(selected, bootstrap) if num_members > 1 else NOTHING,
         selective=selective_accuracy(selected, bootstrap) if num_members > 1 else (),
         mu_sigma_auroc=sigma_auroc(by_mu, bootstrap) if num_members > 1 else NOTHING,
         mu_selective=selective_accuracy(by_mu, bootstrap) if num_members > 1 else (),
-        theory=ensemble_theory(pools, bootstrap),
+        theory=ensemble_theory(trained, bootstrap),
         difficulties=tuple(difficulties(pools, entries, bootstrap)),
         loop=loop,
         picks=tuple(
@@ -351,7 +368,7 @@ def _class_mean(found: Sequence[tuple[EvaluatedPool, Floats]], label: float, boo
     return bootstrap.ratio(sums, np.array([float(mask.sum()) for mask in inside]))
 
 
-def _pass_at_n(pools: Sequence[EvaluatedPool], lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
+def _pass_at_n(pools: Sequence[EvaluatedPool], *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
     largest = max(len(pool.candidates) for pool in pools)
     by_energy = np.stack([pass_at_n_by_energy(pool, lambda_, max_n=largest) for pool in pools])
     by_mu = np.stack([pass_at_n_by_energy(pool, 0.0, max_n=largest) for pool in pools])

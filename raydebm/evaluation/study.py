@@ -14,7 +14,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.confounding import energy_spread
 from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import EvaluatedPool, Floats, with_trained_labels
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
@@ -31,7 +31,7 @@ NUM_BINS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ridge:
-    """Densities of mu of correct and incorrect candidates, on common bins."""
+    """Densities of mu of correct and incorrect candidates (``pools.with_trained_labels``), on common bins."""
 
     name: str
     edges: tuple[float, ...]
@@ -113,6 +113,7 @@ def study(
     num_train: int | None = None,
     backbone: str = "",
     repaired: bool = False,
+    positive_frac: float = 0.25,
     notes: Sequence[str] = (),
 ) -> StudyResults:
     """Evaluate and study one task's scored pools.
@@ -133,6 +134,7 @@ def study(
         num_train: problems the scorer was trained on.
         backbone: of the scorer.
         repaired: the scorer's heads were refitted by ``raydebm repair``.
+        positive_frac: see ``results.evaluate``.
         notes: caveats to print beside the figures.
 
     Raises:
@@ -140,18 +142,20 @@ def study(
     """
     evaluation = evaluate(
         pools, policy=policy, config=config, task=task, title=name or task, seed=seed, adapters=adapters,
-        validation=validation, outcomes=outcomes, labels=labels, command=command,
+        validation=validation, outcomes=outcomes, labels=labels, positive_frac=positive_frac, command=command,
     )  # fmt: skip
-    stack = Stack.of(pools)
+    stack, trained = Stack.of(pools), Stack.of(with_trained_labels(pools, positive_frac))
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
     lambda_ = policy.lambda_
     return StudyResults(
         name=name or task,
         evaluation=evaluation,
         overview=overview(stack, bootstrap),
-        generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
-        energy_spread=energy_spread(pools, bootstrap),
-        ensemble_sizes=ensemble_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory),
+        generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap, trained=trained),
+        energy_spread=energy_spread(trained.pools, bootstrap),
+        ensemble_sizes=ensemble_sizes(
+            stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory, trained=trained
+        ),
         pool_sizes=pool_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         pool_kinds=pool_kinds(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         lambdas=lambda_sweep(stack, bootstrap=bootstrap, chosen=lambda_),
@@ -159,7 +163,7 @@ def study(
         thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
         judges=judge_agreement(pools, bootstrap),
-        ridges=ridges(stack),
+        ridges=ridges(trained),
         num_train=num_train,
         backbone=backbone,
         repaired=repaired,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 
@@ -42,13 +42,34 @@ class EnsembleSize:
 
 
 def ensemble_sizes(
-    stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int, theory: EnsembleTheory | None
+    stack: Stack,
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    seed: int,
+    theory: EnsembleTheory | None,
+    trained: Stack | None = None,
 ) -> tuple[EnsembleSize, ...]:
-    """One row per K; empty without energies."""
-    return tuple(
-        _size(stack, size, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=theory)
-        for size in range(1, stack.num_members + 1)
-    )
+    """One row per K; empty without energies.
+
+    Args:
+        trained: the same pools labelled as pairs are made (``pools.with_trained_labels``), for the pairs and their
+            theory; None: ``stack``.
+    """
+    pairs_of = stack if trained is None else trained
+    rows = []
+    for size in range(1, stack.num_members + 1):
+        chosen = subsets(stack.num_members, size, seed=seed)
+        row = _size(stack, size, chosen, lambda_=lambda_, bootstrap=bootstrap)
+        accuracies = [pair_accuracies(pairs_of, pairs_of.mu(subset)) for subset in chosen]
+        rows.append(
+            replace(
+                row,
+                pair_accuracy=bootstrap.mean(_mean(accuracies)),
+                predicted_pair_accuracy=_predicted(size, theory),
+            )
+        )
+    return tuple(rows)
 
 
 def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
@@ -63,9 +84,9 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
 
 
 def _size(
-    stack: Stack, size: int, *, lambda_: float, bootstrap: Bootstrap, seed: int, theory: EnsembleTheory | None
+    stack: Stack, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
 ) -> EnsembleSize:
-    chosen = subsets(stack.num_members, size, seed=seed)
+    """Of selections; what pairs say is added by the caller."""
     picks = [stack.select(lambda_, subset) for subset in chosen]
     correct = [stack.correct_at(picked) for picked in picks]
     by_mu = [stack.select(0.0, subset) for subset in chosen]
@@ -78,8 +99,8 @@ def _size(
         pass_at_1=bootstrap.proportion(_mean(correct)),
         worst=min(shares, default=None),
         best=max(shares, default=None),
-        pair_accuracy=bootstrap.mean(_mean([pair_accuracies(stack, stack.mu(subset)) for subset in chosen])),
-        predicted_pair_accuracy=_predicted(size, theory),
+        pair_accuracy=NOTHING,
+        predicted_pair_accuracy=None,
         sigma_auroc=_sigma_auroc(stack, chosen, picks, correct, bootstrap),
         mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in picks])),
         mu_pass_at_1=bootstrap.proportion(_mean(correct_by_mu)),

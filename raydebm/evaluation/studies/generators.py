@@ -78,10 +78,19 @@ class PoolKind:
     """The same by mu alone."""
 
 
-def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[GeneratorRow, ...]:
+def generator_rows(
+    stack: Stack, *, lambda_: float, bootstrap: Bootstrap, trained: Stack | None = None
+) -> tuple[GeneratorRow, ...]:
+    """One row per generator.
+
+    Args:
+        trained: the same pools as the scorer was trained to see them (``pools.with_trained_labels``): what counts as
+            correct in ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``; None: ``stack``.
+    """
+    trained = stack if trained is None else trained
     picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.pools), -1)
     writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
-    right = stack.correct == 1
+    right = trained.correct == 1
     num_right = right.sum(axis=1).astype(np.float64)
     solved = num_right > 0
     unanswered = [item.candidate for pool in stack.pools for item in pool.failed]
@@ -124,7 +133,7 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
                     np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)
                 ),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
-                pair_accuracy=bootstrap.mean(pair_accuracies(stack, np.where(within, mu, math.nan))),
+                pair_accuracy=bootstrap.mean(pair_accuracies(trained, np.where(within, mu, math.nan))),
             )
         )
     return tuple(found)
