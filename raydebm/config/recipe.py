@@ -249,6 +249,16 @@ class CalibrationConfig(Section):
     """Share of the validation problems that thresholds may refuse."""
 
 
+class PricesConfig(Section):
+    """US dollars of what an evaluation cannot see billed, for the cost of each selector."""
+
+    usd_per_candidate: dict[str, float] = Field(default_factory=dict)
+    """Generator: price of one candidate whose own cost is not recorded."""
+    usd_per_score: dict[str, float] = Field(default_factory=dict)
+    """Baseline: price of one candidate that it scores (a judge's or reward model's call; what a judge's endpoint has
+    billed is taken where no price stands here); ``energies``: of one candidate that the ensemble scores."""
+
+
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100)
     """Resamples of the intervals."""
@@ -257,6 +267,8 @@ class EvaluationConfig(Section):
     tolerance: float = Field(0.15, ge=0, le=1)
     """Violation score up to which a candidate counts as correct in pass@n, where the task has such scores (the paper's
     figure); everywhere else it is correct without any violation."""
+    prices: PricesConfig = PricesConfig()
+    """For the cost beside every selector."""
     two_pass: bool = True
     """Draw later passes of the test problems, for the rows about the whole loop."""
 

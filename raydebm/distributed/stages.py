@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from raydebm.config import Recipe
+from raydebm.config import EvaluationConfig, Recipe
 from raydebm.decision.calibration import calibrate
 from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
@@ -25,6 +25,7 @@ from raydebm.distributed.label import label
 from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
+from raydebm.distributed.spending import judge_prices
 from raydebm.distributed.train import train_ensemble
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
@@ -428,7 +429,7 @@ class Pipeline:
             adapters=[adapter.name for adapter in self.recipe.scorer.adapters],
             outcomes=outcomes,
             labels=pools.labels,
-            config=self.recipe.evaluation,
+            config=self.evaluation_config(),
             seed=self.recipe.seed,
             positive_frac=self.recipe.pairs.positive_frac,
             title=self.recipe.name,
@@ -437,6 +438,13 @@ class Pipeline:
         )
         write_report(result, self.run, "evaluation", training=self.training_curves())
         return result.facts()
+
+    def evaluation_config(self) -> EvaluationConfig:
+        """The recipe's, with the prices of judges as they were billed where the recipe has none."""
+        config = self.recipe.evaluation
+        known = judge_prices(self.recipe, self.run) | config.prices.usd_per_score
+        prices = config.prices.model_copy(update={"usd_per_score": known})
+        return config.model_copy(update={"prices": prices})
 
     def training_curves(self) -> dict[str, Any]:
         """Contents of training.json by adapter."""

@@ -108,7 +108,7 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
         pools[TEST],
         pools[VALIDATION],
         policy=pipeline.evaluated_policy(),
-        config=recipe.evaluation,
+        config=pipeline.evaluation_config(),
         task=recipe.task.name,
         name=name_of(pipeline),
         seed=recipe.seed,

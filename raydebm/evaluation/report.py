@@ -97,6 +97,13 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
             )
         )
         found.append(plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
+    if any(row.usd.value is not None for row in evaluation.costs):
+        figure = figures.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
+        caption = (
+            "What each selector is worth and costs, candidates, judges and reward models together. Named: nobody else "
+            "is as cheap and as good. Selectors without a known price are left out; the table of costs names them."
+        )
+        found.append(plate_of(figure, "Worth and cost", caption))
     if evaluation.picks:
         caption = (
             "One mark per problem: the selected candidate. The loop accepts at once below the dashed line, where no "

@@ -12,6 +12,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.agreement import agreement_selectors
+from raydebm.evaluation.costs import CostRow, cost_rows
 from raydebm.evaluation.dimensions import DimensionTable, dimension_table
 from raydebm.evaluation.entries import (
     ALL_PASSES,
@@ -122,6 +123,8 @@ class Evaluation:
     energies: tuple[EnergyRow, ...]
     """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
+    costs: tuple[CostRow, ...]
+    """Of every selector, beside what it is worth."""
     tolerance: float | None
     """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
     sigma_auroc: Estimate
@@ -244,6 +247,7 @@ def evaluate(
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
     trained = with_trained_labels(pools, positive_frac)
     continuous = not all(np.isnan(pool.violation).all() for pool in pools)
+    rows = selector_rows(entries, bootstrap)
     selected, by_mu = picks(pools, policy.lambda_), picks(pools, 0.0)
     return Evaluation(
         title=title or task,
@@ -255,7 +259,8 @@ def evaluate(
         generators=tuple(sorted({item.candidate.generator for pool in pools for item in pool.candidates})),
         adapters=tuple(names),
         counts=_counts(pools),
-        rows=tuple(selector_rows(entries, bootstrap)),
+        rows=tuple(rows),
+        costs=cost_rows(selectors, rows, pools, prices=config.prices, bootstrap=bootstrap),
         energies=tuple(_energy_rows(trained, names, policy.lambda_, bootstrap)),
         pass_at_n=tuple(
             _pass_at_n(
