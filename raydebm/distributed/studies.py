@@ -117,6 +117,7 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
         labels=pipeline.recorded(TEST).labels,
         grid=_grid(pipeline),
         num_train=len(pipeline.splits()["train"]),
+        train=[*pipeline.evaluated_pools("train"), *pools[VALIDATION]],
         backbone=recipe.scorer.backbone,
         repaired=pipeline.is_repaired,
         positive_frac=recipe.pairs.positive_frac,

@@ -325,9 +325,14 @@ def _plain_group(text: str) -> str:
 
 def _by_group(task: str, selectors: dict[str, str]) -> Measure:
     def measure(context: Context, row: str, column: str) -> Answer:
-        study = context.study(task)
+        study, single = context.study(task), column.startswith("Single-model ")
         if study is None:
             return no_pool(task)
+        if single:
+            study = next((found for found in context.studies_of(task) if len(found.overview.generators) == 1), None)
+            if study is None:
+                return Absent("no run on the candidates of one generator was given")
+            column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
         found = next(
             (item for item in study.evaluation.difficulties if _plain_group(item.difficulty) == _plain_group(row)), None
         )
@@ -335,10 +340,16 @@ def _by_group(task: str, selectors: dict[str, str]) -> Measure:
             return Absent(f"the pool has no group {row!r}")
         if column == "n":
             return Found(str(found.num_problems))
+        if column == "n choices":
+            shown = ", ".join(map(str, found.num_choices))
+            return Found(shown) if shown else Absent("the problems offer no choices")
+        if column == "Random baseline":
+            return (
+                Absent("not all problems offer choices") if found.guess is None else Found(f"{100 * found.guess:.1f}")
+            )
         wanted = selectors.get(column) or _single_shot(column, list(found.pass_at_1))
         if wanted is None:
-            status: Status = "not measurable" if column.startswith(("Single", "n ")) else "needs a key or GPU"
-            return Absent("not of this pool: another scorer, or single answers of a model behind an API key", status)
+            return Absent("single answers of this model need an API key", "needs a key or GPU")
         return found_or(found.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
 
     return measure
@@ -443,10 +454,13 @@ def _overview(context: Context, row: str, column: str) -> Answer:
         return no_pool(row)
     found = study.overview
     size = str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}"
+    training = study.training
     if column == "Train":
-        return Absent("not known without the run") if study.num_train is None else Found(str(study.num_train))
+        num_train = study.num_train if training is None else training.num_problems
+        return Absent("not known without the run") if num_train is None else Found(str(num_train))
     if column == "Candidate accuracy":
-        return found_or(found.accuracy, "no label", remark="test pool")
+        accuracy, remark = (found.accuracy, "test pool") if training is None else (training.accuracy, "")
+        return found_or(accuracy, "no label", remark=remark)
     return Found(
         {"Test": str(found.num_problems), "N": size, "E_constraint": ", ".join(found.constraints) or "none"}[column]
     )
@@ -457,12 +471,20 @@ def _by_generator(context: Context, row: str, column: str) -> Answer:
     if study is None:
         return no_pool(column)
     wanted = _plain_group(row.removesuffix("-IT"))
+    if study.training is not None:
+        by_name = study.training.best_quarter or study.training.by_generator
+        estimate = next((value for name, value in by_name.items() if wanted in _plain_group(name)), None)
+        if estimate is None:
+            return Absent("this generator is not in the pool")
+        return found_or(
+            estimate, "no label", remark="share among the best quarter" if study.training.best_quarter else ""
+        )
     found = next((item for item in study.generators if wanted in _plain_group(item.name)), None)
     if found is None:
         return Absent("this generator is not in the pool")
     if found.best_quarter.value is not None:
         return found_or(found.best_quarter, "no label", remark="share among the best quarter; test pool")
-    return found_or(found.accuracy, "no label")
+    return found_or(found.accuracy, "no label", remark="test pool")
 
 
 def _text(context: Context, row: str, column: str) -> Answer:

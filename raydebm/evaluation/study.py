@@ -21,7 +21,7 @@ from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, d
 from raydebm.evaluation.studies.ensemble import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, judge_agreement
-from raydebm.evaluation.studies.overview import Overview, overview
+from raydebm.evaluation.studies.overview import Overview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
 from raydebm.records import Label, Outcome
@@ -63,6 +63,8 @@ class StudyResults:
     """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
     judges: tuple[Agreement, ...]
     ridges: tuple[Ridge, ...]
+    training: TrainingPool | None
+    """Candidates of the training problems; None where they were not given."""
     num_train: int | None
     """Problems the scorer was trained on; None where unknown."""
     backbone: str
@@ -114,6 +116,7 @@ def study(
     backbone: str = "",
     repaired: bool = False,
     positive_frac: float = 0.25,
+    train: Sequence[EvaluatedPool] = (),
     notes: Sequence[str] = (),
 ) -> StudyResults:
     """Evaluate and study one task's scored pools.
@@ -135,6 +138,7 @@ def study(
         backbone: of the scorer.
         repaired: the scorer's heads were refitted by ``raydebm repair``.
         positive_frac: see ``results.evaluate``.
+        train: labelled pools of the training problems, for the tables of data; energies are not looked at.
         notes: caveats to print beside the figures.
 
     Raises:
@@ -164,6 +168,7 @@ def study(
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
         judges=judge_agreement(pools, bootstrap),
         ridges=ridges(trained),
+        training=training_pool(train, num_bootstrap=config.num_bootstrap, seed=seed),
         num_train=num_train,
         backbone=backbone,
         repaired=repaired,

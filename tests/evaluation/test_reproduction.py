@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -296,6 +297,52 @@ def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
     [table] = [table for table in reproduction([before]).tables if table.label == "tab:main_results"]
 
     assert "TACO: programs, scorer on encoder-mini, not repaired (the paper's is" in table.note
+
+
+def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
+    train = some_pools(make_pool, prefix="t", num_problems=12, seed=7)
+    own = study(some_pools(make_pool), policy=Policy(), config=CONFIG, task="knights_knaves", train=train)
+    found = reproduction([own])
+
+    assert cell(found, "tab:dataset_overview", "K&K", "Train").measured == "12"
+    assert cell(found, "tab:dataset_overview", "K&K", "Candidate accuracy").estimate == own.training.accuracy
+    by_generator = own.training.by_generator["qwen-2.5-7b"]
+    assert cell(found, "tab:permodel", "Qwen-2.5-7B", "K&K").estimate == by_generator
+    assert cell(reproduction([puzzles]), "tab:permodel", "Qwen-2.5-7B", "K&K").reason == "test pool"
+
+
+def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
+    pools = [
+        make_pool(
+            (index % 2, {"members": (0.0,), "generator": "qwen"}),
+            (0, {"members": (1.0,), "generator": "qwen"}),
+            problem_id=f"p{index}",
+            difficulty=f"{2 + index // 4} people",
+        )
+        for index in range(8)
+    ]
+    single = study(pools, policy=Policy(), config=CONFIG, task="knights_knaves", name="one generator")
+
+    found = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+    absent = cell(reproduction([puzzles]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+
+    assert found.estimate.value == 0.5
+    assert absent.reason == "no run on the candidates of one generator was given"
+
+
+def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_pool):
+    def asked(name, subset, count):
+        pool = make_pool((1, {}), (0, {}), problem_id=name, difficulty=subset)
+        return replace(pool, problem=replace(pool.problem, data={"choices": ["x"] * count}))
+
+    subsets = (("a", "murder mysteries", 2), ("b", "team allocation", 3), ("c", "team allocation", 2))
+    stories = study([asked(*each) for each in subsets], policy=Policy(), config=CONFIG, task="musr")
+    found = reproduction([stories])
+
+    assert cell(found, "tab:musr_subsets", "Murder mysteries", "n choices").measured == "2"
+    assert cell(found, "tab:musr_subsets", "Murder mysteries", "Random baseline").measured == "50.0"
+    assert cell(found, "tab:musr_subsets", "Team allocation", "n choices").measured == "2, 3"
+    assert cell(found, "tab:musr_subsets", "Team allocation", "Random baseline").measured == "41.7"
 
 
 def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):

@@ -14,7 +14,7 @@ from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble import ensemble_sizes, pair_accuracies, subsets
 from raydebm.evaluation.studies.generators import generator_rows, narrowed, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement
-from raydebm.evaluation.studies.overview import overview
+from raydebm.evaluation.studies.overview import overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.evaluation.studies.triage import threshold_rows
@@ -453,3 +453,26 @@ def test_one_run_twice_is_an_error(make_pool):
 
     with pytest.raises(ValueError, match="same source and target"):
         transfer([run, run], title="t")
+
+
+def test_a_training_pool_by_generator(make_pool):
+    """g: 1 of 2 and 1 of 1 correct, so 75 %; h: none of its one. All: mean of 1/3 and 1."""
+    pools = [
+        make_pool((1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), problem_id="p"),
+        make_pool((1, {"generator": "g"}), problem_id="q"),
+    ]
+
+    found = training_pool(pools, num_bootstrap=100, seed=0)
+
+    assert (found.num_problems, found.accuracy.value) == (2, pytest.approx(2 / 3))
+    assert {name: value.value for name, value in found.by_generator.items()} == {"g": 0.75, "h": 0.0}
+    assert found.best_quarter == {}
+    assert training_pool([], num_bootstrap=100, seed=0) is None
+
+
+def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
+    rows = [(0, {"generator": name}) for name in "gghh"]
+
+    found = training_pool([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])], num_bootstrap=100, seed=0)
+
+    assert {name: value.value for name, value in found.best_quarter.items()} == {"g": 0.5, "h": 0.0}

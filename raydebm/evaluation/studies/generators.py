@@ -96,7 +96,7 @@ def generator_rows(
     unanswered = [item.candidate for pool in stack.pools for item in pool.failed]
     failed = Counter(candidate.generator for candidate in unanswered)
     mu = stack.mu()
-    best = np.where(np.isnan(stack.violation), math.nan, _best_quarter(stack).astype(float))
+    best = np.where(np.isnan(stack.violation), math.nan, best_quarter(stack).astype(float))
     names = (*stack.generators, *sorted(failed.keys() - set(stack.generators)))
     by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(names))}
     for row, pool in enumerate(stack.pools):
@@ -139,7 +139,7 @@ def generator_rows(
     return tuple(found)
 
 
-def _best_quarter(stack: Stack) -> Bools:
+def best_quarter(stack: Stack) -> Bools:
     """(P, N): the violation score is among the lowest quarter of the pool's; ties at the limit all count."""
     filled = np.where(np.isnan(stack.violation), math.inf, stack.violation)
     count = np.isfinite(filled).sum(axis=1)
