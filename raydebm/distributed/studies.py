@@ -29,26 +29,18 @@ from raydebm.decision.calibration import GridRow
 from raydebm.distributed.fingerprints import new_manifest
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
-from raydebm.distributed.score import score
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.distributed.stages import REPAIRED, TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
+from raydebm.distributed.transfer import name_of, transfer_between
 from raydebm.errors import ConfigError
-from raydebm.evaluation.paper_cells import REPAIRED_COLUMNS
-from raydebm.evaluation.pools import EvaluatedPool, assemble_pools, with_trained_labels
+from raydebm.evaluation.pools import EvaluatedPool, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
-from raydebm.evaluation.published import paper
 from raydebm.evaluation.reproduction import Picks, Reproduction, Section, reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
-from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.evaluation.study import StudyResults, study
 from raydebm.generators import Secret
-from raydebm.records import Energies
-from raydebm.store import ENERGIES, LABELS, RunDir, energies_of, label_of
-
-_BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
-"""How the paper's transfer table marks a scorer's backbone."""
-
+from raydebm.store import LABELS, RunDir, label_of
 
 MAX_CPUS = 8.0
 """Of a task that scores on CPUs; a small encoder gains little from more."""
@@ -96,11 +88,6 @@ def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     return found
 
 
-def name_of(pipeline: Pipeline) -> str:
-    repaired = ", repaired" if pipeline.is_repaired else ""
-    return f"{pipeline.recipe.name}{repaired} ({pipeline.recipe.task.name})"
-
-
 def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
     """All studies of one run's scored pools, given by split."""
     recipe = pipeline.recipe
@@ -128,76 +115,6 @@ def _grid(pipeline: Pipeline) -> list[GridRow]:
     if not pipeline.run.exists("calibration", "grid.json"):
         return []
     return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
-
-
-# ---- transfer ------------------------------------------------------------------------------------------------------
-
-
-def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
-    """Every run's adapters on every run's test candidates (paper, cross-domain transfer)."""
-    labels = _transfer_labels(pipelines)
-    runs = [
-        ScoredRun(
-            source=labels[id(source)] + _BACKBONES.get(source.recipe.scorer.backbone, ""),
-            target=labels[id(target)],
-            pools=target.evaluated_pools(TEST) if source is target else _transferred(source, target, run=run),
-            lambda_=target.policy().lambda_,
-            in_domain=source is target,
-        )
-        for source in pipelines
-        for target in pipelines
-    ]
-    return transfer(runs, title="Transfer", num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
-
-
-def _transfer_labels(pipelines: Sequence[Pipeline]) -> dict[int, str]:
-    """By id of the run: the paper's name of its task for the run that stands in the paper's row, else its own name."""
-    column = {task: name for name, task in paper().tasks.items()}  # TP, not TravelPlanner, as in that table
-    labels = {id(pipeline): name_of(pipeline) for pipeline in pipelines}
-    for task, name in column.items():
-        same = [pipeline for pipeline in pipelines if pipeline.recipe.task.name == task]
-        shown = [pipeline for pipeline in same if pipeline.is_repaired == (name in REPAIRED_COLUMNS)] or same
-        if shown:
-            labels[id(shown[0])] = name
-    return labels
-
-
-def _stage_part(pipeline: Pipeline) -> str:
-    return f"{pipeline.recipe.name}-{pipeline.recipe.task.name}{'-repaired' if pipeline.is_repaired else ''}"
-
-
-def _transferred(source: Pipeline, target: Pipeline, *, run: RunDir) -> list[EvaluatedPool]:
-    """The target's test pools with the source's energies."""
-    problems, found = target.problems(), target.recorded(TEST)
-    wanted = set(target.splits()[TEST])
-    candidates = [item for item in target.pool_candidates() if item.problem_id in wanted]
-    stage = f"transfer/{_stage_part(source)}/{_stage_part(target)}"
-    basis = {
-        "scorer": source.basis("scorer"),
-        "candidates": target.basis("candidates"),
-    }
-    if run.manifest(stage) != basis:
-        score(
-            problems,
-            candidates,
-            checkpoint=source.run.uri("scorer"),
-            recipe=source.recipe,
-            run=absolute(run),
-            stage=stage,
-            on_progress=target.progress(f"{source.recipe.task.name} on {target.recipe.task.name}"),
-        )
-        run.finish(stage, basis)
-    energies: dict[str, Energies | None] = {
-        row["candidate_id"]: energies_of(row) for row in run.read_table(ENERGIES, stage, "energies.parquet")
-    }
-    return assemble_pools(
-        [problems[problem_id] for problem_id in target.splits()[TEST]],
-        candidates=candidates,
-        reports=found.reports,
-        energies=energies,
-        labels=found.labels,
-        shuffle_seed=target.recipe.evaluation.shuffle_seed,
-    )
 
 
 # ---- confounding ---------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from raydebm.evaluation.studies.judges import Agreement, judge_agreement
 from raydebm.evaluation.studies.overview import Overview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
+from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
 from raydebm.records import Label, Outcome
 
 NUM_BINS = 32
@@ -58,6 +59,8 @@ class StudyResults:
     pool_kinds: tuple[PoolKind, ...]
     lambdas: tuple[LambdaRow, ...]
     decomposition: Decomposition | None
+    variance: VariancePartition | None
+    """Of sigma squared; None without constraints that tell candidates apart."""
     thresholds: tuple[ThresholdRow, ...]
     grid: tuple[GridRow, ...]
     """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
@@ -164,6 +167,7 @@ def study(
         pool_kinds=pool_kinds(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         lambdas=lambda_sweep(stack, bootstrap=bootstrap, chosen=lambda_),
         decomposition=decomposition(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        variance=variance_partition(stack, lambda_=lambda_, bootstrap=bootstrap),
         thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
         judges=judge_agreement(pools, bootstrap),

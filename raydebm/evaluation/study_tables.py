@@ -198,6 +198,33 @@ def lambda_table(results: StudyResults) -> Table:
     )
 
 
+def variance_table(results: StudyResults) -> Table:
+    """The partition of sigma squared; empty where there is none."""
+    found = results.variance
+    return Table(
+        title="Partitioned variance",
+        caption=(
+            "Where sigma squared comes from, on candidates of problems whose E_constraint tells candidates apart. The "
+            "analytic term adds nothing to it (first row, rounding only). Each adapter's energy is split within "
+            "problems into what moves with E_constraint and the rest: a share above 0 of the former is uncertainty "
+            "about constraints that sigma holds nevertheless, because the adapters learnt from labels that depend on "
+            "them. Shares in % of sigma squared; they add up to 100."
+        ),
+        headers=("what", "value"),
+        rows=()
+        if found is None
+        else (
+            ("largest difference of sigma with and without the analytic term", f"{found.identity_error:.1e}"),
+            ("problems / candidates", f"{found.num_problems} / {found.num_candidates:,}"),
+            ("mean sigma squared", number(found.variance)),
+            ("variance of what does not move with E_constraint", with_interval(found.quality)),
+            ("variance of what does", with_interval(found.constraint)),
+            ("twice their covariance", with_interval(found.covariance)),
+            ("energy per unit of E_constraint, by adapter", ", ".join(f"{slope:.2f}" for slope in found.slopes)),
+        ),
+    )
+
+
 def threshold_table(results: StudyResults) -> Table:
     return Table(
         title="Thresholds",
@@ -313,6 +340,7 @@ def study_tables(results: StudyResults) -> list[Table]:
         pool_size_table(results),
         pool_kind_table(results),
         lambda_table(results),
+        variance_table(results),
         threshold_table(results),
         grid_table(results),
         two_pass_table(results),

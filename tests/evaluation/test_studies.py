@@ -18,6 +18,7 @@ from raydebm.evaluation.studies.overview import overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.evaluation.studies.triage import threshold_rows
+from raydebm.evaluation.studies.variance import variance_partition
 
 
 def bootstrap(pools):
@@ -476,3 +477,39 @@ def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
     found = training_pool([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])], num_bootstrap=100, seed=0)
 
     assert {name: value.value for name, value in found.best_quarter.items()} == {"g": 0.5, "h": 0.0}
+
+
+def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):
+    """Energies 0, 1 and 0, 3 at penalties 0, 1: slopes 1 and 3. Sigma squared is 0 and 1, mean 0.5; the parts along the
+    constraint are -0.5, 0.5 and -1.5, 1.5, the rest 0.5 and 1.5 for both candidates: variance 0.25 each."""
+    pool = make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}))
+
+    found = variance_partition(Stack.of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
+
+    assert found.slopes == (1.0, 3.0)
+    assert (found.num_problems, found.num_candidates, found.variance.value) == (1, 2, 0.5)
+    assert (found.quality.value, found.constraint.value, found.covariance.value) == (0.5, 0.5, 0.0)
+    assert found.identity_error < 1e-12
+
+
+def test_adapters_that_agree_about_the_constraint_have_no_variance_of_it(make_pool):
+    pools = [
+        make_pool(
+            (1, {"members": (0.0, 1.0)}), (0, {"members": (2.0, 3.0), "penalty": 1.0}), (0, {"penalty": math.inf}),
+            problem_id="p",
+        ),
+        make_pool((1, {"members": (5.0, 9.0)}), (0, {"members": (1.0, 2.0)}), problem_id="the same penalty"),
+    ]  # fmt: skip
+
+    found = variance_partition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (found.quality.value, found.constraint.value, found.slopes) == (1.0, 0.0, (2.0, 2.0))
+    assert (found.num_problems, found.num_candidates) == (1, 2)
+
+
+def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(make_pool):
+    one = make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,), "penalty": 1.0}))
+    even = make_pool((1, {"members": (0.0, 1.0)}), (0, {"members": (1.0, 3.0)}))
+
+    for pool in (one, even):
+        assert variance_partition(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None
