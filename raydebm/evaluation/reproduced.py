@@ -311,8 +311,8 @@ MEASURES: dict[str, Measure] = {
     "tab:tp_perdim": dimension,
     "tab:full_transfer": transferred,
     "tab:cross_pool": transferred,
-    "tab:confoundingscreen": screen,
-    "tab:datasetoverview": overview,
+    "tab:confounding_screen": screen,
+    "tab:dataset_overview": overview,
     "tab:permodel": by_generator,
     "text": text_claim,
 }
