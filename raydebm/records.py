@@ -6,9 +6,9 @@ Does not know: Ray, torch, tasks, files.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from raydebm.errors import ScoringError
 from raydebm.identity import content_id
@@ -17,6 +17,9 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 Message = Mapping[str, str]
 """A chat message: ``{"role": "system" | "user" | "assistant", "content": ...}``."""
+
+Reasoning = Literal["answer", "all"]
+"""What is scored of a model that thinks before it answers: the answer alone, or thinking and answer."""
 
 
 def well_formed(text: str) -> str:
@@ -111,7 +114,7 @@ class Candidate:
     seed: int = 0
     sampling: Sampling = Sampling()
     reasoning: str | None = None
-    """Thinking that the endpoint returned apart from the answer; never scored or parsed."""
+    """Thinking that the endpoint returned apart from the answer; never parsed, see ``as_scored``."""
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -122,6 +125,22 @@ class Candidate:
     def is_greedy(self) -> bool:
         """Greedy candidates are a baseline of their own and never part of the pool that selectors see."""
         return self.sampling.is_greedy
+
+    def as_scored(self, reasoning: Reasoning) -> "Candidate":
+        """The candidate whose ``text`` is what a scorer reads; the same one where there is nothing to add.
+
+        Args:
+            reasoning: ``answer``: the answer alone; ``all``: the thinking, a blank line, the answer.
+        """
+        text = scored_text(self.text, self.reasoning, reasoning)
+        return self if text == self.text else replace(self, text=text)
+
+
+def scored_text(answer: str | None, thinking: str | None, reasoning: Reasoning) -> str | None:
+    """What a scorer reads of an answer and the thinking before it; None without an answer."""
+    if reasoning == "answer" or answer is None or not thinking:
+        return answer
+    return f"{thinking.strip()}\n\n{answer}"
 
 
 class Verdict(StrEnum):

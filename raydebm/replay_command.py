@@ -26,7 +26,7 @@ def replay(
     lambda_: Annotated[float | None, typer.Option("--lambda", help="Weight of the constraints.")] = None,
     theta_sigma: Annotated[float | None, typer.Option(help="Accept at once at or below this signal.")] = None,
     theta_abstain: Annotated[float | None, typer.Option(help="Abstain above this sigma.")] = None,
-    signal: Annotated[str | None, typer.Option(help="selected or pool_mean.")] = None,
+    signal: Annotated[str | None, typer.Option(help="selected, pool_mean or equation.")] = None,
     rule: Annotated[str | None, typer.Option(help="paper or posterior.")] = None,
     profile: Annotated[str | None, typer.Option(help="How the posterior's rule selects.")] = None,
     tau_accept: Annotated[float | None, typer.Option(help="Accept at or above this probability.")] = None,

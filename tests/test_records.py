@@ -22,6 +22,25 @@ from raydebm.records import (
 )
 
 
+@pytest.mark.parametrize(
+    ("text", "thinking", "reasoning", "expected"),
+    [
+        ("four", "two and two\n", "answer", "four"),
+        ("four", "two and two\n", "all", "two and two\n\nfour"),
+        ("four", None, "all", "four"),
+        ("four", "", "all", "four"),
+        (None, "two and two", "all", None),
+    ],
+)
+def test_what_a_scorer_reads_of_a_candidate(text, thinking, reasoning, expected):
+    error = "no reply" if text is None else None
+    candidate = Candidate(
+        candidate_id="c", task="t", problem_id="p", generator="g", text=text, error=error, reasoning=thinking
+    )
+
+    assert candidate.as_scored(reasoning) == dataclasses.replace(candidate, text=expected)
+
+
 def scored(members=(1.0, 3.0), penalty=0.5):
     return ScoredCandidate(
         candidate=Candidate(candidate_id="c", task="t", problem_id="p", generator="g", text="x"),

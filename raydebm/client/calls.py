@@ -46,7 +46,7 @@ class Overrides(TypedDict, total=False):
     lambda_: float
     theta_sigma: float
     theta_abstain: float
-    signal: Literal["selected", "pool_mean"]
+    signal: Literal["selected", "pool_mean", "equation"]
     rule: Literal["paper", "posterior"]
     profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
     tau_accept: float

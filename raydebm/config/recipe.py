@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from raydebm.config.baselines import BaselineConfig
 from raydebm.config.generators import AskedGenerator, GeneratorConfig
 from raydebm.config.section import Section
-from raydebm.records import Sampling
+from raydebm.records import Reasoning, Sampling
 
 
 class SplitSource(Section):
@@ -158,6 +158,10 @@ class ScorerConfig(Section):
     """Inside the energy head."""
     pooling: Pooling = "cls"
     """What a head reads: the state of [CLS] (the paper), or the mean over the tokens' states."""
+    reasoning: Reasoning = "answer"
+    """What is scored of a model that thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer
+    (the paper captures both). ``answer`` is the default because thinking shows who wrote it, fills the context,
+    and is withheld by many endpoints, so that the candidates of a pool would differ in kind."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
     device: str = "auto"
@@ -192,7 +196,7 @@ class TrainingConfig(Section):
     learning_rate: float | None = Field(None, gt=0)
     """None: the task's default (5e-5; K&K 2e-5)."""
     batch_size: int | None = Field(None, ge=1)
-    """Pairs per optimiser step; None: the task's default."""
+    """Pairs per optimiser step (``docs/training.md``); None: the task's default."""
     patience: int | None = Field(None, ge=1)
     """Epochs without a better validation loss before a training ends; None: the task's default."""
     max_epochs: int = Field(10, ge=1)
@@ -242,9 +246,11 @@ class TriageConfig(Section):
     theta_sigma: float = Field(0.8, ge=0)
     """Accept up to this sigma, where no constraint is broken; calibration may replace it."""
     theta_abstain: float = Field(1.5, ge=0)
-    """After the last pass, refuse above this sigma; calibration may replace it."""
-    signal: Literal["selected", "pool_mean"] = "selected"
-    """Sigma of the selected candidate, or the mean sigma of the pool."""
+    """After the last pass (``signal: equation``: after any), refuse above this sigma; calibration may replace it."""
+    signal: Literal["selected", "pool_mean", "equation"] = "selected"
+    """The gate. ``selected``: sigma of the selected candidate; ``pool_mean``: the mean sigma of the pool (Algorithm 1);
+    both try again before they refuse. ``equation``: sigma of the selected candidate, which refuses at once above
+    ``theta_abstain`` where no constraint is broken (Eq. 3)."""
     max_passes: int = Field(2, ge=1)
     """Passes at most; 1 never regenerates."""
     num_regenerate: int = Field(8, ge=1)
@@ -312,11 +318,26 @@ class DecisionConfig(Section):
         return self
 
 
+class PricesConfig(Section):
+    """US dollars of what an evaluation cannot see billed, for the cost of each selector."""
+
+    usd_per_candidate: dict[str, float] = Field(default_factory=dict)
+    """Generator: price of one candidate whose own cost is not recorded."""
+    usd_per_score: dict[str, float] = Field(default_factory=dict)
+    """Baseline: price of one candidate that it scores (a judge's or reward model's call; what a judge's endpoint has
+    billed is taken where no price stands here); ``energies``: of one candidate that the ensemble scores."""
+
+
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100)
     """Resamples of the intervals."""
     shuffle_seed: int = 42
     """Of the candidates' order in a pool, which says nothing about their generators then."""
+    tolerance: float = Field(0.15, ge=0, le=1)
+    """Violation score up to which a candidate counts as correct in pass@n, where the task has such scores (the paper's
+    figure); everywhere else it is correct without any violation."""
+    prices: PricesConfig = PricesConfig()
+    """For the cost beside every selector."""
     two_pass: bool = True
     """Draw later passes of the test problems, for the rows about the whole loop."""
 

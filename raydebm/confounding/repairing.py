@@ -25,7 +25,7 @@ from raydebm.errors import PoolError
 from raydebm.evaluation.confounding import Screen
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.table_cells import Table
-from raydebm.records import Candidate, Label, Problem, Verdict
+from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
     from raydebm.scorer.repair import RepairResult, RepairSettings, RepairText
@@ -102,33 +102,58 @@ def _pairwise(title: str, before: ConfoundingReport, after: ConfoundingReport | 
 
 
 def repair_texts(
-    problems: Mapping[str, Problem], candidates: Iterable[Candidate], labels: Mapping[str, Label]
+    problems: Mapping[str, Problem],
+    candidates: Iterable[Candidate],
+    labels: Mapping[str, Label],
+    *,
+    reasoning: Reasoning = "answer",
+    positive_frac: float = 0.25,
 ) -> list["RepairText"]:
     """The labelled candidates of some problems, as the repair takes them. Greedy and unlabeled ones are left out.
+
+    Where labels have a violation score, the lowest ``positive_frac`` of a problem's candidates are the correct ones, as
+    in training; scores equal to the limit all count.
 
     Args:
         problems: by problem id; candidates of other problems are left out.
         labels: by candidate id.
+        reasoning: what the scorer reads of a candidate (``scorer.reasoning``).
+        positive_frac: the share that training prefers (``pairs.positive_frac``).
     """
     from raydebm.scorer.repair import RepairText
 
+    wanted = [
+        candidate.as_scored(reasoning)
+        for candidate in candidates
+        if candidate.problem_id in problems and candidate.text is not None and not candidate.is_greedy
+    ]
+    labelled = [(candidate, label) for candidate in wanted if (label := labels.get(candidate.candidate_id)) is not None]
+    limits = _limits([label for _, label in labelled], positive_frac)
     found = []
-    for candidate in candidates:
-        label = labels.get(candidate.candidate_id)
-        if candidate.problem_id not in problems or candidate.text is None or candidate.is_greedy:
+    for candidate, label in labelled:
+        if label.verdict is Verdict.UNLABELED:
             continue
-        if label is None or label.verdict is Verdict.UNLABELED:
-            continue
+        limit, score = limits.get(candidate.problem_id), label.violation_score
+        correct = label.verdict is Verdict.CORRECT if limit is None or score is None else score <= limit
         found.append(
             RepairText(
                 problem_id=candidate.problem_id,
                 prompt=problems[candidate.problem_id].prompt,
-                text=candidate.text,
+                text=candidate.text or "",
                 generator=candidate.generator,
-                correct=label.verdict is Verdict.CORRECT,
+                correct=correct,
             )
         )
     return found
+
+
+def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
+    """Problem -> the violation score up to which its candidates are among the best share."""
+    scores: dict[str, list[float]] = {}
+    for label in labels:
+        if label.violation_score is not None:
+            scores.setdefault(label.problem_id, []).append(label.violation_score)
+    return {name: sorted(found)[max(round(positive_frac * len(found)), 1) - 1] for name, found in scores.items()}
 
 
 def repair(

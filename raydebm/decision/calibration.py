@@ -201,7 +201,7 @@ def calibrate(
         )
     grid = threshold_grid(tables.values(), num_thresholds=num_thresholds)
     rows = {
-        lambda_: _rows(tables[lambda_], lambda_=lambda_, grid=grid, baseline=single_pass[base.lambda_])
+        lambda_: _rows(tables[lambda_], replace(base, lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
         for lambda_ in grid_lambdas
     }
     best_by_lambda = [choose(found, base=base, max_abstain_frac=max_abstain_frac) for found in rows.values()]
@@ -337,10 +337,11 @@ class _Table:
         labelled = first[~np.isnan(first)]
         return float(labelled.mean()) if len(labelled) else math.nan
 
-    def stop_index(self, theta_sigma: float) -> NDArray[np.intp]:
-        """The pass after which each problem stops: the first that passes the gate, else the last."""
+    def stop_index(self, theta_sigma: float, stop_above: float = math.inf) -> NDArray[np.intp]:
+        """The pass after which each problem stops: the first that passes the gate, else the last. Above ``stop_above``
+        sigma also stops, where every constraint holds (Eq. 3)."""
         # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``policy.decide``.
-        passed = (self.signal <= theta_sigma) & (self.penalty == 0)
+        passed = ((self.signal <= theta_sigma) | (self.sigma > stop_above)) & (self.penalty == 0)
         passed[:, -1] = True
         stops: NDArray[np.intp] = passed.argmax(axis=1)
         return stops
@@ -382,14 +383,11 @@ def _round_up(value: float) -> float:
     return rounded if rounded >= value else round(rounded + 10.0**-digits, digits)
 
 
-def _rows(table: _Table, *, lambda_: float, grid: Sequence[tuple[float, float]], baseline: float) -> list[GridRow]:
+def _rows(table: _Table, policy: Policy, *, grid: Sequence[tuple[float, float]], baseline: float) -> list[GridRow]:
     index = np.arange(len(table.signal))
-    stops: dict[float, NDArray[np.intp]] = {}
     rows = []
     for theta_sigma, theta_abstain in grid:
-        if theta_sigma not in stops:
-            stops[theta_sigma] = table.stop_index(theta_sigma)
-        stop = stops[theta_sigma]
+        stop = table.stop_index(theta_sigma, theta_abstain if policy.signal == "equation" else math.inf)
         # Written so that NaN (nothing selected) abstains.
         abstained = ~(table.sigma[index, stop] <= theta_abstain)
         correct = table.correct[index, stop][~abstained]
@@ -399,7 +397,7 @@ def _rows(table: _Table, *, lambda_: float, grid: Sequence[tuple[float, float]],
         pass_at_1 = float(labelled.mean()) if len(labelled) else None
         rows.append(
             GridRow(
-                lambda_=lambda_,
+                lambda_=policy.lambda_,
                 theta_sigma=theta_sigma,
                 theta_abstain=theta_abstain,
                 pass_at_1=pass_at_1,

@@ -1,14 +1,22 @@
 """The triage rule (paper Eq. 1, Eq. 3 and Algorithm 1), as pure functions over scored candidates.
 
-The paper gives the gate twice. Its equation compares sigma of the selected candidate and abstains at once when that is
-extreme; its algorithm compares the mean sigma over the pool and always tries again before it abstains. Here
-``signal`` chooses what is compared, and the order of steps is the algorithm's:
+The paper gives the gate twice. Its equation (Eq. 3) compares sigma of the selected candidate and abstains at once when
+that is extreme; its algorithm compares the mean sigma over the pool and always tries again before it abstains.
+``signal`` chooses the gate:
+
+- ``selected``: sigma of the selected candidate, in the algorithm's order of steps (below);
+- ``pool_mean``: the mean sigma over the pool, in the algorithm's order of steps: Algorithm 1 as printed;
+- ``equation``: sigma of the selected candidate; above ``theta_abstain`` with every constraint satisfied, abstain at
+  once, without another pass: Eq. 3 as printed.
+
+The algorithm's steps:
 
 1. regenerate, if a pass is left, when the signal is above ``theta_sigma`` or a constraint is violated;
 2. else abstain when sigma of the *selected* candidate is above ``theta_abstain``, or when nothing can be selected;
 3. else accept.
 
-With ``signal="selected"`` step 2 never stops an answer that passed the gate, because theta_sigma < theta_abstain.
+With ``signal="selected"`` step 2 never stops an answer that passed the gate, because theta_sigma < theta_abstain. The
+paper does not say what Eq. 3 does when nothing can be selected: every gate then tries again while a pass is left.
 
 That is ``rule="paper"``. With ``rule="posterior"`` the decision rests on the probability p that the selected answer is
 right (``posterior``), and the profile says how it is selected (``profiles``):
@@ -35,7 +43,7 @@ from raydebm.records import Decision, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
 
 Rule = Literal["paper", "posterior"]
-Signal = Literal["selected", "pool_mean"]
+Signal = Literal["selected", "pool_mean", "equation"]
 _LIMITS = {"budget": 1, "deadline_ms": 1, "max_usd": 0}
 """Fields of a policy that may be absent, and their least values."""
 
@@ -232,11 +240,11 @@ def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate |
 
 
 def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
-    """The sigma that gates: of the selected candidate, or the mean over every scored candidate of the pool.
+    """The sigma that gates: the mean over every scored candidate of the pool (``pool_mean``), else the selected one's.
 
     None when there is no such candidate.
     """
-    if signal == "selected":
+    if signal != "pool_mean":
         return None if best is None or best.energies is None else best.energies.sigma
     sigmas = [scored.energies.sigma for scored in pool if scored.energies is not None]
     return math.fsum(sigmas) / len(sigmas) if sigmas else None
@@ -256,6 +264,8 @@ def decide(
     """
     if sigma is None or penalty is None or signal is None:
         return Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
+    if policy.signal == "equation" and sigma > policy.theta_abstain and penalty == 0:
+        return Decision.ABSTAIN
     if passes_left > 0 and (signal > policy.theta_sigma or penalty > 0):
         return Decision.REGENERATE
     return Decision.ABSTAIN if sigma > policy.theta_abstain else Decision.ACCEPT
@@ -380,7 +390,7 @@ def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy:
 
 
 def _reason(decision: Decision, best: ScoredCandidate, *, signal: float, sigma: float, policy: Policy) -> str:
-    name = "sigma" if policy.signal == "selected" else "mean sigma of the pool"
+    name = "mean sigma of the pool" if policy.signal == "pool_mean" else "sigma"
     gate = f"{name} {signal:.4g} is {_side(signal, policy.theta_sigma)} theta_sigma {policy.theta_sigma:g}"
     if decision is Decision.ABSTAIN:
         text = f"sigma {sigma:.4g} of the selected candidate is above theta_abstain {policy.theta_abstain:g}"

@@ -27,7 +27,7 @@ from raydebm.distributed.placement import Share, places, share_of
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, ScoringError, last_line
-from raydebm.records import Candidate, Energies, Problem
+from raydebm.records import Candidate, Energies, Problem, Reasoning
 from raydebm.scorer.halving import TextScorer, scores_or_errors
 from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
@@ -76,7 +76,7 @@ def score(
     stage: str = "energies",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:
-    """Score every candidate with the ensemble. Ray is initialised.
+    """Score every candidate as ``scorer.reasoning`` reads it. Ray is initialised.
 
     Args:
         problems: by problem id.
@@ -85,10 +85,11 @@ def score(
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
-        CheckpointError: the checkpoint is missing, torn or mixed.
+        CheckpointError: the checkpoint is missing, torn or mixed, or was trained with another ``scorer.reasoning``.
         ResourceError: no node can hold a scorer.
     """
     require_problems(problems, candidates)
+    candidates = [candidate.as_scored(recipe.scorer.reasoning) for candidate in candidates]
     texts = _distinct_texts(problems, candidates)
     found: dict[int, Row] = {}
     for batch in _scored(list(texts), checkpoint=absolute(RunDir(checkpoint)).root, recipe=recipe):
@@ -142,7 +143,12 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
     share = share_of(recipe.ray, nodes)
     num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), _num_places(recipe.ray, share, nodes))
     weights, checked = cast("Any", _read_weights).remote(checkpoint)
-    get_or_raise(checked)
+    trained_on = get_or_raise(checked)
+    if trained_on != recipe.scorer.reasoning:
+        raise CheckpointError(
+            f"{checkpoint} was trained with scorer.reasoning {trained_on!r}, and the recipe says "
+            f"{recipe.scorer.reasoning!r}; set the recipe's to {trained_on!r}, or train again"
+        )
     rows = [{INDEX: index, "prompt": prompt, "text": text} for index, (prompt, text) in enumerate(texts)]
     batch_size = min(BATCH_SIZE, math.ceil(len(rows) / (num_workers * BATCHES_PER_WORKER)))
     tables = in_tables(rows, schema=_INPUT, size=batch_size)
@@ -178,14 +184,14 @@ def _num_places(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, fl
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def _read_weights(checkpoint: str) -> tuple[dict[str, Any], bool]:
-    """The backbone's weights, for the object store; the second value is there for errors to be seen early."""
+def _read_weights(checkpoint: str) -> tuple[dict[str, Any], Reasoning]:
+    """The backbone's weights, for the object store, and what the training texts held."""
     from raydebm.scorer.backbone import frozen_weights
     from raydebm.scorer.checkpoint import read_ensemble
 
     with local_copy(checkpoint) as folder:
         record, _ = read_ensemble(folder)
-    return frozen_weights(record.backbone), True
+    return frozen_weights(record.backbone), record.reasoning
 
 
 class ScoreBatch:

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from raydebm.baselines.running import STAGE
 from raydebm.config import Recipe
 from raydebm.generators import Budget, Journal
 from raydebm.generators.journal import local_folder, spent_usd
-from raydebm.store import RunDir
+from raydebm.store import SCORES, RunDir
 
 JOURNALS = ("candidates/journal", "regenerated/*/journal", "scores/*.journal", "confounding/journal")
 """Below a run directory. Other runs may lie in it (``seed-1``, ``repair``); theirs are partly copies of these."""
@@ -43,6 +44,21 @@ def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journa
     journal = Journal(run.uri(*parts))
     elsewhere_usd = spent_elsewhere_usd(recipe, run, journal=run.uri(*parts))
     return journal, Budget(recipe.generation.max_usd, journal, elsewhere_usd=elsewhere_usd)
+
+
+def judge_prices(recipe: Recipe, run: RunDir) -> dict[str, float]:
+    """Judge -> US dollars per candidate that it rated, as its endpoint billed them; judges that billed nothing have no
+    price, and neither has any on a file system that cannot append."""
+    found = {}
+    for config in recipe.baselines:
+        table = (STAGE, f"{config.name}.parquet")
+        if config.kind != "judge" or "://" in run.root or not run.exists(*table):
+            continue
+        billed = spent_usd([run.uri(STAGE, f"{config.name}.journal")])
+        rated = sum(row["score"] is not None for row in run.read_table(SCORES, *table))
+        if billed > 0 and rated:
+            found[config.name] = billed / rated
+    return found
 
 
 def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> float:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from raydebm.config import Recipe
+from raydebm.config import EvaluationConfig, Recipe
 from raydebm.decision.calibration import calibrate
 from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
@@ -26,7 +26,7 @@ from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.policy_stage import fit_run_policy
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
-from raydebm.distributed.spending import SHARED_PASSES, Account
+from raydebm.distributed.spending import SHARED_PASSES, Account, judge_prices
 from raydebm.distributed.train import train_ensemble
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
@@ -246,7 +246,7 @@ class Pipeline:
         for split in ("train", VALIDATION):
             wanted = set(splits[split])
             pairs = build_pairs(
-                [candidate for candidate in self.candidates() if candidate.problem_id in wanted],
+                [candidate for candidate in self._as_scored() if candidate.problem_id in wanted],
                 [found for found in labels if found.problem_id in wanted],
                 config=with_defaults(self.recipe.pairs, task_of(self.recipe.task).defaults),
                 seed=self.recipe.training_seed,
@@ -274,7 +274,7 @@ class Pipeline:
         self._stage("scorer", self._train)
 
     def _train(self) -> dict[str, Any]:
-        problems, candidates = self.problems(), self.candidates()
+        problems, candidates = self.problems(), self._as_scored()
         groups = {
             split: training_groups(
                 [pair_of(row) for row in self.run.read_table(PAIRS, "pairs", f"{split}.parquet")],
@@ -292,6 +292,14 @@ class Pipeline:
             on_progress=self.progress("scorer"),
         )
         return summary.facts()
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether the run's scorer is another run's, its heads refitted by ``raydebm repair``."""
+        return self.run.exists(REPAIRED)
+
+    def _as_scored(self) -> list[Candidate]:
+        return [candidate.as_scored(self.recipe.scorer.reasoning) for candidate in self.candidates()]
 
     def make_energies(self) -> None:
         """Energies of all validation and test candidates, and of the training candidates that are learned from out of
@@ -456,14 +464,22 @@ class Pipeline:
             outcomes=outcomes,
             labels=pools.labels,
             fit=self.decision_fit(),
-            config=self.recipe.evaluation,
+            config=self.evaluation_config(),
             seed=self.recipe.seed,
+            positive_frac=self.recipe.pairs.positive_frac,
             title=self.recipe.name,
             task=self.recipe.task.name,
             command=self.command,
         )
         write_report(result, self.run, "evaluation", training=self.training_curves())
         return result.facts()
+
+    def evaluation_config(self) -> EvaluationConfig:
+        """The recipe's, with the prices of judges as they were billed where the recipe has none."""
+        config = self.recipe.evaluation
+        known = judge_prices(self.recipe, self.run) | config.prices.usd_per_score
+        prices = config.prices.model_copy(update={"usd_per_score": known})
+        return config.model_copy(update={"prices": prices})
 
     def training_curves(self) -> dict[str, Any]:
         """Contents of training.json by adapter."""

@@ -14,33 +14,33 @@ from typing import Any
 
 import ray
 
+from raydebm.config import Recipe
 from raydebm.confounding.pages import write_report
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts
-from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.confounding.report import (
+    ConfoundingReport,
+    ConfoundingSettings,
+    Sources,
+    confounding_report,
+    spread_table,
+)
 from raydebm.confounding.swap import SwapResult
 from raydebm.decision.calibration import GridRow
 from raydebm.distributed.fingerprints import new_manifest
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
-from raydebm.distributed.score import score
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.distributed.stages import REPAIRED, TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
+from raydebm.distributed.transfer import name_of, transfer_between
 from raydebm.errors import ConfigError
-from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
+from raydebm.evaluation.pools import EvaluatedPool, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
-from raydebm.evaluation.published import paper
-from raydebm.evaluation.reproduction import Reproduction, Section, reproduction
+from raydebm.evaluation.reproduction import Picks, Reproduction, Section, reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
-from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.evaluation.study import StudyResults, study
 from raydebm.generators import Secret
-from raydebm.records import Energies
-from raydebm.store import ENERGIES, LABELS, RunDir, energies_of, label_of
-
-_BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
-"""How the paper's transfer table marks a scorer's backbone."""
-
+from raydebm.store import LABELS, RunDir, label_of
 
 MAX_CPUS = 8.0
 """Of a task that scores on CPUs; a small encoder gains little from more."""
@@ -49,16 +49,25 @@ MAX_CPUS = 8.0
 def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False) -> tuple[Reproduction, str]:
     """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
 
+    A run whose scorer was repaired (``raydebm repair``) comes twice: as it was, and repaired.
+
     Args:
         run: where the report goes.
         with_transfer: score every run's test candidates with every other run's adapters too.
     """
-    studies, sections = [], []
+    pipelines = with_repairs(pipelines)
+    studies, screens = [], dict[str, ConfoundingReport]()
     for pipeline in pipelines:
         pipeline.evaluate()
         pools = {split: pipeline.evaluated_pools(split) for split in (TEST, VALIDATION)}
         studies.append(study_of(pipeline, pools))
-        sections.append(_section(screen_of(pipeline, pools)))
+        screens[pipeline.run.root] = screen_of(pipeline, pools)
+    sections = [_section(screens[pipeline.run.root]) for pipeline in pipelines]
+    sections += [
+        repair_section(screens[pipeline.run.root], screens[repaired])
+        for pipeline in pipelines
+        if (repaired := pipeline.run.uri("repair")) in screens
+    ]
     transfers = [transfer_between(pipelines, run=run)] if with_transfer and len(pipelines) > 1 else []
     found = reproduction(studies, transfers=transfers, sections=sections, command=command_line())
     training = {name_of(pipeline): pipeline.training_curves() for pipeline in pipelines}
@@ -66,8 +75,17 @@ def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool
     return found, next(address for address in addresses if address.endswith("report.html"))
 
 
-def name_of(pipeline: Pipeline) -> str:
-    return f"{pipeline.recipe.name} ({pipeline.recipe.task.name})"
+def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    """The runs, each followed by its repaired one where there is one that is not among them anyway."""
+    given = {pipeline.run.root for pipeline in pipelines}
+    found = []
+    for pipeline in pipelines:
+        found.append(pipeline)
+        folder = pipeline.run.uri("repair")
+        repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
+        if folder not in given and repaired.is_repaired and repaired.run.exists("scorer", "ensemble.json"):
+            found.append(repaired)
+    return found
 
 
 def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
@@ -77,7 +95,7 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
         pools[TEST],
         pools[VALIDATION],
         policy=pipeline.evaluated_policy(),
-        config=recipe.evaluation,
+        config=pipeline.evaluation_config(),
         task=recipe.task.name,
         name=name_of(pipeline),
         seed=recipe.seed,
@@ -86,7 +104,10 @@ def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> St
         labels=pipeline.recorded(TEST).labels,
         grid=_grid(pipeline),
         num_train=len(pipeline.splits()["train"]),
+        train=[*pipeline.evaluated_pools("train"), *pools[VALIDATION]],
         backbone=recipe.scorer.backbone,
+        repaired=pipeline.is_repaired,
+        positive_frac=recipe.pairs.positive_frac,
     )
 
 
@@ -96,73 +117,17 @@ def _grid(pipeline: Pipeline) -> list[GridRow]:
     return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
 
 
-# ---- transfer ------------------------------------------------------------------------------------------------------
-
-
-def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
-    """Every run's adapters on every run's test candidates (paper, cross-domain transfer)."""
-    column = {task: name for name, task in paper().tasks.items()}  # TP, not TravelPlanner, as in that table
-    labels = {id(pipeline): column.get(pipeline.recipe.task.name, name_of(pipeline)) for pipeline in pipelines}
-    if len(set(labels.values())) < len(pipelines):
-        labels = {id(pipeline): name_of(pipeline) for pipeline in pipelines}
-    runs = [
-        ScoredRun(
-            source=labels[id(source)] + _BACKBONES.get(source.recipe.scorer.backbone, ""),
-            target=labels[id(target)],
-            pools=target.evaluated_pools(TEST) if source is target else _transferred(source, target, run=run),
-            lambda_=target.policy().lambda_,
-            in_domain=source is target,
-        )
-        for source in pipelines
-        for target in pipelines
-    ]
-    return transfer(runs, title="Transfer", num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
-
-
-def _transferred(source: Pipeline, target: Pipeline, *, run: RunDir) -> list[EvaluatedPool]:
-    """The target's test pools with the source's energies."""
-    problems, found = target.problems(), target.recorded(TEST)
-    wanted = set(target.splits()[TEST])
-    candidates = [item for item in target.pool_candidates() if item.problem_id in wanted]
-    stage = f"transfer/{source.recipe.name}-{source.recipe.task.name}/{target.recipe.name}-{target.recipe.task.name}"
-    basis = {
-        "scorer": source.basis("scorer"),
-        "candidates": target.basis("candidates"),
-    }
-    if run.manifest(stage) != basis:
-        score(
-            problems,
-            candidates,
-            checkpoint=source.run.uri("scorer"),
-            recipe=source.recipe,
-            run=absolute(run),
-            stage=stage,
-            on_progress=target.progress(f"{source.recipe.task.name} on {target.recipe.task.name}"),
-        )
-        run.finish(stage, basis)
-    energies: dict[str, Energies | None] = {
-        row["candidate_id"]: energies_of(row) for row in run.read_table(ENERGIES, stage, "energies.parquet")
-    }
-    return assemble_pools(
-        [problems[problem_id] for problem_id in target.splits()[TEST]],
-        candidates=candidates,
-        reports=found.reports,
-        energies=energies,
-        labels=found.labels,
-        shuffle_seed=target.recipe.evaluation.shuffle_seed,
-    )
-
-
 # ---- confounding ---------------------------------------------------------------------------------------------------
 
 
 def screen_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
     """What the energies alone tell about a shortcut; needs no encoder."""
+    frac = pipeline.recipe.pairs.positive_frac
     return confounding_report(
-        pools[TEST],
+        with_trained_labels(pools[TEST], frac),
         lambda_=pipeline.policy().lambda_,
         sources=Sources(),
-        validation=pools[VALIDATION],
+        validation=with_trained_labels(pools[VALIDATION], frac),
         settings=_settings(pipeline),
         task=pipeline.recipe.task.name,
         scorer=name_of(pipeline),
@@ -171,6 +136,26 @@ def screen_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> C
 
 def _section(found: ConfoundingReport) -> Section:
     return Section(title=found.title, text=found.summary(), tables=tuple(found.tables()))
+
+
+def repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
+    """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
+    screens = {"before": before.screen, "after": after.screen}
+    return Section(
+        title=f"Before and after the repair: {before.scorer}",
+        text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
+        tables=(spread_table(list(screens.items())),),
+        picks=(
+            Picks(
+                title=f"Picks before and after the repair: {before.scorer}",
+                shares={
+                    when: {row.generator: row.pick_share.value or 0.0 for row in screen.generators}
+                    for when, screen in screens.items()
+                },
+                share_of_correct={row.generator: row.correct_share.value or 0.0 for row in before.screen.generators},
+            ),
+        ),
+    )
 
 
 def _settings(pipeline: Pipeline) -> ConfoundingSettings:
@@ -226,7 +211,17 @@ def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) ->
         features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
         scorer = features.scorer(folder)
         sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
-        return confounding_report(swap.test, validation=swap.validation, sources=sources, **arguments)
+        return confounding_report(
+            _as_trained(swap.test, recipe),
+            validation=_as_trained(swap.validation, recipe),
+            sources=sources,
+            **arguments,
+        )
+
+
+def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[EvaluatedPool]:
+    """With the texts that the scorer reads, and what it was trained to prefer as correct."""
+    return with_trained_labels((pool.as_scored(recipe.scorer.reasoning) for pool in pools), recipe.pairs.positive_frac)
 
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
@@ -251,7 +246,13 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     }
     candidates, problems, splits = pipeline.candidates(), pipeline.problems(), pipeline.splits()
     texts = {
-        split: repair_texts({name: problems[name] for name in splits[split]}, candidates, labels)
+        split: repair_texts(
+            {name: problems[name] for name in splits[split]},
+            candidates,
+            labels,
+            reasoning=pipeline.recipe.scorer.reasoning,
+            positive_frac=pipeline.recipe.pairs.positive_frac,
+        )
         for split in ("train", VALIDATION)
     }
     arguments = {
@@ -304,8 +305,8 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
     return repair(
         folder / "scorer",
         folder / "repair" / "scorer",
-        test=swap.test,
-        validation_pools=swap.validation,
+        test=_as_trained(swap.test, swap.recipe),
+        validation_pools=_as_trained(swap.validation, swap.recipe),
         repair_settings=settings,
         swaps=swaps,
         **arguments,

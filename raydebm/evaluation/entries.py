@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from raydebm.evaluation.outcomes import OutcomeValues
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, value_of
 from raydebm.evaluation.significance import Comparison, compare
+from raydebm.records import Problem
 
 OURS = "ours"
 VOTE, WEIGHTED_VOTE = "majority vote", "energy-weighted vote"
@@ -55,6 +57,10 @@ class DifficultyRow:
     """By selector."""
     mean_violation: dict[str, Estimate]
     """By selector; empty where the task has no violation score."""
+    num_choices: tuple[int, ...] = ()
+    """Of the problems that offer choices: how many, each number once."""
+    guess: float | None = None
+    """Chance that one of a problem's choices, at random, is right; None where some problem offers none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,9 +180,23 @@ def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], boots
             mean_violation={
                 entry.name: bootstrap.mean(np.where(groups == group, entry.violation, math.nan)) for entry in violated
             },
+            **_choices([pool.problem for pool, name in zip(pools, groups, strict=True) if name == group]),
         )
         for group in found
     ]
+
+
+class _Choices(TypedDict):
+    num_choices: tuple[int, ...]
+    guess: float | None
+
+
+def _choices(problems: Sequence[Problem]) -> _Choices:
+    """What a problem's ``data["choices"]`` says, where all have such a list."""
+    counts = [len(found) for problem in problems if isinstance(found := problem.data.get("choices"), list | tuple)]
+    if len(counts) < len(problems) or 0 in counts:
+        return {"num_choices": tuple(sorted(set(counts))), "guess": None}
+    return {"num_choices": tuple(sorted(set(counts))), "guess": math.fsum(1 / count for count in counts) / len(counts)}
 
 
 LEVELS = ("easy", "medium", "medium_hard", "hard", "very_hard")

@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raydebm.evaluation.costs import CostRow
 from raydebm.evaluation.dimensions import DimensionTable
 from raydebm.evaluation.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
 from raydebm.evaluation.intervals import Estimate
@@ -172,7 +173,9 @@ def dimension_figure(found: DimensionTable) -> Figure:
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
     """Share of problems with a correct candidate among the first n, by energy and by chance."""
     figure, axes = axes_of("candidates looked at (n)", "share with a correct one, %")
-    draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest energy first", LINES[0])
+    draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest E first", LINES[0])
+    if any(row.by_mu != row.by_energy for row in rows):
+        draw_band(axes, [(row.n, row.by_mu) for row in rows], "lowest mu first", LINES[2], alpha=0.09)
     draw_band(axes, [(row.n, row.by_chance) for row in rows], "in random order", LINES[1])
     if rows[-1].n > 16:
         axes.set_xscale("log", base=2)
@@ -215,10 +218,40 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
     return figure
 
 
-def selective_figure(rows: Sequence[Retained]) -> Figure:
-    """Accuracy on what is left when the selections with the highest sigma are not answered."""
+def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = ()) -> Figure:
+    """Accuracy on what is left when the selections with the highest sigma are not answered; selections by E, and by mu
+    alone where these differ."""
     figure, axes = axes_of("left unanswered, % (highest sigma first)", "correct among answered, %")
-    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], None, LINES[0])
+    both = bool(by_mu) and tuple(by_mu) != tuple(rows)
+    name = "selected by E" if both else None
+    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], name, LINES[0])
+    if both:
+        points = [(100 * row.abstain_frac, row.pass_at_1) for row in by_mu]
+        draw_band(axes, points, "selected by mu", LINES[2], alpha=0.09)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def cost_figure(rows: Sequence[CostRow], *, continuous: bool) -> Figure:
+    """Worth against US dollars per 1,000 problems; the Pareto front is joined and named."""
+    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
+    figure, axes = axes_of("US dollars per 1,000 problems", ylabel)
+    known = [
+        (1000 * row.usd.value, 100 * row.worth.value, row)
+        for row in rows
+        if row.usd.value is not None and row.worth.value is not None
+    ]
+    for on_front, colour, mark in ((False, GREY, "o"), (True, BLUE, "D")):
+        points = [(usd, worth) for usd, worth, row in known if row.is_on_front == on_front]
+        label = "on the front" if on_front else "another is as cheap and as good"
+        axes.plot([usd for usd, _ in points], [worth for _, worth in points], mark, color=colour, label=label)
+    front = sorted((usd, worth, row.name) for usd, worth, row in known if row.is_on_front)
+    axes.step([usd for usd, _, _ in front], [worth for _, worth, _ in front], color=BLUE, linewidth=1.0, where="post")
+    for usd, worth, name in front:
+        axes.annotate(name, (usd, worth), xytext=(4, 4), textcoords="offset points", fontsize=8, color=INK)
+    if all(usd > 0 for usd, _, _ in known):
+        axes.set_xscale("log")
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure
 
 

@@ -14,6 +14,10 @@ Status = Literal["measured", "not measurable", "needs a key or GPU", "not applic
 STATUSES: tuple[Status, ...] = ("measured", "not measurable", "needs a key or GPU", "not applicable")
 
 
+REPAIRED_COLUMNS = ("TACO",)
+"""Where the paper's figures are those of the repaired scorer (DFR), its sweeps over K and N excepted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     published: str | None
@@ -58,17 +62,33 @@ Answer = Found | Absent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """What was measured. The first study of a task stands in the paper's column, others get columns of their own."""
+    """What was measured. One study of a task stands in the paper's column: the first one whose scorer is repaired where
+    the paper's is, else the first one. Others get columns of their own."""
 
     studies: Sequence[StudyResults]
     transfers: Sequence[Transfer] = ()
 
     def study(self, column: str) -> StudyResults | None:
+        """The one that stands in the column."""
+        named = next((found for found in self.studies if found.name == column), None)
+        if named is not None:
+            return named
+        found = self.studies_of(column, repaired=column in REPAIRED_COLUMNS) or self.studies_of(column)
+        return found[0] if found else None
+
+    def studies_of(self, column: str, *, repaired: bool | None = None) -> list[StudyResults]:
+        """All of the column's task; with a repaired scorer, without, or (None) both."""
         wanted = paper().tasks.get(column)
-        for found in self.studies:
-            if found.name == column or (wanted is not None and found.task == wanted):
-                return found
-        return None
+        return [
+            found
+            for found in self.studies
+            if wanted is not None and found.task == wanted and repaired in (None, found.repaired)
+        ]
+
+    def before_repair(self, column: str) -> StudyResults | None:
+        """As ``study``, with an unrepaired scorer where there is one: what the paper's sweeps show."""
+        found = self.studies_of(column, repaired=False)
+        return found[0] if found else self.study(column)
 
     def study_with(self, column: str, backbone: str) -> StudyResults | None:
         """A study of the column's task whose scorer's backbone has this word in its name."""
@@ -94,6 +114,14 @@ Measure = Callable[[Context, str, str], Answer]
 
 def no_pool(column: str) -> Absent:
     return Absent(f"no scored pool of {column} was given")
+
+
+def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:
+    """A share by E, which the paper's tables show, and by mu alone beside it where the constraints change it."""
+    answer = found_or(by_energy, absent, remark=remark)
+    if isinstance(answer, Absent) or by_mu is None or by_mu.value is None or by_mu == by_energy:
+        return answer
+    return Found(f"{answer.text}; by mu alone {with_interval(by_mu)}", answer.estimate, answer.remark)
 
 
 def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:

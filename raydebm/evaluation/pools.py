@@ -18,6 +18,7 @@ from raydebm.records import (
     Energies,
     Label,
     Problem,
+    Reasoning,
     ScoredCandidate,
     Verdict,
 )
@@ -57,6 +58,16 @@ class EvaluatedPool:
     """Parts of the violation score, as the labels give them, lower is better; NaN where unknown."""
     failed: tuple[ScoredCandidate, ...] = ()
     """Requests of the pool that brought no text: no row of the arrays. They are counted and never chosen from."""
+
+    def as_scored(self, reasoning: Reasoning) -> "EvaluatedPool":
+        """The pool whose candidates' texts are what a scorer reads (``Candidate.as_scored``)."""
+        if reasoning == "answer":
+            return self
+        candidates, greedy = (
+            tuple(replace(item, candidate=item.candidate.as_scored(reasoning)) for item in items)
+            for items in (self.candidates, self.greedy)
+        )
+        return replace(self, candidates=candidates, greedy=greedy)
 
     @property
     def in_pool(self) -> Bools:
@@ -137,6 +148,26 @@ def with_tolerance(pools: Iterable[EvaluatedPool], tolerance: float) -> list[Eva
         )
         for pool in pools
     ]
+
+
+def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0.25) -> list[EvaluatedPool]:
+    """The same pools, labelled as pairs are made (``pairs.build_pairs``). Where a task has a violation score, a
+    candidate is correct when its score is among the lowest ``positive_frac`` of its pool's.
+
+    That is what the scorer learnt to tell apart, and what its energies are judged by; the strict verdict (no violation
+    at all) may be too rare for that. Scores equal to the limit all count. Other pools stay as they are.
+    """
+    return [_with_trained_labels(pool, positive_frac) for pool in pools]
+
+
+def _with_trained_labels(pool: EvaluatedPool, positive_frac: float) -> EvaluatedPool:
+    scores = np.sort(pool.violation[pool.in_pool & ~np.isnan(pool.violation)])
+    if not len(scores):
+        return pool
+    limit = scores[max(round(positive_frac * len(scores)), 1) - 1]
+    return replace(
+        pool, correct=np.where(np.isnan(pool.violation), math.nan, (pool.violation <= limit).astype(np.float64))
+    )
 
 
 def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:

@@ -93,8 +93,20 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
         caption = (
             "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
             "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
+            + (
+                f" Correct is here a violation score of at most {evaluation.tolerance:g}."
+                if evaluation.tolerance is not None
+                else ""
+            )
         )
         found.append(plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
+    if any(row.usd.value is not None for row in evaluation.costs):
+        figure = figures.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
+        caption = (
+            "What each selector is worth and costs, candidates, judges and reward models together. Named: nobody else "
+            "is as cheap and as good. Selectors without a known price are left out; the table of costs names them."
+        )
+        found.append(plate_of(figure, "Worth and cost", caption))
     if evaluation.picks:
         caption = (
             "One mark per problem: the selected candidate. The loop accepts at once below the dashed line, where no "
@@ -115,7 +127,11 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
             "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
             "sigma knows where the selection is wrong; a flat or falling one: it does not."
         )
-        found.append(plate_of(figures.selective_figure(evaluation.selective), "Selective accuracy", caption))
+        found.append(
+            plate_of(
+                figures.selective_figure(evaluation.selective, evaluation.mu_selective), "Selective accuracy", caption
+            )
+        )
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
         found += trust_plates(evaluation.trust)
     if evaluation.decision is not None and evaluation.decision.reliability.bins:

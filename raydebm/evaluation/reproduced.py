@@ -4,11 +4,11 @@ A cell is *measured*, *not measurable* with the pools at hand (and why), *needs 
 the paper has no value either. Measured values come from ``StudyResults`` and ``Transfer`` alone.
 """
 
-import re
 from collections.abc import Sequence
 
 from raydebm.evaluation.entries import ALL_PASSES, OURS, SelectorRow
 from raydebm.evaluation.paper_cells import (
+    REPAIRED_COLUMNS,
     Absent,
     Answer,
     Cell,
@@ -17,12 +17,25 @@ from raydebm.evaluation.paper_cells import (
     Measure,
     ReproducedTable,
     Status,
+    by_energy_and_mu,
     found_or,
     no_pool,
 )
+from raydebm.evaluation.paper_measures import (
+    NO_REPAIR,
+    by_generator,
+    by_group,
+    dimension,
+    overview,
+    repair_in,
+    screen,
+    single_shot,
+    text_claim,
+    transferred,
+)
 from raydebm.evaluation.published import PublishedTable, paper, share_of
 from raydebm.evaluation.selectors import SINGLE_SHOT
-from raydebm.evaluation.studies.judges import VIOLATION
+from raydebm.evaluation.studies.pool_size import MU_ONLY
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import points
@@ -56,11 +69,17 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
 def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
     """The paper's note, and which pool and scorer stand in each of its columns here."""
     measured = [
-        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}"
+        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}{_unlike(column, study)}"
         for column in columns
         if (study := context.study(column)) is not None
     ]
     return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
+
+
+def _unlike(column: str, study: StudyResults) -> str:
+    if column in REPAIRED_COLUMNS and not study.repaired:
+        return ", not repaired (the paper's is, its sweeps over K and N excepted)"
+    return ", repaired (the paper's is not)" if study.repaired and column not in REPAIRED_COLUMNS else ""
 
 
 def _cell(published: str | None, answer: Answer) -> Cell:
@@ -106,12 +125,6 @@ _EXTERNAL: dict[str, tuple[str, str, Status]] = {
     "Math-Shepherd PRM (7B)": ("shepherd", "the 7B reward model needs a GPU and its weights", "needs a key or GPU"),
     "LLM-as-Judge": ("judge", "a judge needs an API key", "needs a key or GPU"),
 }  # fmt: skip
-_SINGLE_SHOT = {
-    "Claude Opus 4.6": re.compile(r"\bopus\W4\b"),
-    "Claude Sonnet 4.6": re.compile(r"\bsonnet\W4\b"),
-    "Qwen-72B-Instruct": re.compile(r"\bqwen.*\b72b\b"),
-}
-"""How a row of ours names the paper's model: its family and major version. The cell says which model was measured."""
 OWN_ROWS = (
     "first",
     "shortest",
@@ -147,7 +160,7 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         others = (item for item in rows if item.group == "external" and not item.name.startswith(SINGLE_SHOT))
         found = next((item for item in others if word in item.name.lower()), None)
         return _main_value(study, found) if found else Absent(reason, status)
-    named = _single_shot(row, [item.name for item in rows])
+    named = single_shot(row, [item.name for item in rows])
     found = None if named is None else study.evaluation.row(named)
     if found is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
@@ -155,22 +168,12 @@ def _selection(context: Context, row: str, column: str) -> Answer:
     return Found(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Found) else answer
 
 
-def _single_shot(model: str, selectors: Sequence[str]) -> str | None:
-    """The selector that stands for single answers of a model of the paper: its own row, else its part of the pool."""
-    wanted = next((pattern for name, pattern in _SINGLE_SHOT.items() if model.lower() in name.lower()), None)
-    if wanted is None:
-        return None
-    kinds = (SINGLE_SHOT, "greedy ", "generator ")
-    found = (name for kind in kinds for name in selectors if name.startswith(kind))
-    return next((name for name in found if wanted.search(name.lower())), None)
-
-
 # ---- ablations -------------------------------------------------------------------------------------------------------
 
 
 def _ensemble_size(context: Context, row: str, column: str) -> Answer:
     size, backbone = row.removeprefix("K=").split(", ")
-    study = context.study(column)
+    study = context.before_repair(column)
     if backbone == "DeBERTa":
         study = context.study_with(column, "deberta")
         if study is None:
@@ -181,20 +184,21 @@ def _ensemble_size(context: Context, row: str, column: str) -> Answer:
     found = next((item for item in study.ensemble_sizes if item.num_adapters == int(size)), None)
     if found is None:
         return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
-    return found_or(
-        found.pass_at_1, "no label", remark="mean of all subsets of K adapters; backbone as in the pool's section"
-    )
+    remark = "mean of all subsets of K adapters; backbone as in the pool's section"
+    return by_energy_and_mu(found.pass_at_1, found.mu_pass_at_1, "no label", remark=remark)
 
 
 def _pool_size(context: Context, row: str, column: str) -> Answer:
     name, kind = column.rsplit(" ", 1)
-    study, size = context.study(name), int(row.removeprefix("N="))
+    study, size = context.before_repair(name), int(row.removeprefix("N="))
     if study is None:
         return no_pool(name)
     found = next((item for item in study.pool_sizes if item.n == size), None)
     if found is None:
         return Absent(f"the pool has at most {study.overview.most} candidates a problem")
-    return found_or(found.pass_at_1.get(OURS if kind == "EBM" else "random"), "no energies")
+    if kind == "EBM":
+        return by_energy_and_mu(found.pass_at_1.get(OURS), found.pass_at_1.get(MU_ONLY), "no energies")
+    return found_or(found.pass_at_1.get("random"), "no label")
 
 
 def _single_multi(context: Context, row: str, column: str) -> Answer:
@@ -215,7 +219,8 @@ def _single_multi(context: Context, row: str, column: str) -> Answer:
             return Absent("no energies")
         shown = f"{100 * single.whole_minus.value:+.1f} pp"
         return Found(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
-    return found_or((single if row.startswith("Single") else whole).ours, "no energies", remark=remark)
+    kind = single if row.startswith("Single") else whole
+    return by_energy_and_mu(kind.ours, kind.mu_only, "no energies", remark=remark)
 
 
 # ---- energies and uncertainty ----------------------------------------------------------------------------------------
@@ -253,20 +258,26 @@ def _selective(context: Context, row: str, column: str) -> Answer:
     if study is None:
         return no_pool(column)
     share = float(row.rstrip("%")) / 100
-    found = next((item for item in study.evaluation.selective if abs(item.abstain_frac - share) < 1e-9), None)
-    return found_or(None if found is None else found.pass_at_1, "no sigma")
+    by_energy, by_mu = (
+        next((item.pass_at_1 for item in rows if abs(item.abstain_frac - share) < 1e-9), None)
+        for rows in (study.evaluation.selective, study.evaluation.mu_selective)
+    )
+    return by_energy_and_mu(by_energy, by_mu, "no sigma")
 
 
 def _two_pass(context: Context, row: str, column: str) -> Answer:
     name, kind = row.split(", ")
-    if "pre-DFR" in name:
-        return Absent("a scorer before and after the repair is compared by the confounding report")
-    study = context.study(name.split(" (")[0])
-    if study is None:
+    task, repaired = name.split(" (")[0], repair_in(name)
+    given = context.studies_of(task)
+    if not given:
         return no_pool(name)
-    measured_kind = "multi" if len(study.overview.generators) > 1 else "single"
-    if kind != measured_kind:
-        return Absent(f"the pool given is of {'several generators' if measured_kind == 'multi' else 'one generator'}")
+    # A row that does not name the repair is about a scorer as it was trained.
+    studies = context.studies_of(task, repaired=bool(repaired))
+    if not studies:
+        return Absent(NO_REPAIR[bool(repaired)])
+    study = next((found for found in studies if (len(found.overview.generators) > 1) == (kind == "multi")), None)
+    if study is None:
+        return Absent(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
     evaluation = study.evaluation
     loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
     if loop is None or last is None:
@@ -286,192 +297,22 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
     return found_or(estimate[column], "no label")
 
 
-# ---- groups and dimensions -------------------------------------------------------------------------------------------
-
-
-def _plain_group(text: str) -> str:
-    return "".join(character for character in text.lower() if character.isalnum()).rstrip("s")
-
-
-def _by_group(task: str, selectors: dict[str, str]) -> Measure:
-    def measure(context: Context, row: str, column: str) -> Answer:
-        study = context.study(task)
-        if study is None:
-            return no_pool(task)
-        found = next(
-            (item for item in study.evaluation.difficulties if _plain_group(item.difficulty) == _plain_group(row)), None
-        )
-        if found is None:
-            return Absent(f"the pool has no group {row!r}")
-        if column == "n":
-            return Found(str(found.num_problems))
-        wanted = selectors.get(column) or _single_shot(column, list(found.pass_at_1))
-        if wanted is None:
-            status: Status = "not measurable" if column.startswith(("Single", "n ")) else "needs a key or GPU"
-            return Absent("not of this pool: another scorer, or single answers of a model behind an API key", status)
-        return found_or(found.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
-
-    return measure
-
-
-_DIMENSION_SELECTORS = {
-    "Oracle": "oracle",
-    "E_constraint only": "constraint only",
-    "EBM+E_constraint": OURS,
-    "EBM": "mu only",
-    "Random": "random",
-}
-
-
-def _dimension(context: Context, row: str, column: str) -> Answer:
-    study = context.study("TravelPlanner")
-    if study is None:
-        return no_pool("TravelPlanner")
-    found = study.evaluation.dimensions
-    wanted = _DIMENSION_SELECTORS.get(column) or _single_shot(column, () if found is None else found.selectors)
-    if wanted is None:
-        return Absent("plans of this model need an API key", "needs a key or GPU")
-    if found is None or wanted not in found.selectors:
-        return Absent("the labels carry no dimensions")
-    values = next((v for name, v in found.rows if _plain_group(name) == _plain_group(row)), None)
-    if values is None:
-        return Absent(f"the pool has no dimension {row!r}")
-    place = found.selectors.index(wanted)
-    return found_or(values[place], "no value", plain=True, remark=f"from {found.source}")
-
-
-# ---- transfer --------------------------------------------------------------------------------------------------------
-
-
-def _transferred(context: Context, row: str, column: str) -> Answer:
-    for found in context.transfers:
-        tasks = paper().tasks
-        target = next((name for name in found.targets if tasks.get(name, name) == tasks.get(column, column)), None)
-        if target is None:
-            continue
-        if row in ("Self-consistency", "Random"):
-            return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
-        cell = found.cell(row, target)
-        if cell is not None:
-            return found_or(cell.pass_at_1, "no label")
-        cell = found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
-        if cell is not None:
-            return found_or(cell.pass_at_1, "no label", remark="the scorer's backbone is another than ModernBERT")
-    own = _in_domain(context, row, column)
-    if own is not None:
-        return own
-    if "(DB)" in row:
-        return Absent("a DeBERTa-v3 scorer needs a GPU to train", "needs a key or GPU")
-    return Absent(f"no pool of {column} scored by a scorer of {row.split(' (')[0]} was given")
-
-
-def _in_domain(context: Context, row: str, column: str) -> Answer | None:
-    """What a task's own study says: random choice, the vote, and the scorer trained on it."""
-    study, tasks = context.study(column), paper().tasks
-    if study is None:
-        return None
-    source = row.removesuffix(" (MB)")
-    other = source != row and "modernbert" not in study.backbone.lower()
-    remark = f"of {study.name}" + ("; the scorer's backbone is another than ModernBERT" if other else "")
-    names = {"Self-consistency": "majority vote", "Random": "random"}
-    same = source in tasks and tasks[source] == tasks.get(column, column)
-    selected = study.evaluation.row(OURS if same else names.get(row, ""))
-    return None if selected is None else found_or(selected.pass_at_1, "no label", remark=remark)
-
-
-# ---- data ------------------------------------------------------------------------------------------------------------
-
-
-def _screen(context: Context, row: str, column: str) -> Answer:
-    study = context.study(row.split(" (")[0])
-    if study is None:
-        return no_pool(row)
-    if "post-DFR" in row:
-        return Absent("a scorer after the repair is compared by the confounding report")
-    if column == "Energy spread":
-        reason = "needs two generators with five correct, scored candidates each"
-        return found_or(study.energy_spread, reason, plain=True)
-    found = next((item for item in study.generators if _plain_group(column) in _plain_group(item.name)), None)
-    return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
-
-
-def _overview(context: Context, row: str, column: str) -> Answer:
-    study = context.study(row)
-    if study is None:
-        return no_pool(row)
-    found = study.overview
-    size = str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}"
-    if column == "Train":
-        return Absent("not known without the run") if study.num_train is None else Found(str(study.num_train))
-    if column == "Candidate accuracy":
-        return found_or(found.accuracy, "no label", remark="test pool")
-    return Found(
-        {"Test": str(found.num_problems), "N": size, "E_constraint": ", ".join(found.constraints) or "none"}[column]
-    )
-
-
-def _by_generator(context: Context, row: str, column: str) -> Answer:
-    study = context.study(column)
-    if study is None:
-        return no_pool(column)
-    wanted = _plain_group(row.removesuffix("-IT"))
-    found = next((item for item in study.generators if wanted in _plain_group(item.name)), None)
-    if found is None:
-        return Absent("this generator is not in the pool")
-    if found.best_quarter.value is not None:
-        return found_or(found.best_quarter, "no label", remark="share among the best quarter; test pool")
-    return found_or(found.accuracy, "no label")
-
-
-def _text(context: Context, row: str, column: str) -> Answer:
-    name, what = row.split(": ", 1)
-    study = context.study(name)
-    if study is None:
-        return no_pool(name)
-    evaluation, terms = study.evaluation, study.decomposition
-    if what == "pass@2 by energy":
-        found = next((item for item in evaluation.pass_at_n if item.n == 2), None)
-        return found_or(None if found is None else found.by_energy, "no energies")
-    if what.startswith("zero-violation"):
-        wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
-        selected = evaluation.row(wanted)
-        return found_or(None if selected is None else selected.pass_at_1, "no such selection")
-    if what.startswith("mean violation"):
-        selected = evaluation.row("mu only" if "mu" in what else "constraint only")
-        return found_or(None if selected is None else selected.mean_violation, "no such selection", plain=True)
-    if what.startswith("the "):
-        estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
-        return found_or(estimate, "the two terms do not both choose here")
-    judges = [item for item in study.judges if "judge" in item.one.lower()]
-    wanted_judges = [
-        item for item in judges if (item.other == VIOLATION if "violation" in what else "judge" in item.other.lower())
-    ]
-    if not wanted_judges:
-        return Absent("judges need an API key", "needs a key or GPU")
-    estimate = wanted_judges[0].spearman
-    if estimate.value is None:
-        return Absent("constant scores")
-    if "violation" in what:  # measured against minus the violation, so that higher is better for both
-        estimate = -estimate
-    return Found(f"{estimate.value:.2f}", estimate)
-
-
 MEASURES: dict[str, Measure] = {
     "tab:main_results": _selection,
     "tab:full_k_sweep": _ensemble_size,
     "tab:full_pool": _pool_size,
     "tab:single_multi": _single_multi,
     "tab:energy_sep": _energies,
-    "tab:taco_difficulty": _by_group("TACO", {"EBM": OURS}),
-    "tab:kk_difficulty": _by_group("K&K", {"EBM": OURS, "Greedy": "greedy", "Random": "random"}),
-    "tab:musr_subsets": _by_group("MuSR", {"Avg. candidate accuracy": "random"}),
+    "tab:taco_difficulty": by_group("TACO", {"EBM": OURS}),
+    "tab:kk_difficulty": by_group("K&K", {"EBM": OURS, "Greedy": "greedy", "Random": "random"}),
+    "tab:musr_subsets": by_group("MuSR", {"Avg. candidate accuracy": "random"}),
     "tab:selective": _selective,
     "tab:twopass": _two_pass,
-    "tab:tp_perdim": _dimension,
-    "tab:full_transfer": _transferred,
-    "tab:cross_pool": _transferred,
-    "tab:confounding_screen": _screen,
-    "tab:dataset_overview": _overview,
-    "tab:permodel": _by_generator,
-    "text": _text,
+    "tab:tp_perdim": dimension,
+    "tab:full_transfer": transferred,
+    "tab:cross_pool": transferred,
+    "tab:confounding_screen": screen,
+    "tab:dataset_overview": overview,
+    "tab:permodel": by_generator,
+    "text": text_claim,
 }

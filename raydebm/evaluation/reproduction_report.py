@@ -29,8 +29,8 @@ def transfer_plate(found: Transfer) -> Plate:
     return plate_of(
         study_figures.transfer_figure(found),
         found.title,
-        "pass@1 in % and, in brackets and as colour, the difference to random choice in points: green is better than "
-        "chance, pink worse. Framed: the scorer trained on that task; empty: not scored.",
+        "pass@1 in % by mu alone and, in brackets and as colour, the difference to random choice in points: green is "
+        "better than chance, pink worse. Framed: the scorer trained on that task; empty: not scored.",
     )
 
 

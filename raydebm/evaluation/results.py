@@ -13,6 +13,7 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.agreement import agreement_selectors
 from raydebm.evaluation.confidence import CHOSEN, POSTERIOR, Decided, DecisionStudy, decision_study
+from raydebm.evaluation.costs import CostRow, cost_rows
 from raydebm.evaluation.dimensions import DimensionTable, dimension_table
 from raydebm.evaluation.entries import (
     ALL_PASSES,
@@ -44,7 +45,7 @@ from raydebm.evaluation.metrics import (
 )
 from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
 from raydebm.evaluation.peer_selectors import peer_selectors
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import EvaluatedPool, Floats, with_tolerance, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector, best_generator_of, standard_selectors
 from raydebm.evaluation.significance import Comparison
@@ -79,6 +80,8 @@ class PassAtN:
     n: int
     """Candidates drawn."""
     by_energy: Estimate
+    by_mu: Estimate
+    """Lowest mu first, the constraints left out."""
     by_chance: Estimate
 
 
@@ -122,10 +125,18 @@ class Evaluation:
     counts: Counts
     rows: tuple[SelectorRow, ...]
     energies: tuple[EnergyRow, ...]
+    """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
+    costs: tuple[CostRow, ...]
+    """Of every selector, beside what it is worth."""
+    tolerance: float | None
+    """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
     sigma_auroc: Estimate
     """Of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
     selective: tuple[Retained, ...]
+    mu_sigma_auroc: Estimate
+    """As ``sigma_auroc``, of the selections by mu alone."""
+    mu_selective: tuple[Retained, ...]
     theory: EnsembleTheory | None
     difficulties: tuple[DifficultyRow, ...]
     loop: LoopSummary | None
@@ -212,6 +223,7 @@ def evaluate(
     outcomes: Sequence[Outcome] | None = None,
     labels: Mapping[str, Label] | None = None,
     fit: Mapping[str, Any] | None = None,
+    positive_frac: float = 0.25,
     command: str | None = None,
 ) -> Evaluation:
     """Compare every selector on the same pools.
@@ -228,6 +240,8 @@ def evaluate(
         outcomes: the loop's outcome per problem, for the rows about later passes and abstention.
         labels: by candidate id, for candidates of later passes.
         fit: how the policy's posterior was fitted (``calibration/decision.json``); None: it has none.
+        positive_frac: for tasks with a violation score, the share of a pool that the scorer was trained to prefer; it
+            counts as correct where the energies themselves are judged (gaps, pairs, theory).
         command: how to repeat this; the command line of this process by default.
 
     Raises:
@@ -253,7 +267,10 @@ def evaluate(
         results = outcome_values(pools, outcomes, labels=labels or {})
         loop = summarise_loop(results, bootstrap)
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
-    selected = picks(pools, policy.lambda_)
+    trained = with_trained_labels(pools, positive_frac)
+    continuous = not all(np.isnan(pool.violation).all() for pool in pools)
+    rows = selector_rows(entries, bootstrap)
+    selected, by_mu = picks(pools, policy.lambda_), picks(pools, 0.0)
     return Evaluation(
         title=title or task,
         task=task,
@@ -264,12 +281,24 @@ def evaluate(
         generators=tuple(sorted({item.candidate.generator for pool in pools for item in pool.candidates})),
         adapters=tuple(names),
         counts=_counts(pools),
-        rows=tuple(selector_rows(entries, bootstrap)),
-        energies=tuple(_energy_rows(pools, names, policy.lambda_, bootstrap)),
-        pass_at_n=tuple(_pass_at_n(pools, policy.lambda_, bootstrap)) if num_members else (),
+        rows=tuple(rows),
+        costs=cost_rows(selectors, rows, pools, prices=config.prices, bootstrap=bootstrap),
+        energies=tuple(_energy_rows(trained, names, policy.lambda_, bootstrap)),
+        pass_at_n=tuple(
+            _pass_at_n(
+                with_tolerance(pools, config.tolerance) if continuous else pools,
+                lambda_=policy.lambda_,
+                bootstrap=bootstrap,
+            )
+        )
+        if num_members
+        else (),
+        tolerance=config.tolerance if continuous else None,
         sigma_auroc=sigma_auroc(selected, bootstrap) if num_members > 1 else NOTHING,
         selective=selective_accuracy(selected, bootstrap) if num_members > 1 else (),
-        theory=ensemble_theory(pools, bootstrap),
+        mu_sigma_auroc=sigma_auroc(by_mu, bootstrap) if num_members > 1 else NOTHING,
+        mu_selective=selective_accuracy(by_mu, bootstrap) if num_members > 1 else (),
+        theory=ensemble_theory(trained, bootstrap),
         difficulties=tuple(difficulties(pools, entries, bootstrap)),
         loop=loop,
         picks=tuple(
@@ -377,14 +406,16 @@ def _class_mean(found: Sequence[tuple[EvaluatedPool, Floats]], label: float, boo
     return bootstrap.ratio(sums, np.array([float(mask.sum()) for mask in inside]))
 
 
-def _pass_at_n(pools: Sequence[EvaluatedPool], lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
+def _pass_at_n(pools: Sequence[EvaluatedPool], *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
     largest = max(len(pool.candidates) for pool in pools)
     by_energy = np.stack([pass_at_n_by_energy(pool, lambda_, max_n=largest) for pool in pools])
+    by_mu = np.stack([pass_at_n_by_energy(pool, 0.0, max_n=largest) for pool in pools])
     by_chance = np.stack([pass_at_n_by_chance(pool, max_n=largest) for pool in pools])
     return [
         PassAtN(
             n=n,
             by_energy=bootstrap.proportion(by_energy[:, n - 1]),
+            by_mu=bootstrap.proportion(by_mu[:, n - 1]),
             by_chance=bootstrap.proportion(by_chance[:, n - 1]),
         )
         for n in _sizes(largest)

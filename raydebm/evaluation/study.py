@@ -14,16 +14,17 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.confounding import energy_spread
 from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import EvaluatedPool, Floats, with_trained_labels
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, judge_agreement
-from raydebm.evaluation.studies.overview import Overview, overview
+from raydebm.evaluation.studies.overview import Overview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
+from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
 from raydebm.records import Label, Outcome
 
 NUM_BINS = 32
@@ -31,7 +32,7 @@ NUM_BINS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ridge:
-    """Densities of mu of correct and incorrect candidates, on common bins."""
+    """Densities of mu of correct and incorrect candidates (``pools.with_trained_labels``), on common bins."""
 
     name: str
     edges: tuple[float, ...]
@@ -58,15 +59,21 @@ class StudyResults:
     pool_kinds: tuple[PoolKind, ...]
     lambdas: tuple[LambdaRow, ...]
     decomposition: Decomposition | None
+    variance: VariancePartition | None
+    """Of sigma squared; None without constraints that tell candidates apart."""
     thresholds: tuple[ThresholdRow, ...]
     grid: tuple[GridRow, ...]
     """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
     judges: tuple[Agreement, ...]
     ridges: tuple[Ridge, ...]
+    training: TrainingPool | None
+    """Candidates of the training problems; None where they were not given."""
     num_train: int | None
     """Problems the scorer was trained on; None where unknown."""
     backbone: str
     """Of the scorer; empty where unknown."""
+    repaired: bool
+    """The scorer's heads were refitted on group-balanced data (the paper's DFR)."""
     notes: tuple[str, ...]
     """What a reader must know about this pool, stated beside its figures."""
 
@@ -110,6 +117,9 @@ def study(
     command: str | None = None,
     num_train: int | None = None,
     backbone: str = "",
+    repaired: bool = False,
+    positive_frac: float = 0.25,
+    train: Sequence[EvaluatedPool] = (),
     notes: Sequence[str] = (),
 ) -> StudyResults:
     """Evaluate and study one task's scored pools.
@@ -129,6 +139,9 @@ def study(
         command: how to repeat this.
         num_train: problems the scorer was trained on.
         backbone: of the scorer.
+        repaired: the scorer's heads were refitted by ``raydebm repair``.
+        positive_frac: see ``results.evaluate``.
+        train: labelled pools of the training problems, for the tables of data; energies are not looked at.
         notes: caveats to print beside the figures.
 
     Raises:
@@ -136,28 +149,33 @@ def study(
     """
     evaluation = evaluate(
         pools, policy=policy, config=config, task=task, title=name or task, seed=seed, adapters=adapters,
-        validation=validation, outcomes=outcomes, labels=labels, command=command,
+        validation=validation, outcomes=outcomes, labels=labels, positive_frac=positive_frac, command=command,
     )  # fmt: skip
-    stack = Stack.of(pools)
+    stack, trained = Stack.of(pools), Stack.of(with_trained_labels(pools, positive_frac))
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
     lambda_ = policy.lambda_
     return StudyResults(
         name=name or task,
         evaluation=evaluation,
         overview=overview(stack, bootstrap),
-        generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
-        energy_spread=energy_spread(pools, bootstrap),
-        ensemble_sizes=ensemble_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory),
+        generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap, trained=trained),
+        energy_spread=energy_spread(trained.pools, bootstrap),
+        ensemble_sizes=ensemble_sizes(
+            stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory, trained=trained
+        ),
         pool_sizes=pool_sizes(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         pool_kinds=pool_kinds(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         lambdas=lambda_sweep(stack, bootstrap=bootstrap, chosen=lambda_),
         decomposition=decomposition(stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
+        variance=variance_partition(stack, lambda_=lambda_, bootstrap=bootstrap),
         thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
         judges=judge_agreement(pools, bootstrap),
-        ridges=ridges(stack),
+        ridges=ridges(trained),
+        training=training_pool(train, num_bootstrap=config.num_bootstrap, seed=seed),
         num_train=num_train,
         backbone=backbone,
+        repaired=repaired,
         notes=tuple(notes),
     )
 

@@ -52,6 +52,9 @@ def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
         axes.set_xlim(0.7, rows[-1].num_adapters + 0.3)
         axes.set_xlabel("adapters (K)")
     draw_band(chosen, [(row.num_adapters, row.pass_at_1) for row in rows], "mean of subsets", LINES[0])
+    if any(row.mu_pass_at_1 != row.pass_at_1 for row in rows):
+        by_mu = [(row.num_adapters, row.mu_pass_at_1) for row in rows]
+        draw_band(chosen, by_mu, "mean of subsets, mu alone", LINES[2], alpha=0.09)
     extremes = [
         (row.num_adapters, 100 * row.worst, 100 * row.best) for row in rows if row.worst is not None and row.best
     ]
@@ -294,11 +297,12 @@ def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
 
 
 def transfer_figure(found: Transfer) -> Figure:
-    """pass@1 with the lift over random choice as colour: green above, pink below; in-domain cells are framed."""
+    """pass@1 by mu alone, with the lift over random choice as colour: green above, pink below; in-domain cells are
+    framed."""
     lifts = np.full((len(found.sources), len(found.targets)), math.nan)
     for cell in found.cells:
-        if cell.lift.value is not None:
-            lifts[found.sources.index(cell.source), found.targets.index(cell.target)] = 100 * cell.lift.value
+        if cell.by_mu.lift.value is not None:
+            lifts[found.sources.index(cell.source), found.targets.index(cell.target)] = 100 * cell.by_mu.lift.value
     longest = max(len(source) for source in found.sources)
     width = 1.8 + 0.08 * longest + 1.25 * len(found.targets)
     figure = Figure(figsize=(width, 1.5 + 0.62 * len(found.sources)), layout="constrained")
@@ -307,9 +311,10 @@ def transfer_figure(found: Transfer) -> Figure:
     image = axes.imshow(lifts, cmap="PiYG", norm=TwoSlopeNorm(0.0, -limit, limit), aspect="auto")
     for cell in found.cells:
         row, column = found.sources.index(cell.source), found.targets.index(cell.target)
-        if cell.pass_at_1.value is not None and cell.lift.value is not None:
-            dark = abs(100 * cell.lift.value) > 0.7 * limit
-            text = f"{100 * cell.pass_at_1.value:.1f}\n({100 * cell.lift.value:+.1f})"
+        share, lift = cell.by_mu.pass_at_1.value, cell.by_mu.lift.value
+        if share is not None and lift is not None:
+            dark = abs(100 * lift) > 0.7 * limit
+            text = f"{100 * share:.1f}\n({100 * lift:+.1f})"
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else INK)
         if cell.in_domain:
             corner = (column - 0.48, row - 0.48)

@@ -91,30 +91,34 @@ def ensemble_table(results: StudyResults) -> Table:
     return Table(
         title="Ensemble size (K)",
         caption=(
-            "Means over all subsets of K adapters (a random 40 where there are more), selection by mu of the subset "
-            "plus the constraint term; worst and best: of single subsets. P(K, q, rho): what the theory predicts for "
-            "pairs."
+            "Means over all subsets of K adapters (a random 40 where there are more), selection by E (mu of the subset "
+            "plus the constraint term) and by mu alone; worst and best: of single subsets, by E. P(K, q, rho): what "
+            "the theory predicts for pairs."
         ),
         headers=(
             "K",
             "subsets",
-            "pass@1 %",
+            "pass@1 % by E",
+            "by mu",
             "worst - best %",
             "pairs ranked right %",
             "P(K, q, rho) %",
-            "sigma-AUROC %",
-            *(["mean violation"] if continuous else []),
+            "sigma-AUROC % by E",
+            "by mu",
+            *(["mean violation by E", "by mu"] if continuous else []),
         ),
         rows=tuple(
             (
                 str(row.num_adapters),
                 f"{row.num_subsets} of {row.num_possible}",
                 with_interval(row.pass_at_1),
+                with_interval(row.mu_pass_at_1),
                 "-" if row.worst is None or row.best is None else f"{100 * row.worst:.1f} - {100 * row.best:.1f}",
                 with_interval(row.pair_accuracy),
                 "-" if row.predicted_pair_accuracy is None else f"{100 * row.predicted_pair_accuracy:.1f}",
                 with_interval(row.sigma_auroc),
-                *([number(row.mean_violation)] if continuous else []),
+                with_interval(row.mu_sigma_auroc),
+                *([number(row.mean_violation), number(row.mu_mean_violation)] if continuous else []),
             )
             for row in results.ensemble_sizes
         ),
@@ -149,20 +153,22 @@ def pool_kind_table(results: StudyResults) -> Table:
         caption=(
             "pass@1 in % on pools of one generator, and on random mixed pools; the same scorer for all, trained on the "
             "mixed pool. A generator's row is about the problems that it answered; on the same problems are the last "
-            "columns: ours on as many random candidates of all generators, and what the whole pool adds to this one."
+            "columns: ours on as many random candidates of all generators, and what the whole pool adds to this one. "
+            "Ours is selection by E."
         ),
         headers=(
-            "pool", "candidates", "problems", "random", "majority vote", "ours", "oracle", "ours, mixed of this size",
-            "whole pool minus this",
+            "pool", "candidates", "problems", "random", "majority vote", "ours", "mu only", "oracle",
+            "ours, mixed of this size", "whole pool minus this", "the same by mu",
         ),
         rows=tuple(
             (
                 row.name,
                 str(row.n),
                 str(row.oracle.n),
-                *(with_interval(found) for found in (row.random, row.majority, row.ours, row.oracle)),
+                *(with_interval(found) for found in (row.random, row.majority, row.ours, row.mu_only, row.oracle)),
                 with_interval(row.same_size),
                 points(row.whole_minus),
+                points(row.mu_whole_minus),
             )
             for row in results.pool_kinds
         ),
@@ -189,6 +195,33 @@ def lambda_table(results: StudyResults) -> Table:
         if found is not None
         else (),
         emphasised=tuple(index for index, row in enumerate(results.lambdas) if row.lambda_ == chosen),
+    )
+
+
+def variance_table(results: StudyResults) -> Table:
+    """The partition of sigma squared; empty where there is none."""
+    found = results.variance
+    return Table(
+        title="Partitioned variance",
+        caption=(
+            "Where sigma squared comes from, on candidates of problems whose E_constraint tells candidates apart. The "
+            "analytic term adds nothing to it (first row, rounding only). Each adapter's energy is split within "
+            "problems into what moves with E_constraint and the rest: a share above 0 of the former is uncertainty "
+            "about constraints that sigma holds nevertheless, because the adapters learnt from labels that depend on "
+            "them. Shares in % of sigma squared; they add up to 100."
+        ),
+        headers=("what", "value"),
+        rows=()
+        if found is None
+        else (
+            ("largest difference of sigma with and without the analytic term", f"{found.identity_error:.1e}"),
+            ("problems / candidates", f"{found.num_problems} / {found.num_candidates:,}"),
+            ("mean sigma squared", number(found.variance)),
+            ("variance of what does not move with E_constraint", with_interval(found.quality)),
+            ("variance of what does", with_interval(found.constraint)),
+            ("twice their covariance", with_interval(found.covariance)),
+            ("energy per unit of E_constraint, by adapter", ", ".join(f"{slope:.2f}" for slope in found.slopes)),
+        ),
     )
 
 
@@ -307,6 +340,7 @@ def study_tables(results: StudyResults) -> list[Table]:
         pool_size_table(results),
         pool_kind_table(results),
         lambda_table(results),
+        variance_table(results),
         threshold_table(results),
         grid_table(results),
         two_pass_table(results),
@@ -322,10 +356,11 @@ def transfer_tables(found: Transfer) -> list[Table]:
 
 
 def transfer_table(found: Transfer) -> Table:
-    """pass@1 with the lift over random choice; an asterisk marks the in-domain scorer."""
+    """pass@1 by mu alone with the lift over random choice, then by E; an asterisk marks the in-domain scorer."""
 
     def line(name: str, estimates: dict[str, Estimate]) -> tuple[str, ...]:
-        return (name, *(with_interval(estimates[target]) if target in estimates else "-" for target in found.targets))
+        shown = (with_interval(estimates[target]) if target in estimates else "-" for target in found.targets)
+        return (name, *(cell for text in shown for cell in (text, "-")))
 
     rows: list[tuple[str, ...]] = []
     for source in found.sources:
@@ -333,15 +368,20 @@ def transfer_table(found: Transfer) -> Table:
         for target in found.targets:
             cell = found.cell(source, target)
             mark = "*" if cell is not None and cell.in_domain else ""
-            cells.append("-" if cell is None else f"{with_interval(cell.pass_at_1)}{mark} ({points(cell.lift)})")
+            if cell is None:
+                cells += ["-", "-"]
+                continue
+            cells.append(f"{with_interval(cell.by_mu.pass_at_1)}{mark} ({points(cell.by_mu.lift)})")
+            cells.append(with_interval(cell.by_energy.pass_at_1))
         rows.append((source, *cells))
     return Table(
         title=found.title,
         caption=(
-            "pass@1 in % of the selections of each scorer (rows) on each pool (columns), in brackets the difference to "
-            "random choice in points; * the scorer trained on that task. Lambda is that of the pool's own run, for all "
-            "rows. 95 % intervals over problems that all rows cover."
+            "pass@1 in % of the selections of each scorer (rows) on each pool (columns) by mu alone, in brackets the "
+            "difference to random choice in points; beside it by E, with the constraints and lambda of the pool's own "
+            "run, which owe nothing to the scorer. * the scorer trained on that task. 95 % intervals over problems "
+            "that all rows cover."
         ),
-        headers=("trained on", *found.targets),
+        headers=("trained on", *(text for target in found.targets for text in (target, f"{target}, by E"))),
         rows=(*rows, line("self-consistency", found.vote), line("random", found.random)),
     )

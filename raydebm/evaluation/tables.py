@@ -1,5 +1,7 @@
 """An evaluation as tables of text, the same ones for Markdown, HTML and the terminal."""
 
+import math
+
 from raydebm.evaluation.decision_tables import decision_tables
 from raydebm.evaluation.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
 from raydebm.evaluation.intervals import NOTHING
@@ -233,6 +235,36 @@ def stopping_table(evaluation: Evaluation) -> Table:
     )
 
 
+def cost_table(evaluation: Evaluation) -> Table:
+    """What each selector costs per problem, cheapest first; those without a price last."""
+    continuous = evaluation.is_continuous
+    rows = sorted(evaluation.costs, key=lambda row: math.inf if row.usd.value is None else row.usd.value)
+    return Table(
+        title="Cost",
+        caption=(
+            "Per problem: requests for candidates, candidates that somebody scored, and US dollars per 1,000 problems "
+            "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
+            "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
+        ),
+        headers=(
+            "selector", "mean violation" if continuous else "pass@1 %", "candidates", "scored", "$ per 1,000", "front",
+        ),
+        rows=tuple(
+            (
+                row.name,
+                number(row.worth) if continuous else with_interval(row.worth),
+                f"{row.num_candidates:.1f}",
+                f"{row.num_scores:.1f}",
+                "-" if row.usd.value is None else f"{1000 * row.usd.value:,.2f} "
+                + interval(row.usd, scale=1000, digits=2),
+                "yes" if row.is_on_front else "",
+            )
+            for row in rows
+        ),
+        emphasised=tuple(index for index, row in enumerate(rows) if row.is_on_front),
+    )  # fmt: skip
+
+
 def tables(evaluation: Evaluation) -> list[Table]:
     """All tables that have rows."""
     found = [
@@ -245,5 +277,6 @@ def tables(evaluation: Evaluation) -> list[Table]:
         energy_table(evaluation),
         theory_table(evaluation),
         difficulty_table(evaluation),
+        cost_table(evaluation),
     ]
     return [table for table in found if table.rows]

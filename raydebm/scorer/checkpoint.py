@@ -29,6 +29,7 @@ from torch import Tensor
 
 from raydebm.config import AdapterConfig, Pooling
 from raydebm.errors import CheckpointError, in_one_line
+from raydebm.records import Reasoning
 from raydebm.scorer.card import model_card
 
 ENSEMBLE_FILE = "ensemble.json"
@@ -43,7 +44,15 @@ SCORER_FILES = (
 )  # fmt: skip
 """What scoring needs of a repository on the hub."""
 
-SHARED_FIELDS = ("backbone_fingerprint", "data_fingerprint", "family", "hidden_size", "max_length", "pooling")
+SHARED_FIELDS = (
+    "backbone_fingerprint",
+    "data_fingerprint",
+    "family",
+    "hidden_size",
+    "max_length",
+    "pooling",
+    "reasoning",
+)
 """What all adapters of an ensemble must have in common."""
 
 
@@ -78,6 +87,7 @@ class AdapterRecord(Record):
     hidden_size: int
     max_length: int
     pooling: Pooling = "cls"
+    reasoning: Reasoning = "answer"
     settings: dict[str, Any]
     epochs: tuple[EpochMetrics, ...]
     best_epoch: int
@@ -109,6 +119,8 @@ class EnsembleRecord(Record):
     max_length: int
     pooling: Pooling = "cls"
     """What the heads read of the encoder."""
+    reasoning: Reasoning = "answer"
+    """Whether the texts that it was trained on hold the thinking before the answer."""
     metrics: dict[str, EpochMetrics]
     """Of each adapter's kept epoch."""
     meta: dict[str, Any]

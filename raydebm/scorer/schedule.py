@@ -1,31 +1,79 @@
-"""Which problems an optimiser step takes, and its learning rate. Decided before training starts; no torch."""
+"""Which pairs an optimiser step takes, and its learning rate. Decided before training starts; no torch."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from raydebm.pairs import TrainingGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Whole problems whose pairs make one optimiser step."""
+class Portion:
+    """The pairs of a problem that one step takes: all of them, unless they are more than a batch."""
 
-    groups: tuple[TrainingGroup, ...]
+    group: TrainingGroup
+    share: float = 1.0
+    """Of the problem's pairs, in (0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimiser step: whole problems, or a part of one problem."""
+
+    portions: tuple[Portion, ...]
+
+    @property
+    def groups(self) -> tuple[TrainingGroup, ...]:
+        return tuple(portion.group for portion in self.portions)
 
     @property
     def num_pairs(self) -> int:
-        return sum(len(group.pairs) for group in self.groups)
+        return sum(len(portion.group.pairs) for portion in self.portions)
+
+    @property
+    def num_problems(self) -> float:
+        """A part of a problem counts by its share of the problem's pairs."""
+        return math.fsum(portion.share for portion in self.portions)
 
 
-def plan_steps(groups: Sequence[TrainingGroup], *, batch_size: int) -> list[Step]:
-    """Consecutive problems until a step has ``batch_size`` pairs; the last step may have fewer."""
+def portions_of(group: TrainingGroup, *, batch_size: int) -> list[Portion]:
+    """The problem as it is, or the fewest parts of nearly equal size when it has more than ``batch_size`` pairs.
+
+    A part holds the texts of its own pairs only.
+    """
+    total = len(group.pairs)
+    num_parts = math.ceil(total / batch_size)
+    if num_parts <= 1:
+        return [Portion(group)]
+    limits = [round(index * total / num_parts) for index in range(num_parts + 1)]
+    return [
+        Portion(_part(group, group.pairs[start:end]), share=(end - start) / total) for start, end in pairwise(limits)
+    ]
+
+
+def _part(group: TrainingGroup, pairs: Sequence[tuple[int, int]]) -> TrainingGroup:
+    place = {index: position for position, index in enumerate(dict.fromkeys(index for pair in pairs for index in pair))}
+    return TrainingGroup(
+        problem_id=group.problem_id,
+        prompt=group.prompt,
+        texts=tuple(group.texts[index] for index in place),
+        pairs=tuple((place[chosen], place[rejected]) for chosen, rejected in pairs),
+    )
+
+
+def plan_steps(portions: Sequence[Portion], *, batch_size: int) -> list[Step]:
+    """Consecutive whole problems until a step has ``batch_size`` pairs, the last step may have fewer; each part of a
+    problem is a step of its own."""
     steps: list[Step] = []
-    taken: list[TrainingGroup] = []
+    taken: list[Portion] = []
     num_pairs = 0
-    for group in groups:
-        taken.append(group)
-        num_pairs += len(group.pairs)
+    for portion in portions:
+        if portion.share < 1:
+            steps.append(Step((portion,)))
+            continue
+        taken.append(portion)
+        num_pairs += len(portion.group.pairs)
         if num_pairs >= batch_size:
             steps.append(Step(tuple(taken)))
             taken, num_pairs = [], 0

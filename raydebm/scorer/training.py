@@ -25,6 +25,7 @@ from raydebm.config import AdapterConfig, Loss, Pooling, Recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, ScoringError, TrainingError, in_one_line
 from raydebm.identity import content_id, seed_for
 from raydebm.pairs import TrainingGroup
+from raydebm.records import Reasoning
 from raydebm.scorer.backbone import DTYPES, Backbone
 from raydebm.scorer.batching import MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.checkpoint import (
@@ -41,7 +42,7 @@ from raydebm.scorer.gradient import backward
 from raydebm.scorer.lora import plain_config
 from raydebm.scorer.loss import LOSSES, StepPairs, num_ordered, step_pairs
 from raydebm.scorer.member import HEAD, LORA, Member, gather, part
-from raydebm.scorer.schedule import Step, learning_rate_factor, plan_steps
+from raydebm.scorer.schedule import Portion, Step, learning_rate_factor, plan_steps, portions_of
 from raydebm.tasks.base import TaskDefaults
 
 STATE_FILE = "state.json"
@@ -60,7 +61,8 @@ class TrainingSettings:
     max_length: int
     """Tokens; clipped to the backbone's context."""
     batch_size: int
-    """Pairs per optimiser step, at least: a step takes whole problems until it has so many."""
+    """Pairs per optimiser step: whole problems until it has at least so many. A problem with more pairs is cut into
+    parts, a step each (Bradley-Terry only; the listwise loss compares all candidates of a problem at once)."""
     patience: int
     """Epochs without a better validation loss before training stops."""
     learning_rate: float
@@ -71,6 +73,8 @@ class TrainingSettings:
     max_grad_norm: float = 1.0
     head_dropout: float = 0.2
     pooling: Pooling = "cls"
+    reasoning: Reasoning = "answer"
+    """What the training texts hold (``Candidate.as_scored``); noted with the adapter."""
     loss: Loss = "bradley_terry"
     """Also of the validation that stops training early."""
     dtype: str = "auto"
@@ -109,6 +113,7 @@ class TrainingSettings:
             max_grad_norm=training.max_grad_norm,
             head_dropout=scorer.head_dropout,
             pooling=scorer.pooling,
+            reasoning=scorer.reasoning,
             loss=training.loss,
             dtype=scorer.dtype,
             micro_batch_tokens=scorer.micro_batch_tokens,
@@ -246,8 +251,12 @@ class _AdapterRun:
 
     def _plan(self, epoch: int) -> list[Step]:
         groups = sorted(self._train, key=lambda group: group.problem_id)
-        random.Random(seed_for(self._settings.seed, "order", self._adapter.name, epoch)).shuffle(groups)
-        return plan_steps(groups, batch_size=self._settings.batch_size)
+        if self._settings.loss == "listwise":
+            portions = [Portion(group) for group in groups]
+        else:
+            portions = [item for group in groups for item in portions_of(group, batch_size=self._settings.batch_size)]
+        random.Random(seed_for(self._settings.seed, "order", self._adapter.name, epoch)).shuffle(portions)
+        return plan_steps(portions, batch_size=self._settings.batch_size)
 
     @property
     def is_finished(self) -> bool:
@@ -299,7 +308,7 @@ class _AdapterRun:
             factor = learning_rate_factor(self._step, num_steps=self._num_steps, warmup_frac=self._settings.warmup_frac)
             for group in self._optimizer.param_groups:
                 group["lr"] = self._settings.learning_rate * factor
-            total += self._optimize(step, where=f"epoch {epoch}, step {index} of {len(plan)}") * len(step.groups)
+            total += self._optimize(step, where=f"epoch {epoch}, step {index} of {len(plan)}") * step.num_problems
             self._step += 1
         return total / len(self._train)
 
@@ -349,7 +358,8 @@ class _AdapterRun:
             return None, None
         self._member.eval()
         total_loss, total_ordered, total_pairs = 0.0, 0, 0
-        for step in plan_steps(self._validation, batch_size=self._settings.batch_size):
+        portions = [Portion(group) for group in self._validation]
+        for step in plan_steps(portions, batch_size=self._settings.batch_size):
             batches = self._batches(step)
             pairs = self._pairs(step)
             energies_N = gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
@@ -423,6 +433,7 @@ class _AdapterRun:
             hidden_size=self._backbone.hidden_size,
             max_length=self._max_length,
             pooling=self._settings.pooling,
+            reasoning=self._settings.reasoning,
             settings=asdict(self._settings),
             epochs=tuple(self._epochs),
             best_epoch=self._best_epoch,

@@ -19,6 +19,7 @@ from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
+from raydebm.records import Reasoning
 from raydebm.serving.decisions.record import policy_id
 from raydebm.serving.decisions.writer import RecordsArgs
 from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
@@ -129,6 +130,8 @@ class Bundle:
     """What reported outcomes are held against."""
     run_dir: str | None = None
     """Of the run; None: nobody can look at the run's problems."""
+    reasoning: Reasoning = "answer"
+    """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
 
     @property
     def checkpoint_ref(self) -> CheckpointRef:
@@ -198,6 +201,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         records=_records(run, args.records),
         watch=args.watch,
         run_dir=run.root,
+        reasoning="all" if ensemble.get("reasoning") == "all" else "answer",
     )
 
 

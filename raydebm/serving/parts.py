@@ -23,6 +23,7 @@ from raydebm.records import (
     GenerationRequest,
     Message,
     Problem,
+    Reasoning,
     ScoredCandidate,
 )
 from raydebm.serving.asking import Ask
@@ -243,11 +244,14 @@ class Scorer:
     watch: Watch
     prompt: str | None = None
     """What stands for the problem, when earlier turns of a chat belong to it; None: the problem's prompt."""
+    reasoning: Reasoning = "answer"
+    """What is scored of a candidate that thinks before it answers."""
     known: dict[str, Energies | None] = field(default_factory=dict)
     """By text. Candidates that say the same in the same words get the same energies, in whatever batches they came."""
 
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
         prompt = problem.prompt if self.prompt is None else self.prompt
+        candidates = [found.as_scored(self.reasoning) for found in candidates]
         wanted = {found.text or "": found.candidate_id for found in candidates}
         texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
         if texts:

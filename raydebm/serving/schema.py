@@ -69,7 +69,7 @@ class PolicyChanges(Body):
     """Weight of E_constraint."""
     theta_sigma: NotNegative | None = None
     theta_abstain: NotNegative | None = None
-    signal: Literal["selected", "pool_mean"] | None = None
+    signal: Literal["selected", "pool_mean", "equation"] | None = None
     rule: Literal["paper", "posterior"] | None = None
     """What decides: thresholds on sigma, or on the probability that the answer is right."""
     profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"] | None = None

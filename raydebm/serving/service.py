@@ -18,7 +18,7 @@ from raydebm.decision.posterior import confidences
 from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
-from raydebm.records import Candidate, Outcome, ScoredCandidate
+from raydebm.records import Candidate, Outcome, ScoredCandidate, scored_text
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import NO_ANSWER, checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
@@ -114,7 +114,7 @@ class TriageService:
                 policy=ask.policy,
                 source=Source(ask, self.backend, watch, deadline),
                 checker=Checker(self.backend, watch),
-                scorer=Scorer(self.backend, watch, ask.scored_prompt),
+                scorer=Scorer(self.backend, watch, ask.scored_prompt, self.bundle.reasoning),
                 observer=teller,
                 deadline=deadline,
             )
@@ -158,7 +158,7 @@ class TriageService:
         self._check_lengths([second for _, second in pairs], "text_2", self.bundle.max_candidate_chars)
         answers = [split_reasoning(second) for _, second in pairs]
         texts = [
-            TextToScore(str(index), first, text)
+            TextToScore(str(index), first, scored_text(text, thinking, self.bundle.reasoning) or text)
             for index, ((first, _), (text, thinking)) in enumerate(zip(pairs, answers, strict=True))
             if thinking is None or text.strip()
         ]
@@ -190,7 +190,8 @@ class TriageService:
             for index, (given, (text, thinking)) in enumerate(zip(texts, answers, strict=True))
         ]
         energies, reports = await asyncio.gather(
-            Scorer(self.backend, Watch(None)).score(problem, candidates), self.backend.check(problem, candidates)
+            Scorer(self.backend, Watch(None), reasoning=self.bundle.reasoning).score(problem, candidates),
+            self.backend.check(problem, candidates),
         )
         lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
         pool = [

@@ -12,6 +12,9 @@ Where an answer stands, strongest mark first; the last mark of a kind counts, be
 4. "the answer is 18", "Answer: 18", "A: 18"
 5. the last number of the last line: only for callers that say ``fallback=True``
 
+Some answers end with their result once more, without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
+no decimal point, and of several boxes in the last line such a repeated result names the one that counts.
+
 Marks 2 and 3 decide even when there is no number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model
 has answered, and a number found elsewhere would be a guess of ours.
 
@@ -42,6 +45,8 @@ _REWRITES = (
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\times|\\cdot|\u00d7"), "*"),
     (re.compile(r"\\div"), "÷"),
+    # A full stop with a repeated result behind it: ``\(45\).45`` does not end with the number .45.
+    (re.compile(r"(?<=[)\]}%])\.(?=\d)|(?<=[a-z]{2})\.(?=\d)"), ". "),
 )
 
 _NUMBER = re.compile(
@@ -99,6 +104,7 @@ _PHRASE = re.compile(
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
 """Stands before words inside a formula."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\s?\{")
+_REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")
 
@@ -111,7 +117,7 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         fallback: read the last number of the last line when nothing is marked as the answer. Not done inside a JSON
             object that was cut off, whose last number belongs to the reasoning.
     """
-    for marked in (_after_hashes(text), json_answer(text), boxed(text)):
+    for marked in (_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
@@ -193,13 +199,28 @@ def _unescaped(quoted: str) -> str:
 
 def boxed(text: str) -> str | None:
     r"""The content of the last complete ``\boxed{...}``, braces inside it included."""
+    return next(_boxes(text), None)
+
+
+def _boxes(text: str) -> Iterator[str]:
+    """The contents of the complete boxes, the last one first."""
     for match in reversed(list(_BOX.finditer(text))[-_MAX_BOXES:]):
         depth = 1
         for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
             depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 0:
-                return text[match.end() : position]
-    return None
+                yield text[match.end() : position]
+                break
+
+
+def _repeated_box(text: str) -> str | None:
+    """The box of the last line whose number stands once more, without a space, at the end of the text."""
+    line = text.rstrip().rsplit("\n", 1)[-1]
+    repeated = _REPEATED.search(line)
+    if repeated is None:
+        return None
+    result = read_number(repeated[1])
+    return next((content for content in _boxes(line) if read_number(content) == result), None)
 
 
 def answer_phrases(text: str) -> Iterator[str]:

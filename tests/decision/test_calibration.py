@@ -138,7 +138,7 @@ def measured(world, policy):
     )
 
 
-@pytest.mark.parametrize("signal", ["selected", "pool_mean"])
+@pytest.mark.parametrize("signal", ["selected", "pool_mean", "equation"])
 @pytest.mark.parametrize("max_passes", [1, 2])
 @given(seed=st.integers(0, 2**20))
 @settings(max_examples=12)

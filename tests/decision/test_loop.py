@@ -177,6 +177,14 @@ def test_pool_mean_regenerates_where_the_selected_alone_would_not(run, make_sour
     assert outcome.answer == "42"
 
 
+def test_equation_3_refuses_an_extreme_sigma_without_a_second_pass(run, make_source, make_candidate):
+    source = make_source([make_candidate("a", "42")], [make_candidate("b", "43", pass_index=2)])
+
+    outcome = run(source, {"a": (0.0, 10.0), "b": SURE}, Policy(signal="equation"))
+
+    assert (outcome.decision, len(outcome.passes)) == (Decision.ABSTAIN, 1)
+
+
 def test_a_scorer_that_loses_candidates_is_reported(task, problem, checker, make_source, make_candidate):
     class Lossy:
         async def score(self, problem, candidates):

@@ -65,6 +65,50 @@ def test_decide(signal, sigma, penalty, passes_left, expected):
     assert decision is expected
 
 
+@pytest.mark.parametrize(
+    ("sigma", "penalty", "passes_left", "expected"),
+    [
+        (0.8, 0.0, 1, Decision.ACCEPT),
+        (0.81, 0.0, 1, Decision.REGENERATE),
+        (1.5, 0.0, 1, Decision.REGENERATE),
+        (1.51, 0.0, 1, Decision.ABSTAIN),
+        (1.51, 0.5, 1, Decision.REGENERATE),
+        (1.51, 0.5, 0, Decision.ABSTAIN),
+        (0.1, 0.5, 1, Decision.REGENERATE),
+        (1.5, 0.0, 0, Decision.ACCEPT),
+        (None, None, 1, Decision.REGENERATE),
+    ],
+    ids=[
+        "at-theta-sigma",
+        "between-the-thresholds",
+        "at-theta-abstain",
+        "extreme-sigma-abstains-at-once",
+        "extreme-sigma-with-violation-tries-again",
+        "extreme-sigma-with-violation-last-pass",
+        "low-sigma-with-violation",
+        "last-pass-between-the-thresholds",
+        "nothing-selected",
+    ],
+)
+def test_the_gate_of_equation_3(sigma, penalty, passes_left, expected):
+    policy = Policy(signal="equation", theta_sigma=0.8, theta_abstain=1.5)
+
+    decision = decide(signal=sigma, sigma=sigma, penalty=penalty, passes_left=passes_left, policy=policy)
+
+    assert decision is expected
+
+
+def test_equation_3_says_why_it_abstains_with_a_pass_left():
+    policy = Policy(signal="equation", theta_sigma=0.5, theta_abstain=1.0)
+
+    ruling = rule([scored("a", (1.0, 5.0))], passes_left=1, policy=policy)
+
+    assert (ruling.decision, ruling.reason) == (
+        Decision.ABSTAIN,
+        "sigma 2 of the selected candidate is above theta_abstain 1",
+    )
+
+
 def test_selection_minimises_mu_plus_lambda_times_penalty():
     pool = [scored("a", (1.0, 3.0), penalty=0.0), scored("b", (0.0, 0.0), penalty=0.9)]
 
@@ -156,7 +200,7 @@ def test_reason_when_nothing_could_be_selected_counts_the_causes():
         ({"theta_sigma": math.nan}, "0 <= theta_sigma < theta_abstain"),
         ({"lambda_": -1.0}, r"triage\.lambda must be a number >= 0, got -1"),
         ({"lambda_": math.inf}, r"triage\.lambda must be"),
-        ({"signal": "best"}, "selected, pool_mean, got 'best'"),
+        ({"signal": "best"}, "selected, pool_mean, equation, got 'best'"),
         ({"max_passes": 0}, "must be >= 1, got 0"),
     ],
 )

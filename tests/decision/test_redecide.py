@@ -183,7 +183,7 @@ POLICIES = st.builds(
     lambda_=st.sampled_from([0.0, 0.5, 2.0]),
     theta_sigma=st.sampled_from([0.0, 0.3, 0.8]),
     theta_abstain=st.sampled_from([1.0, 1.5, 4.0]),
-    signal=st.sampled_from(["selected", "pool_mean"]),
+    signal=st.sampled_from(["selected", "pool_mean", "equation"]),
     max_passes=st.integers(1, 4),
     num_regenerate=st.integers(1, 3),
 )

@@ -45,6 +45,11 @@ def test_what_is_learnt_leaves_the_candidates_alone():
     assert fingerprint("candidates", scorer={"pooling": "mean"}) == fingerprint("candidates")
 
 
+def test_what_is_read_of_a_candidate_makes_pairs_again():
+    assert fingerprint("pairs", scorer={"reasoning": "all"}) != fingerprint("pairs")
+    assert fingerprint("pairs", scorer={"pooling": "mean"}) == fingerprint("pairs")
+
+
 def test_a_tasks_own_field_counts_whatever_its_name():
     other = copy.deepcopy(TASK)
     other["output"]["schema"]["properties"]["device"]["type"] = "integer"

@@ -97,3 +97,12 @@ def test_a_missing_checkpoint_is_named_before_any_scorer_starts(local_ray, tmp_p
             recipe=recipe_for(tmp_path),
             run=RunDir(str(tmp_path)),
         )
+
+
+@pytest.mark.ray
+def test_a_checkpoint_is_not_scored_with_another_reading_of_candidates(five, tmp_path):
+    recipe = recipe_for(tmp_path)
+    recipe = recipe.model_copy(update={"scorer": recipe.scorer.model_copy(update={"reasoning": "all"})})
+
+    with pytest.raises(CheckpointError, match=r"trained with scorer\.reasoning 'answer', and the recipe says 'all'"):
+        score(PROBLEMS, [candidate(1, "w1")], checkpoint=five[1].checkpoint, recipe=recipe, run=RunDir(str(tmp_path)))

@@ -9,7 +9,7 @@ import pytest
 from chat_endpoint import chat_endpoint
 
 from raydebm.config import ConfoundingConfig, OpenAIGenerator, RewardModelBaseline
-from raydebm.distributed.studies import confounding, repair_run, reproduce
+from raydebm.distributed.studies import confounding, repair_run, reproduce, with_repairs
 from raydebm.errors import ConfigError
 from raydebm.store import RunDir
 
@@ -86,7 +86,7 @@ def test_the_same_scorer_transfers_to_what_it_scored_itself(report, pipelines):
     """Both names are one run, so the transferred energies must be the run's own."""
     found, _, _ = report
     (matrix,) = found.transfers
-    values = {(cell.source, cell.target): cell.pass_at_1.value for cell in matrix.cells}
+    values = {(cell.source, cell.target): cell.by_mu.pass_at_1.value for cell in matrix.cells}
     assert len(set(values.values())) == 1
 
 
@@ -154,11 +154,18 @@ def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished
     assert (len(asked), again.swaps) == (num_asked, found.swaps), "a second report asks nobody"
 
 
-def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(finished):
+@pytest.fixture(scope="module")
+def repaired(finished):
+    """The finished run, whose scorer was repaired in ``repair/``."""
     finished_run, _, _ = finished
     few = ConfoundingConfig(repair_min_cell=4)
     pipeline = replace(finished_run, recipe=finished_run.recipe.model_copy(update={"confounding": few}))
     repair_run(pipeline)
+    return pipeline
+
+
+def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(repaired):
+    pipeline = repaired
     run = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
 
     result = run.evaluate()
@@ -166,6 +173,19 @@ def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(finished):
     assert result.row("ours") is not None
     assert run.run.exists("repaired.json")
     assert (Path(run.run.root) / "calibration" / "policy.json").is_file()
+
+
+def test_a_report_shows_a_run_before_and_after_its_repair(repaired, tmp_path):
+    pipeline = repaired
+    assert [each.is_repaired for each in with_repairs([pipeline])] == [False, True]
+
+    found, _ = reproduce([pipeline], run=RunDir(str(tmp_path)))
+
+    assert [(study.name, study.repaired) for study in found.studies] == [
+        ("tiny (knights_knaves)", False),
+        ("tiny, repaired (knights_knaves)", True),
+    ]
+    assert set(found.sections[-1].picks[0].shares) == {"before", "after"}
 
 
 def test_repair_needs_a_folder_for_the_new_checkpoint(finished):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools import assemble_pools, pool_of, scores_by_name, with_tolerance
+from raydebm.evaluation.pools import assemble_pools, pool_of, scores_by_name, with_tolerance, with_trained_labels
 from raydebm.records import CandidateScore, Label, Problem, Verdict
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
@@ -114,3 +114,27 @@ def test_rows_of_other_scorers_become_columns():
     ]
 
     assert scores_by_name(rows) == {"judge": {"a": 7.0, "b": None}}
+
+
+@pytest.mark.parametrize(
+    ("violations", "expected"),
+    [
+        ([0.4, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8], [0, 1, 1, 0, 0, 0, 0, 0]),
+        ([0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], [1, 1, 1, 0, 0, 0, 0, 0]),
+        ([0.9], [1]),
+        ([0.0, 0.0], [1, 1]),
+    ],
+    ids=["two-of-eight", "ties-at-the-limit-all-count", "at-least-one", "all-equal"],
+)
+def test_the_trained_labels_are_the_best_quarter(make_pool, violations, expected):
+    (found,) = with_trained_labels([make_pool(*[(0, {})] * len(violations), violations=violations)])
+
+    assert found.correct.tolist() == expected
+
+
+def test_a_task_without_violation_scores_keeps_its_labels(make_pool):
+    pool = make_pool((1, {}), (0, {}), (None, {}))
+
+    (found,) = with_trained_labels([pool])
+
+    assert found is pool

@@ -386,3 +386,42 @@ def test_a_large_evaluation_is_fast(make_pool):
     evaluated(pools, config=EvaluationConfig())
 
     assert time.thread_time() - started < 30
+
+
+def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
+    """mu prefers the wrong candidate, which breaks a constraint; the right one is less certain."""
+    wrong = {"members": (0.0, 0.0), "penalty": 1.0}
+    pools = [make_pool((0, wrong), (1, {"members": (0.0, 1.0)}), problem_id=name) for name in "pq"]
+
+    found = evaluated(pools)
+
+    assert [(row.by_energy.value, row.by_mu.value) for row in found.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
+    assert {row.pass_at_1.value for row in found.selective} == {1.0}
+    assert {row.pass_at_1.value for row in found.mu_selective} == {0.0}
+    assert len(selective_figure(found.selective, found.mu_selective).axes[0].get_legend().get_texts()) == 2
+
+
+def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):
+    """No plan is without violation; of four, mu puts the best one first and the second best last."""
+    energies, violations = (0.0, 1.0, 2.0, 3.0), [0.1, 0.3, 0.4, 0.2]
+    rows = [(0, {"members": (energy, energy + 0.1)}) for energy in energies]
+    pools = [make_pool(*rows, violations=violations, problem_id=name) for name in "pq"]
+
+    found = evaluated(pools)
+
+    [mu] = [row for row in found.energies if row.name == "mu"]
+    assert (mu.pair_accuracy.value, mu.energy_gap.value) == (1.0, pytest.approx(2.0))
+    assert found.theory.num_pairs == 6
+    assert evaluated(pools, positive_frac=0.5).energies[-2].pair_accuracy.value == 0.5
+    assert found.row("ours").pass_at_1.value == 0.0
+
+
+def test_pass_at_n_of_a_violation_task_counts_up_to_the_tolerance(make_pool):
+    pool = make_pool((0, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0)}), violations=[0.3, 0.15])
+
+    found = evaluated([pool])
+    strict = evaluated([pool], config=EvaluationConfig(num_bootstrap=100, tolerance=0.1))
+
+    assert (found.tolerance, [row.by_energy.value for row in found.pass_at_n]) == (0.15, [0.0, 1.0])
+    assert (strict.tolerance, [row.by_energy.value for row in strict.pass_at_n]) == (0.1, [0.0, 0.0])
+    assert any("at most 0.15" in plate.caption for plate in plates(found))

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -72,9 +73,9 @@ def row(lambda_, theta_sigma, theta_abstain):
     )  # fmt: skip
 
 
-def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False):
+def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False, seed=0, repaired=False):
     return study(
-        some_pools(make_pool, continuous=continuous),
+        some_pools(make_pool, continuous=continuous, seed=seed),
         some_pools(make_pool, prefix="v", seed=1),
         policy=Policy(),
         config=CONFIG,
@@ -85,6 +86,7 @@ def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=Fals
         command="raydebm reproduce --config x.yaml",
         num_train=30,
         backbone="encoder-mini",
+        repaired=repaired,
         notes=("Made <up> for a test.",),
     )
 
@@ -245,6 +247,104 @@ def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
     assert dict(table.rows)["Oracle"][-1].status == "measured"
 
 
+@pytest.fixture(scope="module")
+def before(make_pool):
+    return studied(make_pool, task="taco", name="programs")
+
+
+@pytest.fixture(scope="module")
+def after(make_pool):
+    return studied(make_pool, task="taco", name="programs, repaired", seed=5, repaired=True)
+
+
+def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
+    found = reproduction([before, after])
+
+    for name, study_of in (("TACO (pre-DFR)", before), ("TACO (post-DFR)", after)):
+        assert cell(found, "tab:confounding_screen", name, "Energy spread").estimate == study_of.energy_spread
+    assert before.energy_spread != after.energy_spread
+
+
+def test_the_papers_sweeps_on_taco_are_of_the_scorer_before_the_repair_and_its_results_of_the_one_after(before, after):
+    found = reproduction([before, after])
+
+    swept = cell(found, "tab:full_k_sweep", "K=3, ModernBERT", "TACO").estimate
+    assert swept == before.ensemble_sizes[2].pass_at_1
+    main = cell(found, "tab:main_results", "Distributional EBM (ours)", "TACO").estimate
+    assert main == after.evaluation.row("ours").pass_at_1
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "column"),
+    [("tab:twopass", "TACO (DFR), multi", "Two-pass"), ("tab:confounding_screen", "TACO (post-DFR)", "Energy spread")],
+)
+def test_an_unrepaired_scorer_never_fills_a_row_of_the_repair(before, label, row, column):
+    absent = cell(reproduction([before]), label, row, column)
+
+    assert (absent.measured, absent.reason) == (
+        None,
+        "no run with a repaired scorer was given; `raydebm repair` makes one",
+    )
+
+
+def test_a_repaired_scorer_never_fills_a_row_before_the_repair(after):
+    absent = cell(reproduction([after]), "tab:confounding_screen", "TACO (pre-DFR)", "Energy spread")
+
+    assert (absent.measured, absent.reason) == (None, "only a repaired scorer was given")
+
+
+def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
+    [table] = [table for table in reproduction([before]).tables if table.label == "tab:main_results"]
+
+    assert "TACO: programs, scorer on encoder-mini, not repaired (the paper's is" in table.note
+
+
+def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
+    train = some_pools(make_pool, prefix="t", num_problems=12, seed=7)
+    own = study(some_pools(make_pool), policy=Policy(), config=CONFIG, task="knights_knaves", train=train)
+    found = reproduction([own])
+
+    assert cell(found, "tab:dataset_overview", "K&K", "Train").measured == "12"
+    assert cell(found, "tab:dataset_overview", "K&K", "Candidate accuracy").estimate == own.training.accuracy
+    by_generator = own.training.by_generator["qwen-2.5-7b"]
+    assert cell(found, "tab:permodel", "Qwen-2.5-7B", "K&K").estimate == by_generator
+    assert cell(reproduction([puzzles]), "tab:permodel", "Qwen-2.5-7B", "K&K").reason == "test pool"
+
+
+def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
+    pools = [
+        make_pool(
+            (index % 2, {"members": (0.0,), "generator": "qwen"}),
+            (0, {"members": (1.0,), "generator": "qwen"}),
+            problem_id=f"p{index}",
+            difficulty=f"{2 + index // 4} people",
+        )
+        for index in range(8)
+    ]
+    single = study(pools, policy=Policy(), config=CONFIG, task="knights_knaves", name="one generator")
+
+    found = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+    absent = cell(reproduction([puzzles]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+
+    assert found.estimate.value == 0.5
+    assert absent.reason == "no run on the candidates of one generator was given"
+
+
+def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_pool):
+    def asked(name, subset, count):
+        pool = make_pool((1, {}), (0, {}), problem_id=name, difficulty=subset)
+        return replace(pool, problem=replace(pool.problem, data={"choices": ["x"] * count}))
+
+    subsets = (("a", "murder mysteries", 2), ("b", "team allocation", 3), ("c", "team allocation", 2))
+    stories = study([asked(*each) for each in subsets], policy=Policy(), config=CONFIG, task="musr")
+    found = reproduction([stories])
+
+    assert cell(found, "tab:musr_subsets", "Murder mysteries", "n choices").measured == "2"
+    assert cell(found, "tab:musr_subsets", "Murder mysteries", "Random baseline").measured == "50.0"
+    assert cell(found, "tab:musr_subsets", "Team allocation", "n choices").measured == "2, 3"
+    assert cell(found, "tab:musr_subsets", "Team allocation", "Random baseline").measured == "41.7"
+
+
 def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
     pools = [
         make_pool(
@@ -402,8 +502,20 @@ def test_the_in_domain_cell_is_marked(matrix):
     rows = {row[0]: row for row in transfer_table(matrix).rows}
 
     assert "*" in rows["K&K (MB)"][1]
-    assert rows["a scorer with a long name"][2] == "-"
-    assert rows["random"][2] != "-"
+    assert rows["a scorer with a long name"][3:] == ("-", "-")
+    assert rows["random"][3] != "-"
+
+
+def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_pool):
+    pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
+    run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=pools)
+    found = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
+
+    measured = cell(found, "tab:full_transfer", "GSM8K (MB)", "K&K")
+
+    assert measured.estimate.value == 0.0
+    assert measured.measured == "0.0 [0.0, 97.5], n=1; by E 100.0 [2.5, 100.0]"
+    assert measured.reason == "by mu alone"
 
 
 @pytest.mark.parametrize(

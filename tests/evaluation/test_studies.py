@@ -14,10 +14,11 @@ from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble import ensemble_sizes, pair_accuracies, subsets
 from raydebm.evaluation.studies.generators import generator_rows, narrowed, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement
-from raydebm.evaluation.studies.overview import overview
+from raydebm.evaluation.studies.overview import overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.evaluation.studies.triage import threshold_rows
+from raydebm.evaluation.studies.variance import variance_partition
 
 
 def bootstrap(pools):
@@ -36,6 +37,30 @@ def test_one_adapter_is_the_mean_of_the_adapters_alone(make_pool):
     assert (one.num_subsets, one.pass_at_1.value, one.worst, one.best) == (2, 0.5, 0.0, 1.0)
     assert (two.num_subsets, two.pass_at_1.value, two.pair_accuracy.value) == (1, 1.0, 1.0)
     assert one.sigma_auroc.value is None
+
+
+@pytest.fixture
+def constrained(make_pool):
+    """mu prefers the wrong candidate, which breaks a constraint: by mu 0, by E (lambda 1) 1."""
+    return [
+        make_pool((0, {"members": (0.0, 0.0), "penalty": 1.0}), (1, {"members": (0.5, 0.5)}), violations=[0.8, 0.2])
+    ]
+
+
+def test_every_k_is_selected_by_e_and_by_mu_alone(constrained):
+    for row in ensemble_sizes(
+        Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0, theory=None
+    ):
+        assert (row.pass_at_1.value, row.mu_pass_at_1.value) == (1.0, 0.0)
+        assert (row.mean_violation.value, row.mu_mean_violation.value) == (0.2, 0.8)
+
+
+def test_every_n_is_selected_by_e_and_by_mu_alone(constrained):
+    one, two = pool_sizes(Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0)
+
+    assert [row.pass_at_1["ours"].value for row in (one, two)] == [0.5, 1.0]
+    assert [row.pass_at_1["mu only"].value for row in (one, two)] == [0.5, 0.0]
+    assert [row.violation["mu only"].value for row in (one, two)] == [0.5, 0.8]
 
 
 def test_many_adapters_are_sampled_without_repetition():
@@ -154,6 +179,22 @@ def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
     assert (found["g"].ours.value, found["h"].ours.value, found["all generators"].ours.value) == (1.0, 0.0, 0.0)
     # Of the six pairs three hold h's first candidate, which is wrong and has the lowest energy.
     assert found["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
+
+
+def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
+    """g: mu prefers its wrong candidate, which breaks a constraint; h: one right candidate, at the highest mu."""
+    pools = [
+        make_pool(
+            (0, {"generator": "g", "members": (0.0,), "penalty": 1.0}),
+            (1, {"generator": "g", "members": (0.5,)}),
+            (1, {"generator": "h", "members": (2.0,)}),
+        )
+    ]
+
+    kinds = {kind.name: kind for kind in pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)}
+
+    assert (kinds["g"].ours.value, kinds["g"].mu_only.value) == (1.0, 0.0)
+    assert (kinds["h"].whole_minus.value, kinds["h"].mu_whole_minus.value) == (0.0, -1.0)
 
 
 def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
@@ -391,11 +432,21 @@ def test_transfer_compares_on_the_problems_that_all_cover(make_pool):
     found = transfer(runs, title="t", num_bootstrap=100)
 
     assert (found.sources, found.targets) == (("A", "B"), ("T", "U"))
-    assert (found.cell("A", "T").pass_at_1.value, found.cell("A", "T").pass_at_1.n) == (1.0, 2)
-    assert (found.cell("B", "T").pass_at_1.value, found.cell("B", "T").lift.value) == (0.5, 0.0)
+    assert (found.cell("A", "T").by_mu.pass_at_1.value, found.cell("A", "T").by_mu.pass_at_1.n) == (1.0, 2)
+    assert (found.cell("B", "T").by_mu.pass_at_1.value, found.cell("B", "T").by_mu.lift.value) == (0.5, 0.0)
     assert found.cell("B", "U") is None
     assert [(row.one, row.difference.value) for row in found.comparisons] == [("B on T", -0.5)]
     assert found.random["U"].value == 0.5
+
+
+def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
+    """The source's mu prefers the wrong candidate, which the target's constraint excludes."""
+    pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
+
+    cell = transfer([ScoredRun(source="A", target="T", pools=pools)], title="t", num_bootstrap=100).cell("A", "T")
+
+    assert (cell.by_mu.pass_at_1.value, cell.by_mu.lift.value) == (0.0, -0.5)
+    assert (cell.by_energy.pass_at_1.value, cell.by_energy.lift.value) == (1.0, 0.5)
 
 
 def test_one_run_twice_is_an_error(make_pool):
@@ -403,3 +454,62 @@ def test_one_run_twice_is_an_error(make_pool):
 
     with pytest.raises(ValueError, match="same source and target"):
         transfer([run, run], title="t")
+
+
+def test_a_training_pool_by_generator(make_pool):
+    """g: 1 of 2 and 1 of 1 correct, so 75 %; h: none of its one. All: mean of 1/3 and 1."""
+    pools = [
+        make_pool((1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), problem_id="p"),
+        make_pool((1, {"generator": "g"}), problem_id="q"),
+    ]
+
+    found = training_pool(pools, num_bootstrap=100, seed=0)
+
+    assert (found.num_problems, found.accuracy.value) == (2, pytest.approx(2 / 3))
+    assert {name: value.value for name, value in found.by_generator.items()} == {"g": 0.75, "h": 0.0}
+    assert found.best_quarter == {}
+    assert training_pool([], num_bootstrap=100, seed=0) is None
+
+
+def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
+    rows = [(0, {"generator": name}) for name in "gghh"]
+
+    found = training_pool([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])], num_bootstrap=100, seed=0)
+
+    assert {name: value.value for name, value in found.best_quarter.items()} == {"g": 0.5, "h": 0.0}
+
+
+def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):
+    """Energies 0, 1 and 0, 3 at penalties 0, 1: slopes 1 and 3. Sigma squared is 0 and 1, mean 0.5; the parts along the
+    constraint are -0.5, 0.5 and -1.5, 1.5, the rest 0.5 and 1.5 for both candidates: variance 0.25 each."""
+    pool = make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}))
+
+    found = variance_partition(Stack.of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
+
+    assert found.slopes == (1.0, 3.0)
+    assert (found.num_problems, found.num_candidates, found.variance.value) == (1, 2, 0.5)
+    assert (found.quality.value, found.constraint.value, found.covariance.value) == (0.5, 0.5, 0.0)
+    assert found.identity_error < 1e-12
+
+
+def test_adapters_that_agree_about_the_constraint_have_no_variance_of_it(make_pool):
+    pools = [
+        make_pool(
+            (1, {"members": (0.0, 1.0)}), (0, {"members": (2.0, 3.0), "penalty": 1.0}), (0, {"penalty": math.inf}),
+            problem_id="p",
+        ),
+        make_pool((1, {"members": (5.0, 9.0)}), (0, {"members": (1.0, 2.0)}), problem_id="the same penalty"),
+    ]  # fmt: skip
+
+    found = variance_partition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (found.quality.value, found.constraint.value, found.slopes) == (1.0, 0.0, (2.0, 2.0))
+    assert (found.num_problems, found.num_candidates) == (1, 2)
+
+
+def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(make_pool):
+    one = make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,), "penalty": 1.0}))
+    even = make_pool((1, {"members": (0.0, 1.0)}), (0, {"members": (1.0, 3.0)}))
+
+    for pool in (one, even):
+        assert variance_partition(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None

@@ -278,6 +278,26 @@ def test_texts_for_the_repair_are_the_labelled_ones_of_the_given_problems():
     assert [(one.text, one.generator, one.correct) for one in found] == [("x", "g", True), ("y", "g", False)]
 
 
+def test_plans_are_repaired_by_the_share_that_training_prefers():
+    """None is without violation; of eight the best two are the correct ones."""
+    scores = [0.4, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8]
+    candidates = [
+        Candidate(candidate_id=f"c{score}", task="toy", problem_id="p", generator="g", text=f"plan {score}")
+        for score in scores
+    ]
+    labels = {
+        f"c{score}": Label(candidate_id=f"c{score}", problem_id="p", verdict=Verdict.INCORRECT, violation_score=score)
+        for score in scores
+    }
+    problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
+
+    found = repair_texts(problems, candidates, labels)
+
+    assert {one.text for one in found if one.correct} == {"plan 0.1", "plan 0.2"}
+    assert len(found) == 8
+    assert sum(one.correct for one in repair_texts(problems, candidates, labels, positive_frac=0.5)) == 4
+
+
 WRITERS = {"strong": ("w80 w81", 0.9), "middle": ("w82 w83", 0.5), "weak": ("w84 w85", 0.1)}
 """Words that only this generator uses, and its share of correct answers: the planted shortcut."""
 

@@ -11,7 +11,7 @@ from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingErro
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import read_adapter
 from raydebm.scorer.member import ACTIVATIONS_PER_TOKEN, Member
-from raydebm.scorer.schedule import learning_rate_factor, plan_steps
+from raydebm.scorer.schedule import Portion, learning_rate_factor, plan_steps, portions_of
 from raydebm.scorer.training import TrainingSettings, autocast_dtype, data_fingerprint, graph_bytes, train_adapter
 from raydebm.tasks.base import TaskDefaults
 
@@ -277,9 +277,57 @@ def group_of(name, num_pairs):
 
 
 def test_a_step_takes_whole_problems_until_it_has_its_pairs():
-    plan = plan_steps([group_of(name, size) for name, size in zip("abcde", (3, 1, 5, 2, 1), strict=True)], batch_size=4)
+    sizes = zip("abcde", (3, 1, 5, 2, 1), strict=True)
+    plan = plan_steps([Portion(group_of(name, size)) for name, size in sizes], batch_size=4)
     assert [[group.problem_id for group in step.groups] for step in plan] == [["a", "b"], ["c"], ["d", "e"]]
     assert [step.num_pairs for step in plan] == [4, 5, 3]
+
+
+def test_a_problem_with_more_pairs_than_a_batch_is_cut_into_nearly_equal_parts():
+    group = TrainingGroup(
+        problem_id="p",
+        prompt="x",
+        texts=("good", "bad", "worse", "fine"),
+        pairs=((0, 1), (0, 2), (3, 2), (3, 1), (0, 1)),
+    )
+
+    first, second = portions_of(group, batch_size=4)
+
+    assert (first.group.texts, first.group.pairs, first.share) == (("good", "bad", "worse"), ((0, 1), (0, 2)), 0.4)
+    assert second.group.texts == ("fine", "worse", "bad", "good")
+    assert (second.group.pairs, second.share) == (((0, 1), (0, 2), (3, 2)), 0.6)
+
+
+@pytest.mark.parametrize("num_pairs", [1, 15, 16])
+def test_a_problem_that_fits_into_a_batch_stays_whole(num_pairs):
+    group = group_of("p", num_pairs)
+    assert portions_of(group, batch_size=16) == [Portion(group)]
+
+
+def test_parts_are_steps_of_their_own_and_count_by_their_share():
+    portions = [Portion(group_of("a", 2)), *portions_of(group_of("b", 16), batch_size=8), Portion(group_of("c", 6))]
+
+    plan = plan_steps(portions, batch_size=8)
+
+    assert [[group.problem_id for group in step.groups] for step in plan] == [["b"], ["b"], ["a", "c"]]
+    assert [step.num_pairs for step in plan] == [8, 8, 8]
+    assert [step.num_problems for step in plan] == [0.5, 0.5, 2.0]
+
+
+def test_the_papers_steps_for_musr():
+    """544 usable problems of 16 pairs in batches of 8: 8,704 pairs, 1,088 steps."""
+    portions = [part for index in range(544) for part in portions_of(group_of(f"p{index}", 16), batch_size=8)]
+    assert {step.num_pairs for step in plan_steps(portions, batch_size=8)} == {8}
+    assert len(plan_steps(portions, batch_size=8)) == 1088
+
+
+def test_the_reported_loss_is_the_mean_over_pairs_then_problems_however_steps_are_cut(train, settings):
+    """A learning rate that moves nothing: every step's loss is that of the untrained head, ln 2."""
+    settings = dataclasses.replace(settings, learning_rate=1e-12, max_epochs=1)
+    losses = [
+        train(settings=dataclasses.replace(settings, batch_size=size)).record.epochs[0].train_loss for size in (1, 1000)
+    ]
+    assert losses == pytest.approx([math.log(2)] * 2, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What is wrong with a run directory is said at build, before any replica starts."""
 
 import json
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -31,6 +32,14 @@ def test_a_missing_piece_is_named_with_the_way_out(write_run, without, kind, wor
     root = write_run(without=without)
     with pytest.raises(kind, match=words):
         load_bundle(AppArgs(run_dir=root))
+
+
+@pytest.mark.parametrize(("noted", "expected"), [({}, "answer"), ({"reasoning": "all"}, "all")])
+def test_candidates_are_read_as_the_ensemble_was_trained(write_run, noted, expected):
+    root = write_run()
+    file = Path(root, "scorer", "ensemble.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | noted))
+    assert load_bundle(AppArgs(run_dir=root)).reasoning == expected
 
 
 def test_the_recipes_own_thresholds_can_be_served(write_run):

@@ -508,7 +508,7 @@ CHANGES = {
     "lambda": NUMBERS | ANY,
     "theta_sigma": NUMBERS,
     "theta_abstain": NUMBERS,
-    "signal": st.sampled_from(["selected", "pool_mean", "x"]),
+    "signal": st.sampled_from(["selected", "pool_mean", "equation", "x"]),
     "max_passes": NUMBERS,
     "num_regenerate": NUMBERS,
     "budget": NUMBERS,

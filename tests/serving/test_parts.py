@@ -12,12 +12,12 @@ from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, Deploym
 
 from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
 from raydebm.generators.requests import answered, requests_for
-from raydebm.records import Problem, Sampling
+from raydebm.records import Candidate, Energies, Problem, Sampling
 from raydebm.serving import app, handles
 from raydebm.serving.app import AppArgs, check_port, failures, serve_until_interrupted
 from raydebm.serving.deployments import GeneratorDeployment
 from raydebm.serving.handles import NUM_TRIES, HandleBackend, persistently
-from raydebm.serving.parts import TextToScore
+from raydebm.serving.parts import Scorer, TextToScore, Watch
 from raydebm.serving.scoring import energies_of_lists
 
 
@@ -52,6 +52,22 @@ def test_lists_are_scored_in_one_pass_and_come_back_as_lists():
     found = energies_of_lists(ensemble, lists_of(["a", "bb"], [], ["ccc"]))
     assert [[energies.members[0] for energies in part] for part in found] == [[1.0, 2.0], [], [3.0]]
     assert ensemble.calls == [3]
+
+
+@pytest.mark.parametrize(("reasoning", "expected"), [("answer", ["four"]), ("all", ["two and two\n\nfour"])])
+def test_what_is_scored_of_a_candidate_that_thought_first(reasoning, expected):
+    class Recording:
+        async def score(self, texts):
+            self.texts = [found.text for found in texts]
+            return [Energies(candidate_id=found.candidate_id, members=(1.0,)) for found in texts]
+
+    backend = Recording()
+    thought = Candidate(candidate_id="c", task="t", problem_id="p", generator="g", text="four", reasoning="two and two")
+
+    scorer = Scorer(backend, Watch(None), reasoning=reasoning)
+    [energies] = asyncio.run(scorer.score(Problem(task="t", problem_id="p", prompt="q"), [thought]))
+
+    assert (backend.texts, energies.candidate_id) == (expected, "c")
 
 
 def test_one_bad_text_sinks_no_other():

@@ -163,7 +163,7 @@ def test_decisions_can_be_chosen_by_time(replayed):
     ("arguments", "reason"),
     [
         (["--theta-sigma", "2"], "0 <= theta_sigma < theta_abstain"),
-        (["--signal", "median"], "signal must be one of selected, pool_mean"),
+        (["--signal", "median"], "signal must be one of selected, pool_mean, equation"),
         (["--budget", "0"], "--budget must be at least 1, got 0"),
         (["--since", "yesterday"], "--since must be a time such as"),
         (["--since", "2026-05-01"], "--since needs a time zone"),

@@ -146,6 +146,14 @@ def test_every_number_of_a_text_in_order():
         ("So she has\n16 - 3 - 4", None),
         ("The answer is 2:10 pm.\nThat took 3 steps.", None),
         ("I cannot solve this.", None),
+        (r"He pays \(\boxed{\$45.00}\).45.00", 45),
+        (r"He pays \(\$45.00\).45.00", 45),
+        (r"He pays \(\boxed{\$45.00\).45.00", 45),
+        ("Tim waits at their house, and wins the race.4", 4),
+        (r"Tim waits \(\boxed{4}\) minutes or \(\boxed{0.067}\) hours before the race ends.4", 4),
+        (r"Tim waits \(\boxed{4}\) minutes or \(\boxed{0.067}\) hours before the race ends.5", Fraction(67, 1000)),
+        (r"It was \(\boxed{4}\). No, it is \(\boxed{5}\).", 5),
+        ("Each costs $.45", Fraction(9, 20)),
     ],
 )
 def test_find_number(text, expected):

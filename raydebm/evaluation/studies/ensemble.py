@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
 from raydebm.evaluation.pools import Floats
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.stack import Ints, Stack
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_accuracy
 from raydebm.evaluation.uncertainty import NUM_RESAMPLES
 from raydebm.identity import seed_for
@@ -21,7 +21,7 @@ MAX_SUBSETS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleSize:
-    """Means over subsets of K adapters."""
+    """Means over subsets of K adapters. Selection by E, and by mu alone where a field's name begins with ``mu_``."""
 
     num_adapters: int
     num_subsets: int
@@ -36,16 +36,40 @@ class EnsembleSize:
     sigma_auroc: Estimate
     """No value with one adapter, which has no spread."""
     mean_violation: Estimate
+    mu_pass_at_1: Estimate
+    mu_sigma_auroc: Estimate
+    mu_mean_violation: Estimate
 
 
 def ensemble_sizes(
-    stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int, theory: EnsembleTheory | None
+    stack: Stack,
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    seed: int,
+    theory: EnsembleTheory | None,
+    trained: Stack | None = None,
 ) -> tuple[EnsembleSize, ...]:
-    """One row per K; empty without energies."""
-    return tuple(
-        _size(stack, size, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=theory)
-        for size in range(1, stack.num_members + 1)
-    )
+    """One row per K; empty without energies.
+
+    Args:
+        trained: the same pools labelled as pairs are made (``pools.with_trained_labels``), for the pairs and their
+            theory; None: ``stack``.
+    """
+    pairs_of = stack if trained is None else trained
+    rows = []
+    for size in range(1, stack.num_members + 1):
+        chosen = subsets(stack.num_members, size, seed=seed)
+        row = _size(stack, size, chosen, lambda_=lambda_, bootstrap=bootstrap)
+        accuracies = [pair_accuracies(pairs_of, pairs_of.mu(subset)) for subset in chosen]
+        rows.append(
+            replace(
+                row,
+                pair_accuracy=bootstrap.mean(_mean(accuracies)),
+                predicted_pair_accuracy=_predicted(size, theory),
+            )
+        )
+    return tuple(rows)
 
 
 def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
@@ -60,11 +84,13 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
 
 
 def _size(
-    stack: Stack, size: int, *, lambda_: float, bootstrap: Bootstrap, seed: int, theory: EnsembleTheory | None
+    stack: Stack, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
 ) -> EnsembleSize:
-    chosen = subsets(stack.num_members, size, seed=seed)
+    """Of selections; what pairs say is added by the caller."""
     picks = [stack.select(lambda_, subset) for subset in chosen]
     correct = [stack.correct_at(picked) for picked in picks]
+    by_mu = [stack.select(0.0, subset) for subset in chosen]
+    correct_by_mu = [stack.correct_at(picked) for picked in by_mu]
     shares = [float(np.nanmean(values)) for values in correct if not np.isnan(values).all()]
     return EnsembleSize(
         num_adapters=size,
@@ -73,12 +99,13 @@ def _size(
         pass_at_1=bootstrap.proportion(_mean(correct)),
         worst=min(shares, default=None),
         best=max(shares, default=None),
-        pair_accuracy=bootstrap.mean(_mean([pair_accuracies(stack, stack.mu(subset)) for subset in chosen])),
-        predicted_pair_accuracy=_predicted(size, theory),
-        sigma_auroc=NOTHING
-        if size == 1
-        else _auroc([-stack.at(stack.sigma(s), p) for s, p in zip(chosen, picks, strict=True)], correct, bootstrap),
+        pair_accuracy=NOTHING,
+        predicted_pair_accuracy=None,
+        sigma_auroc=_sigma_auroc(stack, chosen, picks, correct, bootstrap),
         mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in picks])),
+        mu_pass_at_1=bootstrap.proportion(_mean(correct_by_mu)),
+        mu_sigma_auroc=_sigma_auroc(stack, chosen, by_mu, correct_by_mu, bootstrap),
+        mu_mean_violation=bootstrap.mean(_mean([stack.violation_at(picked) for picked in by_mu])),
     )
 
 
@@ -108,6 +135,19 @@ def pair_accuracies(stack: Stack, energy: Floats) -> Floats:
             equal = np.searchsorted(bad, good, side="right") - np.searchsorted(bad, good, side="left")
             found[row] = float((above + 0.5 * equal).sum() / (len(good) * len(bad)))
     return found
+
+
+def _sigma_auroc(
+    stack: Stack,
+    chosen: Sequence[tuple[int, ...]],
+    picks: Sequence[Ints],
+    correct: Sequence[Floats],
+    bootstrap: Bootstrap,
+) -> Estimate:
+    if len(chosen[0]) == 1:
+        return NOTHING
+    sigmas = [-stack.at(stack.sigma(subset), picked) for subset, picked in zip(chosen, picks, strict=True)]
+    return _auroc(sigmas, correct, bootstrap)
 
 
 def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: Bootstrap) -> Estimate:

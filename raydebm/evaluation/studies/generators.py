@@ -66,24 +66,37 @@ class PoolKind:
     random: Estimate
     majority: Estimate
     ours: Estimate
+    mu_only: Estimate
+    """By mu alone."""
     oracle: Estimate
     same_size: Estimate
     """Of one generator's pool: ours on as many random candidates of all generators as it gave to each problem, on the
     problems that it answered."""
     whole_minus: Estimate
     """Of one generator's pool: ours on the whole pool minus ours on it, paired, on the problems that it answered."""
+    mu_whole_minus: Estimate
+    """The same by mu alone."""
 
 
-def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[GeneratorRow, ...]:
+def generator_rows(
+    stack: Stack, *, lambda_: float, bootstrap: Bootstrap, trained: Stack | None = None
+) -> tuple[GeneratorRow, ...]:
+    """One row per generator.
+
+    Args:
+        trained: the same pools as the scorer was trained to see them (``pools.with_trained_labels``): what counts as
+            correct in ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``; None: ``stack``.
+    """
+    trained = stack if trained is None else trained
     picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.pools), -1)
     writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
-    right = stack.correct == 1
+    right = trained.correct == 1
     num_right = right.sum(axis=1).astype(np.float64)
     solved = num_right > 0
     unanswered = [item.candidate for pool in stack.pools for item in pool.failed]
     failed = Counter(candidate.generator for candidate in unanswered)
     mu = stack.mu()
-    best = np.where(np.isnan(stack.violation), math.nan, _best_quarter(stack).astype(float))
+    best = np.where(np.isnan(stack.violation), math.nan, best_quarter(stack).astype(float))
     names = (*stack.generators, *sorted(failed.keys() - set(stack.generators)))
     by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(names))}
     for row, pool in enumerate(stack.pools):
@@ -120,13 +133,13 @@ def generator_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
                     np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)
                 ),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
-                pair_accuracy=bootstrap.mean(pair_accuracies(stack, np.where(within, mu, math.nan))),
+                pair_accuracy=bootstrap.mean(pair_accuracies(trained, np.where(within, mu, math.nan))),
             )
         )
     return tuple(found)
 
 
-def _best_quarter(stack: Stack) -> Bools:
+def best_quarter(stack: Stack) -> Bools:
     """(P, N): the violation score is among the lowest quarter of the pool's; ties at the limit all count."""
     filled = np.where(np.isnan(stack.violation), math.inf, stack.violation)
     count = np.isfinite(filled).sum(axis=1)
@@ -164,23 +177,24 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     rows = []
     sizes: set[int] = set()
     whole = int(stack.sizes.max())
-    ours = partial(_ours, lambda_=lambda_)
-    everything = ours(stack, whole)
+    ours, by_mu = partial(_ours, lambda_=lambda_), partial(_ours, lambda_=0.0)
+    everything, everything_by_mu = ours(stack, whole), by_mu(stack, whole)
     for index, name in enumerate(stack.generators):
         part = narrowed(stack, index)
         size = int(part.sizes.max())
         sizes.add(size)
-        own = ours(part, size)
+        own, own_by_mu = ours(part, size), by_mu(part, size)
         rows.append(
             replace(
-                _kind(part, name, size, own, bootstrap=bootstrap, seed=seed),
+                _kind(part, name, size, (own, own_by_mu), bootstrap=bootstrap, seed=seed),
                 same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, ours(stack, part.sizes))),
                 whole_minus=bootstrap.mean(everything - own),
+                mu_whole_minus=bootstrap.mean(everything_by_mu - own_by_mu),
             )
         )
     for size in sorted({*sizes, whole}):
         name = MIXED if size == whole else f"{MIXED}, {size} random candidates"
-        rows.append(_kind(stack, name, size, ours(stack, size), bootstrap=bootstrap, seed=seed))
+        rows.append(_kind(stack, name, size, (ours(stack, size), by_mu(stack, size)), bootstrap=bootstrap, seed=seed))
     return tuple(rows)
 
 
@@ -220,15 +234,20 @@ def _ours(stack: Stack, size: int | Ints, *, lambda_: float) -> Floats:
     return of_lowest(stack, best_first(stack, energy, mu), stack.correct, energy, size)
 
 
-def _kind(stack: Stack, name: str, size: int, ours: Floats, *, bootstrap: Bootstrap, seed: int) -> PoolKind:
+def _kind(
+    stack: Stack, name: str, size: int, ours_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
+) -> PoolKind:
     plain, _ = of_votes(stack, None, size, seed=seed)
+    ours, by_mu = ours_and_mu
     return PoolKind(
         name=name,
         n=size,
         random=bootstrap.proportion(stack.by_chance()),
         majority=bootstrap.proportion(plain),
         ours=bootstrap.proportion(ours),
+        mu_only=bootstrap.proportion(by_mu),
         oracle=bootstrap.proportion(of_oracle(stack, size)),
         same_size=NOTHING,
         whole_minus=NOTHING,
+        mu_whole_minus=NOTHING,
     )

@@ -1,12 +1,15 @@
 """What a pool of candidates is: sizes, labels, constraints, difficulty (paper, dataset overview)."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.studies.generators import best_quarter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,4 +66,39 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
         text_characters=float(np.mean([len(item.candidate.text or "") for item in written])) if written else None,
         constraints=dict(sorted(broken.items())),
         difficulties=dict(sorted(Counter(pool.problem.difficulty for pool in stack.pools).items())),
+    )
+
+
+MAX_RESAMPLES = 500
+"""A training pool is large: more resamples of thousands of problems cost memory and change no printed digit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPool:
+    """The labelled candidates of the training problems, validation included, as in the paper's tables of data."""
+
+    num_problems: int
+    accuracy: Estimate
+    """Mean over problems of the share correct."""
+    by_generator: dict[str, Estimate]
+    """The same by generator."""
+    best_quarter: dict[str, Estimate]
+    """Generator -> share of its candidates among the best quarter of their pool; empty without violation scores."""
+
+
+def training_pool(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: int) -> TrainingPool | None:
+    """Quality of the candidates by generator; None without pools."""
+    if not pools:
+        return None
+    stack = Stack.of(pools)
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
+    within = {name: stack.generator == index for index, name in enumerate(stack.generators)}
+    best = np.where(np.isnan(stack.violation), np.nan, best_quarter(stack).astype(float))
+    return TrainingPool(
+        num_problems=len(pools),
+        accuracy=bootstrap.proportion(stack.by_chance()),
+        by_generator={name: bootstrap.proportion(stack.by_chance(mask)) for name, mask in within.items()},
+        best_quarter={name: bootstrap.proportion(stack.mean_of(best, mask)) for name, mask in within.items()}
+        if not np.isnan(best).all()
+        else {},
     )

@@ -17,7 +17,8 @@ from raydebm.identity import seed_for
 
 NUM_DRAWS = 32
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-CANDIDATES = ("ours", "random", "oracle", "majority vote", "energy-weighted vote")
+MU_ONLY = "mu only"
+CANDIDATES = ("ours", MU_ONLY, "random", "oracle", "majority vote", "energy-weighted vote")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     mu = stack.mu()
     energy = stack.energy(mu, lambda_)
     orders = best_first(stack, energy, mu)
+    ranked = {"ours": (orders, energy), MU_ONLY: (best_first(stack, stack.energy(mu, 0.0), mu), stack.energy(mu, 0.0))}
     damaged = not np.isnan(stack.violation).all()
     rows = []
     for size in sizes:
@@ -47,9 +49,10 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
             damage["random"] = stack.violation_by_chance()
             damage["oracle"] = of_lowest(stack, least, stack.violation, stack.violation, size, nothing=math.nan)
         if stack.num_members:
-            values["ours"] = of_lowest(stack, orders, stack.correct, energy, size)
-            if damaged:
-                damage["ours"] = of_lowest(stack, orders, stack.violation, energy, size, nothing=1.0)
+            for name, (order, by) in ranked.items():
+                values[name] = of_lowest(stack, order, stack.correct, by, size)
+                if damaged:
+                    damage[name] = of_lowest(stack, order, stack.violation, by, size, nothing=1.0)
         if (stack.answer >= 0).any():
             weights = _vote_weights(energy)
             plain, weighted = of_votes(stack, weights, size, seed=seed)

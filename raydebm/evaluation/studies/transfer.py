@@ -2,6 +2,10 @@
 
 The runs come from elsewhere (a checkpoint scored another task's pool); here they are only compared. Every run of one
 target is compared on the problems that all of them cover.
+
+The paper's matrix can only mean selection by mu alone (0.0 % on TravelPlanner, 31 to 92 % on Knights & Knaves): the
+constraint term is the target's own, and an exact one makes every source look like the oracle. Selection by E stands
+beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,15 +37,25 @@ class ScoredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferCell:
-    source: str
-    target: str
-    in_domain: bool
+class Selected:
+    """What one way of selecting is worth."""
+
     pass_at_1: Estimate
     lift: Estimate
     """Minus random choice, on the same problems."""
     mean_violation: Estimate
     sigma_auroc: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferCell:
+    source: str
+    target: str
+    in_domain: bool
+    by_mu: Selected
+    """Selection by mu alone: what the scorer itself brings along."""
+    by_energy: Selected
+    """Selection by E with the target's lambda and constraints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +69,7 @@ class Transfer:
     random: dict[str, Estimate]
     vote: dict[str, Estimate]
     comparisons: tuple[Comparison, ...]
-    """Each source against the in-domain one of the same target (the first run where none is marked)."""
+    """Each source against the in-domain one of the same target (the first run where none is marked), by mu alone."""
 
     def cell(self, source: str, target: str) -> TransferCell | None:
         return next((cell for cell in self.cells if (cell.source, cell.target) == (source, target)), None)
@@ -82,8 +96,8 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
             stack = Stack.of(_in_order(run.pools, shared)) if shared else None
             if stack is None:
                 continue
-            correct[run.source] = stack.correct_at(stack.select(run.lambda_))
-            cells.append(_cell(run, stack, correct[run.source], bootstrap))
+            correct[run.source] = stack.correct_at(stack.select(0.0))
+            cells.append(_cell(run, stack, bootstrap))
             if target not in chance:
                 chance[target] = bootstrap.proportion(stack.by_chance())
                 votes[target] = bootstrap.proportion(_vote(stack))
@@ -119,12 +133,20 @@ def _in_order(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> lis
     return [by_id[problem_id] for problem_id in problem_ids]
 
 
-def _cell(run: ScoredRun, stack: Stack, correct: Floats, bootstrap: Bootstrap) -> TransferCell:
-    picked = stack.select(run.lambda_)
+def _cell(run: ScoredRun, stack: Stack, bootstrap: Bootstrap) -> TransferCell:
     return TransferCell(
         source=run.source,
         target=run.target,
         in_domain=run.in_domain,
+        by_mu=_selected(stack, 0.0, bootstrap),
+        by_energy=_selected(stack, run.lambda_, bootstrap),
+    )
+
+
+def _selected(stack: Stack, lambda_: float, bootstrap: Bootstrap) -> Selected:
+    picked = stack.select(lambda_)
+    correct = stack.correct_at(picked)
+    return Selected(
         pass_at_1=bootstrap.proportion(correct) if stack.num_members else NOTHING,
         lift=bootstrap.mean(correct - stack.by_chance()) if stack.num_members else NOTHING,
         mean_violation=bootstrap.mean(stack.violation_at(picked)),

@@ -192,7 +192,7 @@ def _view(problem: Problem, answer: Sequence[Mapping[str, Any]]) -> PlanView:
 def _cached_view(prompt: str, data: str, answer: str, database: str | None) -> PlanView:
     """Kept, because five constraints look at one answer, each on its own."""
     catalogue = _reference_catalogue(prompt) or (None if database is None else read_database(database))
-    return view_of(trip_of(json.loads(data)), json.loads(answer), catalogue)
+    return view_of(trip_of(json.loads(data)), json.loads(answer), catalogue, purpose="constraint")
 
 
 TravelPlanner.constraints = tuple(

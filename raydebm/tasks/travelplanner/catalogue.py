@@ -127,6 +127,10 @@ class Places(Generic[P]):
             return self._by_city[city][names.index(written)]
         return next((self._by_city[city][i] for i, listed in enumerate(names) if written in listed), None)
 
+    def of_city(self, city: str) -> tuple[P, ...]:
+        """Every place of the city, in the order of the source."""
+        return self._by_city.get(city, ())
+
     @property
     def cities(self) -> frozenset[str]:
         return frozenset(self._by_city)

@@ -15,7 +15,8 @@ structure             share of seven conditions of a reasonable trip that are br
 parse                 1 when there is no plan to look at
 ====================  ==============================================================================
 
-The first five are also the terms of E_constraint. Budget, hallucination, and parts of connectivity, preferences and
+The first five are also the terms of E_constraint, which reads places more strictly than a label does (``view``).
+Budget, hallucination, and parts of connectivity, preferences and
 structure need a catalogue; without one they find nothing (``needs_catalogue`` says so).
 """
 
@@ -60,7 +61,8 @@ def budget(view: PlanView) -> Iterator[Finding]:
 
 
 def costs_of(view: PlanView) -> dict[str, float]:
-    """Dollars for everyone by kind; what the catalogue does not have costs nothing, as in the benchmark."""
+    """Dollars for everyone by kind. A place that the catalogue does not have costs nothing, as in the benchmark; in
+    E_constraint it costs as much as the cheapest one of its city, else an invented name would be the way to save."""
     people = view.trip.people
     costs = {"transportation": 0.0, "meals": 0.0, "accommodation": 0.0}
     for day in view.days:
@@ -71,7 +73,25 @@ def costs_of(view: PlanView) -> dict[str, float]:
                 costs["meals"] += entity.place.cost * people
             elif isinstance(entity.place, Stay):
                 costs["accommodation"] += entity.place.price * entity.place.units(people)
+            elif entity.place is None and entity.field != "attraction" and view.purpose == "constraint":
+                kind = "accommodation" if entity.field == "accommodation" else "meals"
+                costs[kind] += _cheapest(view, day, entity)
     return costs
+
+
+def _cheapest(view: PlanView, day: DayView, entity: Entity) -> float:
+    """Dollars for everyone in the entity's city, or else the day's; 0 where the catalogue lists nothing of the kind."""
+    if view.catalogue is None:
+        return 0.0
+    people = view.trip.people
+    for city in (entity.city, *reversed(day.cities)):
+        if entity.field == "accommodation":
+            costs = [stay.price * stay.units(people) for stay in view.catalogue.stays.of_city(city)]
+        else:
+            costs = [place.cost * people for place in view.catalogue.restaurants.of_city(city)]
+        if costs:
+            return min(costs)
+    return 0.0
 
 
 def connectivity(view: PlanView) -> Iterator[Finding]:

@@ -6,12 +6,17 @@ Does not know: scores, problems.
 
 Reads more kindly than the benchmark's evaluator where a human would: the last attraction counts without a semicolon,
 ``"Tucson, Arizona"`` is Tucson, ``"Flight F3877057"`` is a flight number.
+
+Two purposes differ in one point. A label (purpose "label") keeps the benchmark's reading of a place: the city stands
+behind its last comma, and what is not found costs nothing. E_constraint (purpose "constraint") must not be cheated by a
+spelling: it also finds ``"Name, City, State"``, and what is not found costs as much as the cheapest of its city.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from raydebm.tasks.travelplanner.catalogue import (
@@ -32,6 +37,7 @@ _FLIGHT = re.compile(r"\bflight(?:\s+(?:number|no\.?|#))?\s*:?\s*([A-Z]{1,3}\d{2
 
 Means = Literal["flight", "self-driving", "taxi"]
 Place = Attraction | Restaurant | Stay
+Purpose = Literal["label", "constraint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,7 @@ class PlanView:
     """One for each day of the trip, from 1; days beyond it are left out."""
     num_written: int
     """Days that the plan has, also beyond the trip."""
+    purpose: Purpose = "label"
 
     @property
     def entities(self) -> Iterator[Entity]:
@@ -101,18 +108,24 @@ class PlanView:
         return [(day.number, city) for day in self.days for city in day.cities]
 
 
-def view_of(trip: Trip, plan: Sequence[Mapping[str, Any]], catalogue: Catalogue | None) -> PlanView:
+def view_of(
+    trip: Trip, plan: Sequence[Mapping[str, Any]], catalogue: Catalogue | None, *, purpose: Purpose = "label"
+) -> PlanView:
     """Read every day once."""
     by_number = {day.get("day"): day for day in plan}
+    read = partial(_day, trip=trip, catalogue=catalogue, purpose=purpose)
     return PlanView(
         trip=trip,
         catalogue=catalogue,
-        days=tuple(_day(number, by_number.get(number), trip, catalogue) for number in range(1, trip.days + 1)),
+        days=tuple(read(number, by_number.get(number)) for number in range(1, trip.days + 1)),
         num_written=len(plan),
+        purpose=purpose,
     )
 
 
-def _day(number: int, day: Mapping[str, Any] | None, trip: Trip, catalogue: Catalogue | None) -> DayView:
+def _day(
+    number: int, day: Mapping[str, Any] | None, *, trip: Trip, catalogue: Catalogue | None, purpose: Purpose
+) -> DayView:
     if day is None:
         return DayView(number=number, present=False, cities=(), filled=frozenset(), transport=None, entities=())
     filled = frozenset(name for name in day if name != "day" and text_of(day, name).strip().lower() not in NOTHING)
@@ -125,7 +138,10 @@ def _day(number: int, day: Mapping[str, Any] | None, trip: Trip, catalogue: Cata
         transport=_transport(number, text_of(day, "transportation"), cities, trip, catalogue)
         if "transportation" in filled
         else None,
-        entities=tuple(_entities(number, day, filled, catalogue)),
+        entities=tuple(
+            entity if purpose == "label" else _without_state(entity, catalogue)
+            for entity in _entities(number, day, filled, catalogue)
+        ),
     )
 
 
@@ -160,15 +176,29 @@ def _entity(number: int, field: str, written: str, catalogue: Catalogue | None) 
     name, city = name_and_city(written.rstrip(" .;"))
     if city == "-":
         name, city = written.strip(), ""
-    place: Place | None = None
-    if catalogue is not None and city:
-        if field == "attraction":
-            place = catalogue.attractions.named(name, city)
-        elif field == "accommodation":
-            place = catalogue.stays.named(name, city)
-        else:
-            place = catalogue.restaurants.named(name, city)
+    place = _place(field, name, city, catalogue)
     return Entity(day=number, field=field, name=on_one_line(name), city=city, written=on_one_line(written), place=place)
+
+
+def _place(field: str, name: str, city: str, catalogue: Catalogue | None) -> Place | None:
+    if catalogue is None or not city:
+        return None
+    if field == "attraction":
+        return catalogue.attractions.named(name, city)
+    if field == "accommodation":
+        return catalogue.stays.named(name, city)
+    return catalogue.restaurants.named(name, city)
+
+
+def _without_state(entity: Entity, catalogue: Catalogue | None) -> Entity:
+    """``"Name, City, State"`` read without the state, where "State" is no city of the catalogue but "City" is."""
+    if entity.place is not None or catalogue is None or entity.city in catalogue.cities:
+        return entity
+    name, comma, city = entity.name.rpartition(",")
+    city = before_parenthesis(city).strip()
+    if not comma or city not in catalogue.cities:
+        return entity
+    return replace(entity, name=name.strip(), city=city, place=_place(entity.field, name.strip(), city, catalogue))
 
 
 def _transport(day: int, written: str, cities: tuple[str, ...], trip: Trip, catalogue: Catalogue | None) -> Transport:

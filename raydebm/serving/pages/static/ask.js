@@ -8,7 +8,8 @@ import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.
 
 const NUMBERS = ["lambda", "theta_sigma", "theta_abstain", "max_passes", "num_samples", "num_regenerate", "seed", "budget",
   "deadline_ms", "max_usd"];
-const SIGNALS = { selected: "sigma of the selected candidate", pool_mean: "mean sigma of all candidates" };
+const SIGNALS = { selected: "sigma of the selected candidate", pool_mean: "mean sigma of all candidates",
+  equation: "sigma of the selected candidate, refusing at once above theta_abstain" };
 
 let options = null;
 let sample = null;
