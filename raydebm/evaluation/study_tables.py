@@ -216,7 +216,7 @@ def variance_table(results: StudyResults) -> Table:
         else (
             ("largest difference of sigma with and without the analytic term", f"{found.identity_error:.1e}"),
             ("problems / candidates", f"{found.num_problems} / {found.num_candidates:,}"),
-            ("mean sigma squared", number(found.variance)),
+            ("mean sigma squared", number(found.variance, digits=4)),
             ("variance of what does not move with E_constraint", with_interval(found.quality)),
             ("variance of what does", with_interval(found.constraint)),
             ("twice their covariance", with_interval(found.covariance)),

@@ -74,8 +74,7 @@ def costs_of(view: PlanView) -> dict[str, float]:
             elif isinstance(entity.place, Stay):
                 costs["accommodation"] += entity.place.price * entity.place.units(people)
             elif entity.place is None and entity.field != "attraction" and view.purpose == "constraint":
-                kind = "accommodation" if entity.field == "accommodation" else "meals"
-                costs[kind] += _cheapest(view, day, entity)
+                costs["accommodation" if entity.field == "accommodation" else "meals"] += _cheapest(view, day, entity)
     return costs
 
 
@@ -83,12 +82,10 @@ def _cheapest(view: PlanView, day: DayView, entity: Entity) -> float:
     """Dollars for everyone in the entity's city, or else the day's; 0 where the catalogue lists nothing of the kind."""
     if view.catalogue is None:
         return 0.0
-    people = view.trip.people
+    stays, meals, people = view.catalogue.stays, view.catalogue.restaurants, view.trip.people
     for city in (entity.city, *reversed(day.cities)):
-        if entity.field == "accommodation":
-            costs = [stay.price * stay.units(people) for stay in view.catalogue.stays.of_city(city)]
-        else:
-            costs = [place.cost * people for place in view.catalogue.restaurants.of_city(city)]
+        nights = [stay.price * stay.units(people) for stay in stays.of_city(city)]
+        costs = nights if entity.field == "accommodation" else [meal.cost * people for meal in meals.of_city(city)]
         if costs:
             return min(costs)
     return 0.0
