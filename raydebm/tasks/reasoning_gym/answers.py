@@ -1,0 +1,89 @@
+"""Finds the answer in a completion, and brings answers that mean the same into one form."""
+
+import ast
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+from raydebm.identity import canonical_json
+from raydebm.tasks.answers import render_number
+
+OPEN, CLOSE = "<answer>", "</answer>"
+
+MAX_STRUCTURE_CHARS = 20_000
+"""A longer list or map is compared as text."""
+
+_SPACES = re.compile(r"[ \t\u00a0]+")
+_DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,40})(?:\.\d{1,40})?")
+"""Numbers with leading zeros are not read: in a string of bits the zeros count."""
+_WORDS = frozenset({"true", "false", "yes", "no", "infeasible", "impossible"})
+"""Whole answers in which capital letters mean nothing."""
+
+
+def find_answer(text: str) -> str | None:
+    """What stands in the last complete ``<answer>`` part, without surrounding white space; None where there is none.
+
+    An empty part is no answer.
+    """
+    start = text.rfind(OPEN)
+    while start >= 0:
+        end = text.find(CLOSE, start)
+        if end >= 0:
+            return text[start + len(OPEN) : end].strip() or None
+        start = text.rfind(OPEN, 0, start)
+    return None
+
+
+def normal_form(answer: str) -> str:
+    """Equal for answers that mean the same.
+
+    White space counts only as a separator, commas in numbers and zeros behind the decimal point not at all, nor do the
+    spaces and quotes of a list or map in JSON or Python.
+    """
+    lines = [_SPACES.sub(" ", line).strip() for line in answer.strip().splitlines()]
+    text = "\n".join(line for line in lines if line)
+    if _DECIMAL.fullmatch(text):
+        return render_number(Fraction(text.replace(",", "")))
+    if text.lower() in _WORDS:
+        return text.lower()
+    structure = _structure(text)
+    return text if structure is None else canonical_json(structure)
+
+
+def _structure(text: str) -> Any | None:
+    """The list or map that a text writes down; None where it is none."""
+    if text[:1] not in ("[", "{", "(") or len(text) > MAX_STRUCTURE_CHARS:
+        return None
+    for read in (_json, ast.literal_eval):
+        try:
+            found = _plain(read(text))
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        return found if isinstance(found, list | dict) else None
+    return None
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: tuples are lists, keys are text.
+
+    Raises:
+        TypeError: a value that JSON does not have, such as a set or bytes.
+    """
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and value - value == 0:
+        return int(value) if value.is_integer() else value
+    raise TypeError(f"{type(value).__name__} is not part of JSON")
