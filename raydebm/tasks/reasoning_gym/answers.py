@@ -17,8 +17,9 @@ MAX_STRUCTURE_CHARS = 20_000
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,40})(?:\.\d{1,40})?")
 """Numbers with leading zeros are not read: in a string of bits the zeros count."""
-_WORDS = frozenset({"true", "false", "yes", "no", "infeasible", "impossible"})
-"""Whole answers in which capital letters mean nothing."""
+_WORD = re.compile(r"[A-Za-z]+")
+"""A whole answer in which capital letters mean nothing: True, yes, Grandfather."""
+_HEXADECIMAL = re.compile(r"-?0[xX][0-9a-fA-F]{1,60}")
 
 
 def find_answer(text: str) -> str | None:
@@ -38,14 +39,17 @@ def find_answer(text: str) -> str | None:
 def normal_form(answer: str) -> str:
     """Equal for answers that mean the same.
 
-    White space counts only as a separator, commas in numbers and zeros behind the decimal point not at all, nor do the
-    spaces and quotes of a list or map in JSON or Python.
+    Within a line, white space counts only as a separator; of several lines, which may draw something, only that at
+    their ends does not count. Nor do the case of a single word, commas in numbers, zeros behind the decimal point, and
+    the spaces and quotes of a list or map in JSON or Python.
     """
-    lines = [_SPACES.sub(" ", line).strip() for line in answer.strip().splitlines()]
-    text = "\n".join(line for line in lines if line)
+    lines = answer.strip().splitlines()
+    text = "\n".join(line.rstrip() for line in lines) if len(lines) > 1 else _SPACES.sub(" ", "".join(lines))
     if _DECIMAL.fullmatch(text):
         return render_number(Fraction(text.replace(",", "")))
-    if text.lower() in _WORDS:
+    if _HEXADECIMAL.fullmatch(text):
+        return hex(int(text, 16))
+    if _WORD.fullmatch(text):
         return text.lower()
     structure = _structure(text)
     return text if structure is None else canonical_json(structure)

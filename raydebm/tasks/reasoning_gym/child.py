@@ -30,6 +30,9 @@ EVALUATING = (
 )
 """Modules whose verifiers call ``eval`` on an answer, and do nothing else with it."""
 
+PARSING = ("reasoning_gym.games.countdown", "reasoning_gym.games.puzzle24")
+"""Modules that import ``parse_expr`` by name; others call ``sympy.parse_expr``. Both read answers with it."""
+
 FUNCTIONS = frozenset(
     "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp log ln sqrt Abs Rational Integer pi E C".split()
 )
@@ -59,19 +62,18 @@ def check_formula(text: str) -> None:
 
 def load_library() -> Any:
     """reasoning-gym, with harmless readers in the place of those that evaluate answers."""
-    parser = importlib.import_module("sympy.parsing.sympy_parser")
-    original: Callable[..., Any] = parser.parse_expr
+    library = importlib.import_module("reasoning_gym")
+    for name in EVALUATING:
+        importlib.import_module(name).eval = ast.literal_eval
+    sympy = importlib.import_module("sympy")
+    original: Callable[..., Any] = sympy.parse_expr
 
     def guarded(text: str, *arguments: Any, **settings: Any) -> Any:
         check_formula(text)
         return original(text, *arguments, **settings)
 
-    # Before the library imports them: it takes the functions by name.
-    parser.parse_expr = guarded
-    importlib.import_module("sympy").parse_expr = guarded
-    library = importlib.import_module("reasoning_gym")
-    for name in EVALUATING:
-        importlib.import_module(name).eval = ast.literal_eval
+    for module in (sympy, *map(importlib.import_module, PARSING)):
+        module.parse_expr = guarded
     return library
 
 
