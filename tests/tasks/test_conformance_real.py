@@ -13,6 +13,7 @@ SOURCES = {
     "knights_knaves": "knights_knaves/problems_kk_test.jsonl.gz",
     "math500": "math",
     "musr": "musr",
+    "reasoning_gym": "reasoning_gym/problems_easy.jsonl.gz",
     "taco": "code/problems_taco_test1000.jsonl.gz",
     "travelplanner": "travelplanner",
 }

@@ -1,18 +1,20 @@
 """Reasoning Gym: short questions of about a hundred kinds, each made by a program that can also check answers.
 
-For some kinds the question itself says what a right answer is (any expression that reaches a number, any valid colouring,
-any list of moves that solves a puzzle). Their rules are an exact constraint: they prove an answer right or wrong, and need no
-reference answer (``rules/``). Answers to the others are judged by the verifiers of the package reasoning-gym, which is
-optional, or else by comparing them with the expected answer.
+For some kinds the question itself says what a right answer is (any expression that reaches a number, any valid
+colouring, any list of moves that solves a puzzle). Their rules are an exact constraint: they prove an answer right or
+wrong, and need no reference answer (``rules/``). Answers to the others are judged by the verifiers of the package
+reasoning-gym, which is optional, or else by comparing them with the expected answer.
 """
 
+import json
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar
 
 from raydebm.constraints import Constraint, Exactness, Finding
 from raydebm.errors import TaskDataError
-from raydebm.identity import content_id
+from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
@@ -145,12 +147,16 @@ def _judgement(is_correct: bool, reason: str) -> Judgement:
 
 def _verified(problem: Problem, entry: Any, answer: str) -> Judgement:
     try:
-        score = library().score(
-            entry["dataset"], entry["config"], entry["index"], question=problem.prompt, answer=answer
-        )
+        score = _score(entry["dataset"], canonical_json(entry["config"]), entry["index"], problem.prompt, answer)
     except LibraryError as error:
         return Judgement(verdict=Verdict.UNLABELED, reason=f"the verifier of {entry['dataset']} failed: {error}")
     return _judgement(score >= FULL_SCORE, f"scored {score:g} by the verifier of {entry['dataset']}")
+
+
+@lru_cache(maxsize=1024)
+def _score(dataset: str, config: str, index: int, question: str, answer: str) -> float:
+    """Cached: candidates of a problem often give the same answer, and some verifiers take a second."""
+    return library().score(dataset, json.loads(config), index, question=question, answer=answer)
 
 
 def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:

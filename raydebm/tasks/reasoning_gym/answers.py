@@ -27,13 +27,10 @@ def find_answer(text: str) -> str | None:
 
     An empty part is no answer.
     """
-    start = text.rfind(OPEN)
-    while start >= 0:
-        end = text.find(CLOSE, start)
-        if end >= 0:
-            return text[start + len(OPEN) : end].strip() or None
-        start = text.rfind(OPEN, 0, start)
-    return None
+    start = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
+    if start < 0:
+        return None
+    return text[start + len(OPEN) : text.find(CLOSE, start)].strip() or None
 
 
 def normal_form(answer: str) -> str:

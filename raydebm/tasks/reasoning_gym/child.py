@@ -1,12 +1,12 @@
-"""The process that makes questions and scores answers with reasoning-gym. A script: it imports nothing of the package.
+"""The process that makes questions and scores answers with reasoning-gym. A script: it imports nothing of raydebm.
 
 JSON lines in: ``{"entries": data set, "config": {...}}``, answered by ``{"category": text, "entries": [[question,
 answer], ...]}``, and ``{"score": data set, "config": {...}, "index": number, "question": text, "answer": text}``,
-answered by ``{"score": number}``; or ``{"error": text}``. First of all it says ``{"version": text}`` or ``{"error": text}``.
-Arguments: CPU seconds for a score, CPU seconds for entries, bytes of memory. The kernel ends the process when a request
-uses more: some of the verifiers compute for hours on a short text.
+answered by ``{"score": number}``; or ``{"error": text}``. First of all it says ``{"version": text}`` or
+``{"error": text}``. Arguments: CPU seconds for a score, CPU seconds for entries, bytes of memory. The kernel ends the
+process when a request uses more: some of the verifiers compute for hours on a short text.
 
-Some verifiers of reasoning-gym evaluate an answer as Python (``eval``, and sympy's ``parse_expr``, which does the same).
+Some verifiers of reasoning-gym evaluate an answer as Python (``eval``, and ``parse_expr`` of sympy, which does it too).
 Answers are written by models that nobody vouches for, so here they are read as literals or as plain formulas.
 """
 
@@ -34,7 +34,25 @@ PARSING = ("reasoning_gym.games.countdown", "reasoning_gym.games.puzzle24")
 """Modules that import ``parse_expr`` by name; others call ``sympy.parse_expr``. Both read answers with it."""
 
 FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp log ln sqrt Abs Rational Integer pi E C".split()
+    {
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "exp",
+        "log",
+        "ln",
+        "sqrt",
+    }
+    | {"Abs", "Rational", "Integer", "pi", "E", "C"}
 )
 _FORMULA = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd, ast.Load,
@@ -64,7 +82,7 @@ def load_library() -> Any:
     """reasoning-gym, with harmless readers in the place of those that evaluate answers."""
     library = importlib.import_module("reasoning_gym")
     for name in EVALUATING:
-        importlib.import_module(name).eval = ast.literal_eval
+        vars(importlib.import_module(name))["eval"] = ast.literal_eval
     sympy = importlib.import_module("sympy")
     original: Callable[..., Any] = sympy.parse_expr
 
@@ -73,7 +91,7 @@ def load_library() -> Any:
         return original(text, *arguments, **settings)
 
     for module in (sympy, *map(importlib.import_module, PARSING)):
-        module.parse_expr = guarded
+        vars(module)["parse_expr"] = guarded
     return library
 
 

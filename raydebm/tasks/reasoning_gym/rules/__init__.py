@@ -1,7 +1,7 @@
 """Rules of questions that can be checked without a reference answer, read from the question's own words.
 
-An answer that keeps the rules is right and one that breaks them is wrong, wherever the puzzle says that it is exact: any
-expression that reaches the number, any colouring, any list of moves that solves the puzzle.
+An answer that keeps the rules is right and one that breaks them is wrong, wherever the puzzle says that it is exact:
+any expression that reaches the number, any colouring, any list of moves that solves the puzzle.
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from raydebm.constraints import Exactness
 from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
@@ -18,10 +19,14 @@ _PATH = re.compile(
     re.DOTALL,
 )
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-_KNIGHTS = re.compile(r"Knight Swap Challenge:\n\n```\n(?P<board>.*?)```.*?^3\. (?P<first>[wB]) moves first", re.S | re.M)
+_KNIGHTS = re.compile(
+    r"Knight Swap Challenge:\n\n```\n(?P<board>.*?)```.*?^3\. (?P<first>[wB]) moves first", re.S | re.M
+)
 _BOARD_ROW = re.compile(r"(\d) \|((?: .? \|)+)")
 _KNIGHT_MOVE = re.compile(r"\s*([wB])\s*,\s*([A-Z]\d)\s*,\s*([A-Z]\d)\s*")
-_RUSH = re.compile(r"Move the red car \(AA\) to the exit on the right\..*?Board:\n(?P<rows>[A-Zx.]{6}(?:\n[A-Zx.]{6}){5})", re.S)
+_RUSH = re.compile(
+    r"Move the red car \(AA\) to the exit on the right\..*?Board:\n(?P<rows>[A-Zx.]{6}(?:\n[A-Zx.]{6}){5})", re.S
+)
 _CAR_MOVE = re.compile(r"([A-Z])\1*([+-])(\d{1,2})")
 _SIDE = 6
 _EXIT = 2 * _SIDE + _SIDE - 1
@@ -221,7 +226,7 @@ def read_rush_hour(question: str) -> Puzzle | None:
     }
     straight = all(
         len(cells) > 1
-        and len({after - before for before, after in zip(cells, cells[1:], strict=False)}) == 1
+        and len({after - before for before, after in pairwise(cells)}) == 1
         and cells[1] - cells[0] in (1, _SIDE)
         for cells in cars.values()
     )

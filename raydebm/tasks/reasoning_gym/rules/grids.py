@@ -25,7 +25,7 @@ _QUEENS = re.compile(
     r"(?P<rows>[Q_](?: [Q_])+(?:\n[Q_](?: [Q_])+)+)",
     re.DOTALL,
 )
-_SIGNS = {"<": (0, 1), "∧": (0, 1), ">": (1, 0), "∨": (1, 0)}
+_SIGNS = {"<": (0, 1), "\N{LOGICAL AND}": (0, 1), ">": (1, 0), "\N{LOGICAL OR}": (1, 0)}
 """Which of two neighbours is the smaller one, and which the greater: (left or upper: 0, right or lower: 1)."""
 _SPACING = 4
 """Columns of the text from one cell of a futoshiki to the next."""

@@ -24,7 +24,8 @@ _HANOI = re.compile(
 )
 _DISK_MOVE = re.compile(r"Move disk (\d{1,3}) from Peg (\d{1,3}) to Peg (\d{1,3})")
 _LOCK = re.compile(
-    r"In front of you are some buttons, a light, and a number\..*?Start: (?P<start>-?\d{1,6}) \((?P<light>red|green)\)\n"
+    r"In front of you are some buttons, a light, and a number\..*?"
+    r"Start: (?P<start>-?\d{1,6}) \((?P<light>red|green)\)\n"
     r"Target: (?P<target>-?\d{1,6})\nButtons:\n(?P<buttons>.*)\Z",
     re.DOTALL,
 )

@@ -19,7 +19,8 @@ _COUNTDOWN = tuple(
     )
 )
 _PUZZLE24 = re.compile(r"Make 24 using (?P<numbers>[\d, ]+)\. You can only use each number once\.")
-_FACTORS = re.compile(r"Find the prime factorization of (\d{1,12})\. Write the factors separated by ×")
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_FACTORS = re.compile(rf"Find the prime factorization of (\d{{1,12}})\. Write the factors separated by {_TIMES}")
 _EQUATION = re.compile(
     r"(?:Find the value of (?P<found>[a-z]) in the equation|Solve for (?P<solved>[a-z])"
     r"|Determine the value of (?P<determined>[a-z]) that satisfies): (?P<left>[^=\n]+) = (?P<right>[^=\n]+)\Z"
@@ -53,14 +54,15 @@ class MakeNumber(ExactPuzzle):
 
 @dataclass(frozen=True, slots=True)
 class Factorization(ExactPuzzle):
-    """Prime factors of a number, separated by ×, in any order."""
+    """Prime factors of a number, separated by multiplication signs, in any order."""
 
     number: int
 
     def faults(self, answer: str) -> Iterator[Fault]:
-        parts = [part.strip() for part in answer.split("×")]
+        parts = [part.strip() for part in answer.split(_TIMES)]
         if not all(_FACTOR.fullmatch(part) for part in parts):
-            yield Fault(1.0, 'The answer must be prime factors separated by ×, such as "2 × 2 × 3".')
+            example = f" {_TIMES} ".join("223")
+            yield Fault(1.0, f"The answer must be prime factors separated by {_TIMES}, such as {example}.")
             return
         factors = [int(part) for part in parts]
         others = [factor for factor in factors if not _is_prime(factor)]
