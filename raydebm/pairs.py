@@ -16,6 +16,8 @@ from raydebm.records import Candidate, Label, Pair, Problem, Verdict
 from raydebm.store import Row, pools_of
 from raydebm.tasks.base import TaskDefaults
 
+_BOTH = "both verdicts but never by one author"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingGroup:
@@ -126,7 +128,9 @@ def build_pairs(
     At most ``config.max_correct`` correct texts of a problem are paired, drawn by seed, and at most
     ``config.max_incorrect`` incorrect ones: those whose labels have the smallest severity, drawn by seed among equals,
     because a failure that is nearer to right teaches more. More than ``config.max_pairs`` pairs of a problem are
-    thinned out by a uniform draw.
+    thinned out by a uniform draw. With ``config.within_author`` both sides of a pair are by the same generator, so that
+    who wrote a text tells nothing about which side it is on; the two limits on texts, and the share of continuous
+    tasks, then hold for each author of a problem.
 
     Raises:
         PoolError: no problem has a pair; the message counts why.
@@ -135,18 +139,38 @@ def build_pairs(
     pairs: list[Pair] = []
     kinds: Counter[str] = Counter()
     for problem_id, pool in pools_of(candidates).items():
-        texts = _capped(_labelled_texts(pool, label_of), config, seed_for(seed, "caps", problem_id))
-        found = _all_pairs(texts, positive_frac=config.positive_frac)
-        kinds[_kind(texts, has_pairs=bool(found))] += 1
+        found: list[tuple[Label, Label]] = []
+        all_texts: list[Label] = []
+        for author, written in _compared(pool, config).items():
+            texts = _labelled_texts(written, label_of)
+            capped = _capped(texts, config, seed_for(seed, "caps", problem_id, *author))
+            found += _all_pairs(capped, positive_frac=config.positive_frac)
+            all_texts += texts
+        kinds[_kind(all_texts, has_pairs=bool(found))] += 1
         for chosen, rejected in _thinned(found, config.max_pairs, seed_for(seed, "pairs", problem_id)):
             pairs.append(Pair(problem_id=problem_id, chosen=chosen.candidate_id, rejected=rejected.candidate_id))
     if not pairs:
+        across = f", {_BOTH} in {kinds[_BOTH]}" if config.within_author else ""
         raise PoolError(
             f"nothing to pair in {kinds.total()} problems: all candidates correct in {kinds['all correct']}, "
             f"all incorrect in {kinds['all incorrect']}, none labeled in {kinds['unlabeled']}, "
-            f"equal in {kinds['equal']}; draw more samples or use generators of different strength"
+            f"equal in {kinds['equal']}{across}; {_remedy(config)}"
         )
     return pairs
+
+
+def _compared(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str, ...], list[Candidate]]:
+    """The candidates that may meet in a pair, by author: each author's own, or all of them under ``()``."""
+    compared: dict[tuple[str, ...], list[Candidate]] = {}
+    for candidate in pool:
+        compared.setdefault((candidate.generator,) if config.within_author else (), []).append(candidate)
+    return dict(sorted(compared.items()))
+
+
+def _remedy(config: PairsConfig) -> str:
+    if config.within_author:
+        return "draw several samples of each generator, or leave out pairs.within_author"
+    return "draw more samples or use generators of different strength"
 
 
 def _labelled_texts(pool: Sequence[Candidate], label_of: dict[str, Label]) -> list[Label]:
@@ -206,8 +230,10 @@ def _kind(texts: Sequence[Label], *, has_pairs: bool) -> str:
         return "paired"
     if not verdicts:
         return "unlabeled"
-    if len(verdicts) == 2 or any(label.violation_score is not None for label in texts):
+    if any(label.violation_score is not None for label in texts):
         return "equal"
+    if len(verdicts) == 2:
+        return _BOTH
     return "all correct" if Verdict.CORRECT in verdicts else "all incorrect"
 
 

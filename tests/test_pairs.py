@@ -125,6 +125,56 @@ def test_a_continuous_pool_of_equal_scores_is_counted_as_equal():
         build_pairs(*made({"p": "II"}, scores={"p0": 0.2, "p1": 0.2}), config=ALL, seed=0)
 
 
+def by_authors(candidates, authors):
+    """The candidates with these generators, in order."""
+    return [replace(candidate, generator=author) for candidate, author in zip(candidates, authors, strict=True)]
+
+
+def test_within_author_pairs_only_texts_of_one_generator():
+    candidates, labels = made({"p": "CIICI"})
+    config = PairsConfig(max_pairs=None, within_author=True)
+    pairs = build_pairs(by_authors(candidates, "aabba"), labels, config=config, seed=0)
+    assert sides(pairs) == {("p0", "p1"), ("p0", "p4"), ("p3", "p2")}
+
+
+def test_within_author_leaves_out_an_author_of_one_verdict():
+    candidates, labels = made({"p": "CIC"})
+    config = PairsConfig(max_pairs=None, within_author=True)
+    assert sides(build_pairs(by_authors(candidates, "aab"), labels, config=config, seed=0)) == {("p0", "p1")}
+
+
+def test_within_author_caps_hold_for_each_author():
+    candidates, labels = made({"p": "CCICCI"})
+    config = PairsConfig(max_pairs=None, max_correct=1, within_author=True)
+    pairs = build_pairs(by_authors(candidates, "aaabbb"), labels, config=config, seed=0)
+    assert sorted(pair.rejected for pair in pairs) == ["p2", "p5"]
+
+
+def test_within_author_chooses_the_best_share_of_each_authors_continuous_labels():
+    scores = {"p0": 0.1, "p1": 0.2, "p2": 0.6, "p3": 0.9}
+    candidates, labels = made({"p": "IIII"}, scores=scores)
+    config = PairsConfig(max_pairs=None, positive_frac=0.5, within_author=True)
+    assert sides(build_pairs(by_authors(candidates, "aabb"), labels, config=config, seed=0)) == {
+        ("p0", "p1"),
+        ("p2", "p3"),
+    }
+
+
+def test_within_author_counts_equal_texts_of_two_authors_for_each():
+    candidates, labels = made({"p": "CICI"}, texts={"p0": "same", "p2": "same"})
+    config = PairsConfig(max_pairs=None, within_author=True)
+    pairs = build_pairs(by_authors(candidates, "aabb"), labels, config=config, seed=0)
+    assert sides(pairs) == {("p0", "p1"), ("p2", "p3")}
+
+
+def test_within_author_without_a_pair_says_what_to_do():
+    candidates, labels = made({"p": "CI", "q": "CC"})
+    with pytest.raises(
+        PoolError, match=r"both verdicts but never by one author in 1; draw several samples of each generator"
+    ):
+        build_pairs(by_authors(candidates, "abab"), labels, config=PairsConfig(within_author=True), seed=0)
+
+
 POOLS = st.dictionaries(st.sampled_from("pqrstu"), st.text("CI-", min_size=1, max_size=9), min_size=1)
 
 

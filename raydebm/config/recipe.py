@@ -104,6 +104,10 @@ class PairsConfig(Section):
     """Per problem; None: the task's default (all, or the paper's limit for the task)."""
     max_incorrect: int | None = Field(None, ge=1)
     """Per problem, the least severe failures first; None: the task's default."""
+    within_author: bool = False
+    """Pair texts of the same generator only, so that adapters cannot learn who wrote a text in place of whether it is
+    right. Needs several samples of a generator per problem; ``max_correct`` and ``max_incorrect`` then hold for each
+    generator of a problem."""
     validation_frac: float = Field(0.2, gt=0, lt=1)
     """Share of the training problems kept for early stopping and calibration."""
     bag_frac: float = Field(0.8, gt=0, le=1)

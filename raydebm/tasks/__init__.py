@@ -21,6 +21,7 @@ BUILT_IN = {
     "travelplanner": "raydebm.tasks.travelplanner:TravelPlanner",
     "math500": "raydebm.tasks.math500:Math500",
     "musr": "raydebm.tasks.musr:Musr",
+    "reasoning_gym": "raydebm.tasks.reasoning_gym:ReasoningGym",
 }
 
 

@@ -128,6 +128,25 @@ def math_rows() -> list[dict[str, Any]]:
     ]
 
 
+def gym_rows() -> list[dict[str, Any]]:
+    """Questions without rules, with a number, words and a grid as the answer, and one with rules."""
+    asked = [
+        ("gcd", "arithmetic", "Find the greatest common divisor of 36 and 60.", "12"),
+        ("word_sorting", "algorithmic", "Sort these words: pear fig", "fig, pear"),
+        ("manipulate_matrix", "algorithmic", "Rotate: 1 2 / 3 4", "3 1\n4 2"),
+        (
+            "countdown",
+            "games",
+            "Calculate 8 using all of these numbers: 2, 6.\nEach number may be used at most once.",
+            "6 + 2",
+        ),
+    ]
+    return [
+        {"dataset": name, "category": group, "question": text, "expected_answer": answer, "problem_id": f"own/{name}"}
+        for name, group, text, answer in asked
+    ]
+
+
 def trip_rows() -> list[dict[str, Any]]:
     from travelplanner_world import QUERY, row
 
@@ -175,6 +194,14 @@ CASES = {
         other_gold=with_other_outputs,
         gold_answer=lambda gold: gold.value["solution"],
         answers=lambda problem: st.integers(0, 9).map(lambda number: f"print({number})\nprint('```')"),
+    ),
+    "reasoning_gym": Case(
+        rows=gym_rows,
+        other_gold=lambda row: {**row, "expected_answer": "123456"},
+        gold_answer=lambda gold: gold.value["answer"],
+        answers=lambda problem: st.sampled_from(
+            ["5", "-1.5", "6 + 2", "6 - 2", "true", "fig, pear", '["a","b"]', "3 1\n4 2", "0101", "1/3"]
+        ),
     ),
     "musr": Case(
         rows=story_rows,

@@ -1,0 +1,192 @@
+"""Reasoning Gym: short questions of about a hundred kinds, each made by a program that can also check answers.
+
+For some kinds the question itself says what a right answer is (any expression that reaches a number, any valid
+colouring, any list of moves that solves a puzzle). Their rules are an exact constraint: they prove an answer right or
+wrong, and need no reference answer (``rules/``). Answers to the others are judged by the verifiers of the package
+reasoning-gym, which is optional, or else by comparing them with the expected answer.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Any, ClassVar
+
+from raydebm.constraints import Constraint, Exactness, Finding
+from raydebm.errors import TaskDataError
+from raydebm.identity import canonical_json, content_id
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
+from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
+from raydebm.tasks.reasoning_gym.library import LibraryError, library
+from raydebm.tasks.reasoning_gym.rules import MAX_ANSWER_CHARS, Fault, Puzzle, read_puzzle
+from raydebm.tasks.reasoning_gym.sources import Question, questions
+from raydebm.tasks.sources import distinct
+
+__all__ = ["ReasoningGym", "problem_of"]
+
+TASK = "reasoning_gym"
+
+FULL_SCORE = 0.999
+"""A verifier's score from which an answer is right; some of them compare numbers within a tolerance."""
+
+_INSTRUCTIONS = (
+    "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.\n"
+    "Once you have thought about the reasoning process, provide the answer in the following format:\n"
+    f"{OPEN}answer here{CLOSE}\n"
+    "Do not explain your reasoning inside the answer tags, provide only the final answer. When an example is provided, "
+    "you should strictly follow the format of the output/answer in that example."
+)
+"""What the package's own evaluations ask."""
+
+
+def _broken_rules(problem: Problem, answer: Answer) -> Iterator[Finding]:
+    puzzle = _puzzle(problem)
+    if puzzle is None:
+        return
+    for fault in _faults(puzzle, answer):
+        yield Finding(penalty=fault.penalty, values={"fault": fault.text})
+
+
+def _faults(puzzle: Puzzle, answer: str) -> Iterator[Fault]:
+    if len(answer) > MAX_ANSWER_CHARS:
+        yield Fault(1.0, f"The answer has {len(answer)} characters, more than {MAX_ANSWER_CHARS}.")
+        return
+    yield from puzzle.faults(answer)
+
+
+def _exactness(problem: Problem) -> Exactness:
+    """Exact where the question's rules decide; a question without rules to check has nothing to be noted."""
+    puzzle = _puzzle(problem)
+    return Exactness(exact=False) if puzzle is None else puzzle.exactness()
+
+
+def _puzzle(problem: Problem) -> Puzzle | None:
+    found = read_puzzle(problem.prompt)
+    return None if found is None else found[1]
+
+
+class ReasoningGym:
+    """The task. An answer is the text between ``<answer>`` and ``</answer>``."""
+
+    name: ClassVar[str] = TASK
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(
+        max_length=2048, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=2048
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(name="rules", check=_broken_rules, message="{fault}", exactness=_exactness),
+    )
+
+    def load(
+        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
+    ) -> Iterator[tuple[Problem, Gold]]:
+        """Yield questions; the data sets of the source take turns, and a question that came up before is passed over.
+
+        Args:
+            split: ``"train"`` or ``"test"``; a file may hold one part for both (``id_range`` of a recipe splits it).
+            source: None or ``"generate:<data set>,<data set>?size=100&seed=0"`` for questions that the package makes
+                (all in brackets may be left out: every data set with rules, 100 entries each, the run's seed); else a
+                ``.jsonl`` or ``.jsonl.gz`` file with the fields question and expected_answer, and optionally dataset,
+                category, problem_id and config (the settings of ``create_dataset``; else those of the data set in
+                ``configs<name>.json`` beside ``problems<name>.jsonl``); else a folder with a file of the split's name.
+            limit: at most so many.
+            seed: other seed, other questions; used where questions are made and the source names none.
+
+        Raises:
+            TaskDataError: the data is missing or not as described, or the package is needed and missing.
+        """
+        return islice(distinct(map(_problem_and_gold, questions(split, source, seed=seed))), limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        return instructed(_INSTRUCTIONS, problem.prompt)
+
+    def problem_from_text(self, text: str) -> Problem:
+        """The question as typed; its rules are read where it is worded as reasoning-gym words it.
+
+        Raises:
+            TaskDataError: there is no question in the text.
+        """
+        if not any(character.isalnum() for character in text):
+            raise TaskDataError(f"a question needs words or numbers, got {text!r}; send the whole question as text")
+        return problem_of(text)
+
+    def parse(self, problem: Problem, text: str) -> str | None:
+        """What stands in the last complete ``<answer>`` part; None where there is none, or it is empty."""
+        return find_answer(text)
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        return f"{OPEN}{answer}{CLOSE}"
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        return normal_form(answer)
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """By the question's rules where they are exact, else by the package's verifier, else by the expected answer."""
+        answer = self.parse(problem, text)
+        if answer is None:
+            return Judgement(verdict=Verdict.INCORRECT, reason="no answer between the tags")
+        puzzle = _puzzle(problem)
+        if puzzle is not None and puzzle.exactness().exact:
+            fault = next(_faults(puzzle, answer), None)
+            return _judgement(fault is None, "" if fault is None else fault.text)
+        if "entry" in gold.value:
+            return _verified(problem, gold.value["entry"], answer)
+        expected = gold.value["answer"]
+        if expected is None:
+            reason = "the question has no reference answer, and its verifier is not at hand"
+            return Judgement(verdict=Verdict.UNLABELED, reason=reason)
+        is_same = normal_form(answer) == normal_form(expected)
+        return _judgement(is_same, f"answered {answer[:60]!r}, not {expected[:60]!r}")
+
+
+def _judgement(is_correct: bool, reason: str) -> Judgement:
+    if is_correct:
+        return Judgement(verdict=Verdict.CORRECT)
+    return Judgement(verdict=Verdict.INCORRECT, reason=reason)
+
+
+def _verified(problem: Problem, entry: Any, answer: str) -> Judgement:
+    try:
+        score = _score(entry["dataset"], canonical_json(entry["config"]), entry["index"], problem.prompt, answer)
+    except LibraryError as error:
+        return Judgement(verdict=Verdict.UNLABELED, reason=f"the verifier of {entry['dataset']} failed: {error}")
+    return _judgement(score >= FULL_SCORE, f"scored {score:g} by the verifier of {entry['dataset']}")
+
+
+@lru_cache(maxsize=1024)
+def _score(dataset: str, config: str, index: int, question: str, answer: str) -> float:
+    """Cached: candidates of a problem often give the same answer, and some verifiers take a second."""
+    return library().score(dataset, json.loads(config), index, question=question, answer=answer)
+
+
+def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:
+    """The problem of a question; its id is made of the text alone.
+
+    Args:
+        text: the question; surrounding white space is no part of it.
+        dataset: the data set that it comes from, or "".
+        category: the group of data sets, such as ``"games"``, by which reports break results down; or "".
+        source_id: the problem's name in its source, by which recorded pools join.
+    """
+    prompt = text.strip()
+    known = {"dataset": dataset, "source_id": source_id}
+    return Problem(
+        task=TASK,
+        problem_id=content_id(TASK, prompt),
+        prompt=prompt,
+        data={name: value for name, value in known.items() if value},
+        difficulty=category,
+    )
+
+
+def _problem_and_gold(question: Question) -> tuple[Problem, Gold]:
+    if not question.text.strip():
+        raise TaskDataError(f"{question.where}: the question is empty")
+    problem = problem_of(
+        question.text, dataset=question.dataset, category=question.category, source_id=question.source_id
+    )
+    value: dict[str, Any] = {"answer": question.answer}
+    if question.entry is not None:
+        entry = question.entry
+        value["entry"] = {"dataset": entry.dataset, "config": dict(entry.config), "index": entry.index}
+    return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)

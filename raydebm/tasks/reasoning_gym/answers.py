@@ -1,0 +1,90 @@
+"""Finds the answer in a completion, and brings answers that mean the same into one form."""
+
+import ast
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+from raydebm.identity import canonical_json
+from raydebm.tasks.answers import render_number
+
+OPEN, CLOSE = "<answer>", "</answer>"
+
+MAX_STRUCTURE_CHARS = 20_000
+"""A longer list or map is compared as text."""
+
+_SPACES = re.compile(r"[ \t\u00a0]+")
+_DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,40})(?:\.\d{1,40})?")
+"""Numbers with leading zeros are not read: in a string of bits the zeros count."""
+_WORD = re.compile(r"[A-Za-z]+")
+"""A whole answer in which capital letters mean nothing: True, yes, Grandfather."""
+_HEXADECIMAL = re.compile(r"-?0[xX][0-9a-fA-F]{1,60}")
+
+
+def find_answer(text: str) -> str | None:
+    """What stands in the last complete ``<answer>`` part, without surrounding white space; None where there is none.
+
+    An empty part is no answer.
+    """
+    start = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
+    if start < 0:
+        return None
+    return text[start + len(OPEN) : text.find(CLOSE, start)].strip() or None
+
+
+def normal_form(answer: str) -> str:
+    """Equal for answers that mean the same.
+
+    Within a line, white space counts only as a separator; of several lines, which may draw something, only that at
+    their ends does not count. Nor do the case of a single word, commas in numbers, zeros behind the decimal point, and
+    the spaces and quotes of a list or map in JSON or Python.
+    """
+    lines = answer.strip().splitlines()
+    text = "\n".join(line.rstrip() for line in lines) if len(lines) > 1 else _SPACES.sub(" ", "".join(lines))
+    if _DECIMAL.fullmatch(text):
+        return render_number(Fraction(text.replace(",", "")))
+    if _HEXADECIMAL.fullmatch(text):
+        return hex(int(text, 16))
+    if _WORD.fullmatch(text):
+        return text.lower()
+    structure = _structure(text)
+    return text if structure is None else canonical_json(structure)
+
+
+def _structure(text: str) -> Any | None:
+    """The list or map that a text writes down; None where it is none."""
+    if text[:1] not in ("[", "{", "(") or len(text) > MAX_STRUCTURE_CHARS:
+        return None
+    for read in (_json, ast.literal_eval):
+        try:
+            found = _plain(read(text))
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        return found if isinstance(found, list | dict) else None
+    return None
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: tuples are lists, keys are text.
+
+    Raises:
+        TypeError: a value that JSON does not have, such as a set or bytes.
+    """
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and value - value == 0:
+        return int(value) if value.is_integer() else value
+    raise TypeError(f"{type(value).__name__} is not part of JSON")

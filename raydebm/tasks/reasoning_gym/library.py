@@ -1,0 +1,126 @@
+"""The package reasoning-gym, in a process that is kept warm and can be ended. It need not be installed.
+
+Its verifiers may compute for hours on a short answer, and Python's signals reach only the main thread. So they run in a
+child process, which the kernel ends when one call takes too long; the next call gets a new child. Works in any thread;
+threads of a process take turns.
+"""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from raydebm.child import Child, ChildLostError
+
+VERSION = "0.1.25"
+"""The one version whose data sets and verifiers were looked at."""
+SCORE_CPU_S = 10.0
+"""Limit of one score in CPU seconds of the child, so that a busy machine changes no label."""
+ENTRIES_CPU_S = 120.0
+"""Limit of making one data set."""
+WALL_S = 300.0
+"""Limit of a call on the clock, should the child wait for something; also of its start."""
+MAX_BYTES = 4 * 2**30
+
+_SCRIPT = Path(__file__).with_name("child.py")
+
+
+class LibraryError(Exception):
+    """A call failed or was ended; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a data set, in order."""
+
+    category: str
+    questions: tuple[tuple[str, str], ...]
+    """(question, answer)."""
+
+
+def is_installed() -> bool:
+    return find_spec("reasoning_gym") is not None
+
+
+class Library:
+    """Makes entries and scores answers in its child process, which starts at the first call."""
+
+    def __init__(self, *, score_cpu_s: float = SCORE_CPU_S, entries_cpu_s: float = ENTRIES_CPU_S) -> None:
+        self._limits = (score_cpu_s, entries_cpu_s)
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+
+    def entries(self, dataset: str, config: Mapping[str, Any]) -> Entries:
+        """Make a data set.
+
+        Raises:
+            LibraryError: there is no such data set, it refuses the config, or it takes too long.
+        """
+        reply = self._ask({"entries": dataset, "config": dict(config)})
+        return Entries(reply["category"], tuple((question, answer) for question, answer in reply["entries"]))
+
+    def score(self, dataset: str, config: Mapping[str, Any], index: int, *, question: str, answer: str) -> float:
+        """What the data set's verifier gives an answer to one of its entries, in [0, 1].
+
+        Raises:
+            LibraryError: it took too long or failed, or this version has another question there.
+        """
+        call = {"score": dataset, "config": dict(config), "index": index, "question": question, "answer": answer}
+        return float(self._ask(call)["score"])
+
+    def close(self) -> None:
+        """End the child; the next call would start another."""
+        with self._lock:
+            if self._child is not None:
+                self._child.kill()
+                self._child = None
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            try:
+                if self._child is None:
+                    self._child = self._start()
+                reply = self._child.ask(request, timeout_s=WALL_S)
+            except ChildLostError as error:
+                self._child = None
+                raise LibraryError(self._reason(error)) from error
+        if "error" in reply:
+            raise LibraryError(reply["error"])
+        return reply
+
+    def _start(self) -> Child:
+        child = Child(
+            [sys.executable, "-P", str(_SCRIPT), *map(str, self._limits), str(MAX_BYTES)],
+            stderr=subprocess.DEVNULL,
+            # Some data sets go through sets of text: with random hashes each process would make other questions.
+            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        reply = child.receive(timeout_s=WALL_S)
+        if reply.get("version") == VERSION:
+            return child
+        child.kill()
+        other = f"reasoning-gym {reply.get('version')} is installed, but {VERSION} is needed"
+        raise LibraryError(f"{reply.get('error', other)}; pip install 'raydebm[reasoning-gym]'")
+
+    def _reason(self, error: ChildLostError) -> str:
+        if error.exit_code == -signal.SIGPROF:
+            score, entries = self._limits
+            return f"it took more than {score:g} s of CPU time for a score, or {entries:g} s for a data set"
+        return f"the process of reasoning-gym {error}"
+
+
+def library() -> Library:
+    """The process's own library: one child for each process that calls it, also after a fork."""
+    return _library_of(os.getpid())
+
+
+@functools.cache
+def _library_of(pid: int) -> Library:
+    return Library()

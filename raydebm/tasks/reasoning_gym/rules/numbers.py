@@ -1,0 +1,183 @@
+"""Puzzles about numbers: countdown, puzzle24, prime_factorization, simple_equations, cryptarithm."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from raydebm.constraints import Exactness
+from raydebm.tasks.reasoning_gym.rules.expressions import ExpressionError, evaluate
+from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
+
+_COUNTDOWN = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?:Find a way to make|Calculate) (?P<target>-?\d{1,12}) using all of these numbers: (?P<numbers>[\d, -]+)\.",
+        r"Using all the numbers (?P<numbers>[\d, -]+), create an expression that equals (?P<target>-?\d{1,12})\.",
+    )
+)
+_PUZZLE24 = re.compile(r"Make 24 using (?P<numbers>[\d, ]+)\. You can only use each number once\.")
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_FACTORS = re.compile(rf"Find the prime factorization of (\d{{1,12}})\. Write the factors separated by {_TIMES}")
+_EQUATION = re.compile(
+    r"(?:Find the value of (?P<found>[a-z]) in the equation|Solve for (?P<solved>[a-z])"
+    r"|Determine the value of (?P<determined>[a-z]) that satisfies): (?P<left>[^=\n]+) = (?P<right>[^=\n]+)\Z"
+)
+_ADDENDS = re.compile(r"Solve this cryptarithm:\s*\n(?P<addends>(?:[ +]*[A-Z]+\n)+)-+\n *(?P<total>[A-Z]+)\n")
+_MAPPING = re.compile(r"\s*([A-Z])\s*=\s*(-?\d{1,3})\s*")
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
+_FACTOR = re.compile(r"[0-9]{1,12}")
+
+
+@dataclass(frozen=True, slots=True)
+class MakeNumber(ExactPuzzle):
+    """An expression of the given numbers, each used once, that equals the target."""
+
+    numbers: tuple[int, ...]
+    target: int
+
+    def faults(self, answer: str) -> Iterator[Fault]:
+        try:
+            value, used = evaluate(answer)
+        except ExpressionError as error:
+            yield Fault(1.0, f"The answer must be one arithmetic expression: {error}.")
+            return
+        wrong = (Counter(used) - Counter(self.numbers)) + (Counter(self.numbers) - Counter(used))
+        if wrong:
+            penalty = min(1.0, wrong.total() / len(self.numbers)) / 2
+            yield Fault(penalty, f"The expression uses {_listed(used)}; use each of {_listed(self.numbers)} once.")
+        if value != self.target:
+            yield Fault(0.5, f"The expression equals {value}, not {self.target}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Factorization(ExactPuzzle):
+    """Prime factors of a number, separated by multiplication signs, in any order."""
+
+    number: int
+
+    def faults(self, answer: str) -> Iterator[Fault]:
+        parts = [part.strip() for part in answer.split(_TIMES)]
+        if not all(_FACTOR.fullmatch(part) for part in parts):
+            example = f" {_TIMES} ".join("223")
+            yield Fault(1.0, f"The answer must be prime factors separated by {_TIMES}, such as {example}.")
+            return
+        factors = [int(part) for part in parts]
+        others = [factor for factor in factors if not _is_prime(factor)]
+        if others:
+            yield Fault(len(others) / len(factors) / 2, f"Not prime: {_listed(others)}.")
+        product = math.prod(factors)
+        if product != self.number:
+            yield Fault(0.5, f"The factors multiply to {product}, not {self.number}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """An equation in one unknown; the answer is the unknown's value, an integer."""
+
+    unknown: str
+    left: str
+    right: str
+
+    def faults(self, answer: str) -> Iterator[Fault]:
+        if not _INTEGER.fullmatch(answer):
+            yield Fault(1.0, f"The answer must be the value of {self.unknown} alone, as an integer.")
+        elif self.difference(int(answer)) != 0:
+            yield Fault(1.0, f"{self.unknown} = {answer} does not satisfy {self.left} = {self.right}.")
+
+    def exactness(self) -> Exactness:
+        """Exact for an equation with one solution: a linear one whose slope is not 0."""
+        first, second, third = (self.difference(value) for value in (0, 1, 2))
+        if third - second != second - first:
+            return Exactness(exact=False, note="the equation is not linear and may have several solutions")
+        if first == second:
+            return Exactness(exact=False, note=f"the equation does not determine {self.unknown}")
+        return Exactness(exact=True)
+
+    def difference(self, value: int) -> Fraction:
+        """Left side minus right side.
+
+        Raises:
+            ExpressionError: a side is not an expression in the unknown.
+        """
+        sides = [evaluate(side, {self.unknown: value})[0] for side in (self.left, self.right)]
+        return sides[0] - sides[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Cryptarithm(ExactPuzzle):
+    """Digits for letters, all different, none leading with zero, so that the sum holds."""
+
+    addends: tuple[str, ...]
+    total: str
+
+    def faults(self, answer: str) -> Iterator[Fault]:
+        words = (*self.addends, self.total)
+        letters = sorted(set("".join(words)))
+        pairs = [_MAPPING.fullmatch(part) for part in answer.split(",")]
+        digits = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+        if not all(pairs) or sorted(digits) != letters:
+            yield Fault(1.0, f'The answer must give a digit for each of {_listed(letters)}, such as "A=1,B=2".')
+            return
+        if not all(0 <= digit <= 9 for digit in digits.values()) or len(set(digits.values())) < len(letters):
+            yield Fault(0.25, "Each letter stands for a digit of its own, from 0 to 9.")
+        leading = sorted({word[0] for word in words if digits[word[0]] == 0})
+        if leading:
+            yield Fault(0.25, f"{_listed(leading)} leads a number and cannot be zero.")
+        found, total = sum(_number(word, digits) for word in self.addends), _number(self.total, digits)
+        if found != total:
+            yield Fault(0.5, f"The words add up to {found}, but {self.total} is {total}.")
+
+
+def read_countdown(question: str) -> Puzzle | None:
+    match = next((found for pattern in _COUNTDOWN if (found := pattern.match(question))), None)
+    return None if match is None else MakeNumber(_integers(match["numbers"]), int(match["target"]))
+
+
+def read_puzzle24(question: str) -> Puzzle | None:
+    match = _PUZZLE24.match(question)
+    return None if match is None else MakeNumber(_integers(match["numbers"]), 24)
+
+
+def read_factorization(question: str) -> Puzzle | None:
+    match = _FACTORS.match(question)
+    return None if match is None else Factorization(int(match[1]))
+
+
+def read_equation(question: str) -> Puzzle | None:
+    match = _EQUATION.match(question)
+    if match is None:
+        return None
+    unknown = match["found"] or match["solved"] or match["determined"]
+    puzzle = Equation(unknown, match["left"].strip(), match["right"].strip())
+    try:
+        puzzle.difference(0)
+    except ExpressionError:
+        return None
+    return puzzle
+
+
+def read_cryptarithm(question: str) -> Puzzle | None:
+    match = _ADDENDS.match(question)
+    return None if match is None else Cryptarithm(tuple(re.findall(r"[A-Z]+", match["addends"])), match["total"])
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"-?\d{1,12}", text)))
+
+
+def _number(word: str, digits: dict[str, int]) -> int:
+    number = 0
+    for letter in word:
+        number = 10 * number + digits[letter]
+    return number
+
+
+def _is_prime(number: int) -> bool:
+    return number >= 2 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+
+def _listed(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items)) or "nothing"

@@ -1,0 +1,215 @@
+"""Reasoning Gym: where answers stand, what makes two the same, who judges them, and where questions come from."""
+
+import json
+
+import pytest
+
+from raydebm.decision.checks import check_candidate
+from raydebm.errors import TaskDataError
+from raydebm.labels import label_candidate
+from raydebm.records import Candidate, Gold, Verdict
+from raydebm.tasks import reasoning_gym
+from raydebm.tasks.reasoning_gym import ReasoningGym, problem_of, sources
+from raydebm.tasks.reasoning_gym.answers import find_answer, normal_form
+from raydebm.tasks.reasoning_gym.library import LibraryError
+
+TASK = ReasoningGym()
+COUNTDOWN = "Calculate 8 using all of these numbers: 2, 6.\nEach number may be used at most once."
+GCD = "Find the greatest common divisor of 36 and 60."
+
+
+def candidate(text, problem):
+    return Candidate(candidate_id="c", task=TASK.name, problem_id=problem.problem_id, generator="g", text=text)
+
+
+def checked(question, answer):
+    problem = problem_of(question)
+    return check_candidate(TASK, problem, candidate(f"<answer>{answer}</answer>", problem))
+
+
+def judged(question, text, **gold):
+    problem = problem_of(question)
+    known = Gold(task=TASK.name, problem_id=problem.problem_id, value={"answer": None, **gold})
+    return label_candidate(TASK, problem, known, candidate(text, problem))
+
+
+def write(folder, *rows, name="problems.jsonl"):
+    file = folder / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def _without_package(monkeypatch):
+    monkeypatch.setattr(sources, "is_installed", lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("So it is <answer> 42 </answer>.", "42"),
+        ("<answer>1</answer> No: <answer>2</answer>", "2"),
+        ("I write <answer> tags at the end. <answer>7</answer>", "7"),
+        ("<answer>1</answer> and then <answer>cut off", "1"),
+        ("<answer>a\nb</answer>", "a\nb"),
+        ("<answer></answer>", None),
+        ("The answer is 42.", None),
+        ("</answer>42<answer>", None),
+        ("<answer>" * 200_000, None),
+    ],
+)
+def test_the_answer_is_the_last_complete_part(text, answer):
+    assert find_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("8.0", "8"),
+        ("1,234.50", "1234.5"),
+        ("+7", "7"),
+        ("TRUE", "True"),
+        ("0x0B1d", "0xb1d"),
+        ("a   b", "a b"),
+        ('["a", "b"]', "['a','b']"),
+        ("(1, 2)", "[1,2]"),
+        ('{"0": 1}', "{0: 1}"),
+        ("1 2 \n3 4", "1 2\n3 4"),
+    ],
+)
+def test_answers_that_mean_the_same_have_one_form(first, second):
+    assert normal_form(first) == normal_form(second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("0101", "101"),
+        ("1/3", "0.33"),
+        ("12", "1 2"),
+        ("A B", "a b"),
+        ('["a"]', '["b"]'),
+        ("[1, NaN]", "[1, Infinity]"),
+        ("1   2\n3", "1 2\n3"),
+    ],
+)
+def test_answers_that_mean_something_else_have_another(first, second):
+    assert normal_form(first) != normal_form(second)
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, "(" * 500, "{1, 2}", "[b'x']", "[1, 1e999]", "[", "{'a': {1}}"])
+def test_what_is_no_list_or_map_stays_text(text):
+    assert normal_form(text) == text
+
+
+def test_an_exact_rule_proves_an_answer():
+    report = checked(COUNTDOWN, "2 + 6")
+    assert (report.penalty, report.proof) == (0.0, True)
+
+
+def test_a_broken_exact_rule_refutes_an_answer_and_says_why():
+    report = checked(COUNTDOWN, "2 * 6")
+    assert (report.penalty, report.proof) == (0.5, False)
+    assert report.violations[0].message == "The expression equals 12, not 8."
+
+
+def test_a_question_without_rules_proves_nothing():
+    report = checked(GCD, "12")
+    assert (report.penalty, report.proof, report.note) == (0.0, None, "")
+
+
+def test_braces_in_an_answer_are_no_template():
+    assert "{0.__class__}" in checked(COUNTDOWN, "{0.__class__}").answer
+
+
+def test_an_answer_of_a_megabyte_is_a_fault():
+    assert "more than 20000" in checked(COUNTDOWN, "2+" * 500_000).violations[0].message
+
+
+def test_an_exact_rule_is_the_label_whatever_the_expected_answer():
+    assert judged(COUNTDOWN, "<answer>2 + 6</answer>", answer="6 + 2").verdict is Verdict.CORRECT
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [("12.0", Verdict.CORRECT), ("6", Verdict.INCORRECT)])
+def test_the_expected_answer_is_the_label_where_no_verifier_is_at_hand(answer, verdict):
+    assert judged(GCD, f"<answer>{answer}</answer>", answer="12").verdict is verdict
+
+
+def test_without_reference_answer_and_verifier_there_is_no_label():
+    label = judged("Solve this cube.", "<answer>U R</answer>")
+    assert label.verdict is Verdict.UNLABELED
+    assert "no reference answer" in label.reason
+
+
+def test_a_text_without_tags_is_incorrect():
+    assert judged(GCD, "It is 12.", answer="12").verdict is Verdict.INCORRECT
+
+
+def test_a_verifier_that_fails_gives_no_label(monkeypatch):
+    class Lost:
+        def score(self, *_, **__):
+            raise LibraryError("it took more than 10 s")
+
+    monkeypatch.setattr(reasoning_gym, "library", Lost)
+    label = judged("Which?", "<answer>x</answer>", entry={"dataset": "gcd", "config": {"seed": 1}, "index": 0})
+    assert label.verdict is Verdict.UNLABELED
+    assert "it took more than 10 s" in label.reason
+
+
+@pytest.mark.usefixtures("_without_package")
+def test_data_sets_take_turns_so_that_a_limit_takes_some_of_each(tmp_path):
+    rows = [{"question": f"{name} {n}?", "expected_answer": "1", "dataset": name} for name in "ab" for n in range(3)]
+    found = TASK.load("train", source=write(tmp_path, *rows), limit=4)
+    assert [problem.prompt for problem, _ in found] == ["a 0?", "b 0?", "a 1?", "b 1?"]
+
+
+@pytest.mark.usefixtures("_without_package")
+def test_without_the_package_questions_load_and_a_warning_says_so_once(tmp_path, caplog):
+    rows = [{"question": f"{n}?", "expected_answer": "1", "dataset": "gcd", "config": {"seed": 1}} for n in range(3)]
+    golds = [gold.value for _, gold in TASK.load("train", source=write(tmp_path, *rows))]
+    assert golds == [{"answer": "1"}] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "questions are judged by their expected answer, not by reasoning-gym's verifier: the package is not installed "
+        "(pip install 'raydebm[reasoning-gym]')"
+    ]
+
+
+def test_the_answer_none_is_no_reference(tmp_path):
+    row = {"question": "Colour it.", "expected_answer": "None", "dataset": "graph_color"}
+    assert [gold.value for _, gold in TASK.load("train", source=write(tmp_path, row))] == [{"answer": None}]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": "Q?"}, "field 'expected_answer' is missing"),
+        ({"expected_answer": "1"}, "field 'question' is missing"),
+        ({"question": "  ", "expected_answer": "1"}, "the question is empty"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path, row, message):
+    with pytest.raises(TaskDataError, match=message) as error:
+        list(TASK.load("train", source=write(tmp_path, row)))
+    assert "problems.jsonl:1" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["generate", "generate:GCD", "generate:gcd?size=many", "generate:gcd?size=0", "generate:gcd?seed=-1", "generate:,"],
+)
+def test_an_unreadable_generator_says_how_it_is_written(source):
+    with pytest.raises(TaskDataError, match="size"):
+        list(TASK.load("train", source=source))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"configs": 3}'])
+def test_bad_settings_beside_the_problems_are_an_error(tmp_path, content):
+    source = write(tmp_path, {"question": "Q?", "expected_answer": "1"}, name="problems_x.jsonl")
+    (tmp_path / "configs_x.json").write_text(content, encoding="utf-8")
+    with pytest.raises(TaskDataError, match=r"configs_x\.json"):
+        list(TASK.load("train", source=source))
+
+
+def test_a_question_needs_words():
+    with pytest.raises(TaskDataError, match="send the whole question"):
+        TASK.problem_from_text(" ?! ")
