@@ -275,7 +275,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
 ) -> None:
-    """Serve a finished run until Ctrl-C (in production: `serve run serve_config.yaml`)."""
+    """Serve a finished run until Ctrl-C or SIGTERM (in production: `serve run serve_config.yaml`)."""
     from raydebm.serving.app import AppArgs, serve_until_interrupted
 
     serve_until_interrupted(AppArgs(run_dir=_resolved(run_dir)), host=host, port=port)

@@ -22,7 +22,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.bundle import LimitArgs
 from raydebm.serving.errors import as_service_error, error_response
 from raydebm.serving.keys import ApiKey, Keyring
-from raydebm.serving.limits import Admission, KeyLimits
+from raydebm.serving.limits import Admission, Intake, KeyLimits
 from raydebm.serving.logs import REQUEST_ID
 from raydebm.serving.meter import Meter, NoMeter
 
@@ -66,6 +66,7 @@ class Guard:
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
         public_paths: what needs no key and no place in the queue.
         routes: of the application, to name a request that is refused before it gets there.
+        intake: counts open requests and can be closed; None: one of its own.
     """
 
     def __init__(
@@ -79,12 +80,13 @@ class Guard:
         echo_request_id: bool = True,
         public_paths: Collection[str] = PUBLIC_PATHS,
         routes: Sequence[BaseRoute] = (),
+        intake: Intake | None = None,
     ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._echo_request_id = echo_request_id
         self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
-        self._routes = routes
+        self._routes, self._intake = routes, intake or Intake()
         self._admission = Admission(limits or LimitArgs())
         self._key_limits = KeyLimits(limits or LimitArgs())
 
@@ -97,7 +99,8 @@ class Guard:
         answer = _Answer(send, request_id if self._echo_request_id else None)
         before = REQUEST_ID.set(request_id)
         try:
-            await self._guarded(scope, receive, answer)
+            with self._intake.open():
+                await self._guarded(scope, receive, answer)
         except ClientDisconnect:
             pass  # there is nobody left to answer
         except RaydebmError as error:

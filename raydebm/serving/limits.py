@@ -93,6 +93,33 @@ class KeyLimits:
         return KeyUse(name=key.name, bucket=bucket, max_open=most, clock=self._clock)
 
 
+class Intake:
+    """Counts open requests, and refuses new ones once it is closed. It outlives changes of the application."""
+
+    def __init__(self) -> None:
+        self.num_open = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse every request from now on; what is open goes on."""
+        self._closed = True
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Counts one request while it is answered.
+
+        Raises:
+            ServiceError: 503, the service is about to end.
+        """
+        if self._closed:
+            raise ServiceError("the service is shutting down; try again, on another replica", 503, "shutting_down")
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1
+
+
 class Admission:
     """A bounded number of requests runs, a bounded number waits, and the next one is refused at once."""
 

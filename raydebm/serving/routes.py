@@ -19,6 +19,7 @@ from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
 from raydebm.serving.guard import PUBLIC_PATHS, Guard
 from raydebm.serving.keys import Keyring
+from raydebm.serving.limits import Intake
 from raydebm.serving.live import LiveMeter
 from raydebm.serving.models import model_body, models_body
 from raydebm.serving.openapi import ERRORS, describe, examples_of
@@ -44,6 +45,7 @@ def create_app(
     keyring: Keyring | None = None,
     echo_request_id: bool = True,
     live: LiveMeter | None = None,
+    intake: Intake | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
 
@@ -52,6 +54,7 @@ def create_app(
         keyring: who may call; None: anyone.
         echo_request_id: see ``Guard``.
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
+        intake: see ``Guard``.
     """
     app = FastAPI(
         title="raydebm",
@@ -86,6 +89,7 @@ def create_app(
         echo_request_id=echo_request_id,
         public_paths=PUBLIC_PATHS | page_paths(),
         routes=[route for router in routers for route in router.routes],
+        intake=intake,
     )
     _add_error_handlers(app)
     for router in routers:
