@@ -84,6 +84,8 @@ class AppArgs(BaseModel):
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
+    allowed_hosts: tuple[str, ...] = ()
+    """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
     policies: dict[str, Overrides] = Field(default_factory=dict)
     """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
@@ -115,6 +117,8 @@ class Bundle:
     max_body_bytes: int
     max_candidate_chars: int = 64_000
     max_deadline_s: float | None = None
+    """See ``AppArgs``."""
+    allowed_hosts: tuple[str, ...] = ()
     """See ``AppArgs``."""
     profiles: Mapping[str, Overrides] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
@@ -182,6 +186,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_body_bytes=args.max_body_bytes,
         max_candidate_chars=args.max_candidate_chars,
         max_deadline_s=args.max_deadline_s,
+        allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
         records=_records(run, args.records),

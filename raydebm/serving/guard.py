@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.bundle import LimitArgs
 from raydebm.serving.errors import as_service_error, error_response
+from raydebm.serving.hosts import check_host
 from raydebm.serving.keys import ApiKey, Keyring
 from raydebm.serving.limits import Admission, Intake, KeyLimits
 from raydebm.serving.logs import REQUEST_ID
@@ -66,6 +67,7 @@ class Guard:
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
         public_paths: what needs no key and no place in the queue.
         routes: of the application, to name a request that is refused before it gets there.
+        allowed_hosts: names under which it answers where there are no keys, beside localhost and addresses.
         intake: counts open requests and can be closed; None: one of its own.
     """
 
@@ -80,6 +82,7 @@ class Guard:
         echo_request_id: bool = True,
         public_paths: Collection[str] = PUBLIC_PATHS,
         routes: Sequence[BaseRoute] = (),
+        allowed_hosts: Collection[str] = (),
         intake: Intake | None = None,
     ) -> None:
         self._app = app
@@ -87,6 +90,7 @@ class Guard:
         self._echo_request_id = echo_request_id
         self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
         self._routes, self._intake = routes, intake or Intake()
+        self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._admission = Admission(limits or LimitArgs())
         self._key_limits = KeyLimits(limits or LimitArgs())
 
@@ -115,6 +119,8 @@ class Guard:
             REQUEST_ID.reset(before)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        if self._keyring is None:
+            check_host(scope["headers"], self._allowed_hosts)
         limited = _limited(scope, receive, self._max_body_bytes)
         if scope["path"] in self._public_paths:
             await self._app(scope, limited, answer.send)

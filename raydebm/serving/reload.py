@@ -22,6 +22,7 @@ CHANGEABLE = (
     "checkpoint",
     "policies",
     "limits",
+    "allowed_hosts",
     "max_deadline_s",
     "max_problem_chars",
     "max_candidate_chars",

@@ -89,6 +89,7 @@ def create_app(
         echo_request_id=echo_request_id,
         public_paths=PUBLIC_PATHS | page_paths(),
         routes=[route for router in routers for route in router.routes],
+        allowed_hosts=service.bundle.allowed_hosts,
         intake=intake,
     )
     _add_error_handlers(app)

@@ -168,7 +168,7 @@ def test_a_504_says_that_asking_again_will_not_help(bundle, backend, puzzle, slo
     app = create_app(TriageService(bundle, slow))
 
     async def send():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
             return await client.post("/v1/triage", json={"problem": puzzle, "deadline_ms": 1})
 
     reply = asyncio.run(send())

@@ -194,7 +194,7 @@ def test_concurrent_requests_keep_their_own_settings(app, puzzle):
     import httpx
 
     async def ask_both():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
             bodies = [{"problem": puzzle, "lambda": float(value), "seed": value} for value in range(8)]
             return await asyncio.gather(*(client.post("/v1/triage", json=body) for body in bodies))
 
