@@ -46,7 +46,7 @@ def build(args: AppArgs) -> serve.Application:
     """
     bundle = load_bundle(args)
     # With a user_config, though an empty one, Serve tells the ingress when its start is over.
-    ingress = _deployment(TriageIngress, max_ongoing_requests=128).options(user_config={})
+    ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
         bundle,
         # It waits more than it works, and what is asked for its health waits behind what it does.

@@ -43,10 +43,15 @@ class LimitArgs(BaseModel):
     max_running: int = Field(96, ge=1)
     """Requests that are worked on at once."""
     max_waiting: int = Field(24, ge=0)
-    """Requests that wait for their turn; the next one is answered 503. The sum of both stays below the ingress
-    deployment's ``max_ongoing_requests``, so that health checks always get through."""
+    """Requests that wait for their turn; the next one is answered 503."""
     max_wait_s: float = Field(30.0, gt=0)
     """A request that waited so long is answered 503."""
+    max_uploading: int = Field(256, ge=1)
+    """Bodies that are read at once; above it the oldest is given up with a 408 (see ``uploads``). The sum of this,
+    ``max_running`` and ``max_waiting`` stays below the ingress deployment's ``max_ongoing_requests``, so that health
+    checks always get through."""
+    max_body_s: float = Field(30.0, gt=0)
+    """Seconds in which a request's whole body must come, else it is answered 408."""
 
 
 class AppArgs(BaseModel):

@@ -3,17 +3,14 @@
 A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
 """
 
-import asyncio
 import logging
 import re
 import time
 import uuid
 from collections.abc import Collection, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,14 +23,15 @@ from raydebm.serving.keys import ApiKey, Keyring
 from raydebm.serving.limits import Admission, Intake, KeyLimits
 from raydebm.serving.logs import REQUEST_ID
 from raydebm.serving.meter import Meter, NoMeter
+from raydebm.serving.uploads import Uploads, replayed
 
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
 """What needs no key, because probes have none. Both name tasks, policies and generators, but no key and no address."""
 CLIENT_CLOSED = 499
-BODY_WAIT_S = 30.0
-"""A client that sends nothing for so long loses its place to those that wait."""
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods of requests that take no place and whose bodies nobody reads."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -86,7 +84,7 @@ class Guard:
         intake: Intake | None = None,
     ) -> None:
         self._app = app
-        self._max_body_bytes = max_body_bytes
+        self._uploads = Uploads(limits or LimitArgs(), max_bytes=max_body_bytes)
         self._echo_request_id = echo_request_id
         self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
         self._routes, self._intake = routes, intake or Intake()
@@ -121,17 +119,20 @@ class Guard:
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if self._keyring is None:
             check_host(scope["headers"], self._allowed_hosts)
-        limited = _limited(scope, receive, self._max_body_bytes)
         if scope["path"] in self._public_paths:
-            await self._app(scope, limited, answer.send)
+            await self._app(scope, receive, answer.send)
             return
         key = self._caller(scope)
-        place: AbstractAsyncContextManager[None] = self._admission.place()
         with self._key_limits.open(key) as use:
             scope["state"]["key_use"] = use
-            async with place if scope["method"] == "POST" else nullcontext():
+            if scope["method"] in _WITHOUT_BODY:
+                await self._app(scope, receive, answer.send)
+                return
+            self._admission.check()  # when nobody could wait, nobody need upload
+            body = await self._uploads.read(scope, receive)
+            async with self._admission.place():
                 self._tell_load()
-                await self._app(scope, limited, answer.send)
+                await self._app(scope, replayed(body, receive), answer.send)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
         if self._keyring is None:
@@ -181,29 +182,3 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
     return uuid.uuid4().hex
-
-
-def _limited(scope: Scope, receive: Receive, limit: int) -> Receive:
-    """Refuse a body above the limit, or one that does not come, while it is read, whatever its Content-Length says.
-
-    An HTTPException, because FastAPI turns every other error of reading a body into a 400 of its own.
-    """
-    complete = False
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    seen = int(declared) if declared.isdigit() and int(declared) > limit else 0
-
-    async def limited() -> Message:
-        nonlocal seen, complete
-        if seen <= limit:
-            try:
-                async with asyncio.timeout(None if complete else BODY_WAIT_S):
-                    message = await receive()
-            except TimeoutError as error:
-                raise HTTPException(408, f"the body did not arrive within {BODY_WAIT_S:g} s") from error
-            seen += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
-        if seen > limit:
-            raise HTTPException(413, f"the body is larger than {limit} bytes")
-        return message
-
-    return limited

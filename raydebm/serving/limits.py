@@ -143,10 +143,14 @@ class Admission:
             self.num_running -= 1
             self._places.release()
 
-    async def _enter(self) -> None:
+    def check(self) -> None:
+        """Raises TooManyError (503) when a request that came now could not even wait."""
         if self._places.locked() and self.num_waiting >= self._limits.max_waiting:
             words = f"{self.num_running} requests run and {self.num_waiting} wait here; try again"
             raise TooManyError(words, 503, BUSY_RETRY_S)
+
+    async def _enter(self) -> None:
+        self.check()
         self.num_waiting += 1
         try:
             async with asyncio.timeout(self._limits.max_wait_s):
