@@ -14,6 +14,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.bundle import Bundle
+from raydebm.serving.ceilings import Account, check_count, within_ceilings
 from raydebm.serving.conversation import Conversation, transcript, weave
 from raydebm.serving.schema import Overrides, ProblemBody, SamplingOverrides
 from raydebm.serving.spending import no_prices, unpriced
@@ -45,6 +46,8 @@ class Ask:
     """OpenAI's object in JSON, for the generators that take one."""
     received: float | None = None
     """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
+    account: Account | None = None
+    """What the caller may spend today; None: nothing is limited."""
 
     @property
     def scored_prompt(self) -> str:
@@ -114,6 +117,17 @@ def make_ask(
     )
 
 
+def charged_to(ask: Ask, account: Account | None) -> Ask:
+    """The same request on somebody's account.
+
+    Raises:
+        ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
+    """
+    if account is not None and account.limits_money:
+        _check_prices(ask.bundle, ask.generators)
+    return replace(ask, account=account)
+
+
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Task, Problem]:
     """The problem, and the task that can read it: the named one, or the first that can.
 
@@ -175,10 +189,16 @@ def _words(error: BaseException) -> str:
 
 
 def _policy(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+    profile = bundle.profiles.get(overrides.policy or "", Overrides())
+    ceilings = bundle.limits.request
+    operators = {**bundle.policies[task_name].to_json(), **profile.policy_changes()}
     try:
-        policy = Policy.from_json({**bundle.policies[task_name].to_json(), **overrides.policy_changes()})
+        policy = Policy.from_json({**operators, **overrides.policy_changes()})
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+    most_samples = ceilings.num_samples or profile.num_samples or bundle.max_samples
+    check_count("num_samples", overrides.num_samples, most_samples)
+    policy = within_ceilings(policy, operators=Policy.from_json(operators), ceilings=ceilings)
     return bundle.in_time(policy)
 
 

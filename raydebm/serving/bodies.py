@@ -54,6 +54,7 @@ def response_body(
         cost_usd=math.fsum(costs) if costs else None,  # the same in whatever order they came
         latency_ms=round(elapsed_ms, 3),
         stages_ms=watch.stages_ms,
+        ceilings=watch.ceilings,
         policy=ask.policy.to_json(),
         seed=ask.seed,
         versions=dict(versions),

@@ -19,6 +19,7 @@ from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
+from raydebm.serving.ceilings import DayCeilings, RequestCeilings
 from raydebm.serving.decisions.writer import RecordsArgs
 from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
 from raydebm.serving.schema import Overrides
@@ -52,6 +53,17 @@ class LimitArgs(BaseModel):
     checks always get through."""
     max_body_s: float = Field(30.0, gt=0)
     """Seconds in which a request's whole body must come, else it is answered 408."""
+    request: RequestCeilings = Field(default_factory=RequestCeilings)
+    """What one request may ask for at most."""
+    per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """What everybody together may spend on one UTC day."""
+    key_per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """What each key may spend on one UTC day; a key's own ``per_day`` in the file goes before it."""
+    ledger_file: str | None = None
+    """SQLite file in which the days' spending is counted, on a disk that all ingress replicas share; None:
+    ledger.sqlite of the run directory."""
+    ledger_across_nodes: bool = False
+    """Whether ingress replicas of several nodes share that file, whose disk then needs working file locks."""
 
 
 class AppArgs(BaseModel):
@@ -134,6 +146,19 @@ class Bundle:
     """Of the run; None: nobody can look at the run's problems."""
 
     @property
+    def ledger_file(self) -> str | None:
+        """Path of the SQLite file of the days' spending; None: there is no folder for it."""
+        if self.limits.ledger_file is not None:
+            return self.limits.ledger_file
+        return None if self.run_dir is None or "://" in self.run_dir else f"{self.run_dir}/ledger.sqlite"
+
+    @property
+    def max_samples(self) -> int:
+        """Most candidates of one generator in pass 1 that the operator's own settings ask for."""
+        default = self.recipe.generation.num_samples
+        return max(default if config.num_samples is None else config.num_samples for config in self.generator_configs())
+
+    @property
     def checkpoint_ref(self) -> CheckpointRef:
         """The adapters that score for it, and no others."""
         return CheckpointRef(self.checkpoint, self.versions["checkpoint"])
@@ -175,6 +200,7 @@ def load_bundle(args: AppArgs) -> Bundle:
     policy = _policy(run, recipe, args.policy, task)
     checkpoint = args.checkpoint or run.uri("scorer")
     ensemble = _ensemble(checkpoint)
+    _check_ceilings(args.limits, recipe, generators, run)
     return Bundle(
         recipe=recipe,
         policies={task.name: policy},
@@ -244,6 +270,22 @@ def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | No
     without = unpriced(config for config in recipe.generators if config.name in generators)
     if max_usd is not None and without:
         raise ConfigError(f"{where}: {no_prices(without)}")
+
+
+def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
+    """Raises ConfigError for ceilings that nothing could keep."""
+    for where, max_usd in (
+        ("limits.request", limits.request.max_usd),
+        ("limits.per_day", limits.per_day.usd),
+        ("limits.key_per_day", limits.key_per_day.usd),
+    ):
+        _check_prices(recipe, generators, max_usd, where=where)
+    is_counted = limits.per_day.is_limit or limits.key_per_day.is_limit
+    if is_counted and limits.ledger_file is None and "://" in run.root:
+        raise ConfigError(
+            f"limits.per_day needs a file on a disk that all ingress replicas share, and the run lies at {run.root}; "
+            "set limits.ledger_file"
+        )
 
 
 def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Overrides]:

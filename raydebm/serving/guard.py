@@ -20,6 +20,7 @@ from raydebm.serving.bundle import LimitArgs
 from raydebm.serving.errors import as_service_error, error_response
 from raydebm.serving.hosts import check_host
 from raydebm.serving.keys import ApiKey, Keyring
+from raydebm.serving.ledger import Ledger
 from raydebm.serving.limits import Admission, Intake, KeyLimits
 from raydebm.serving.logs import REQUEST_ID
 from raydebm.serving.meter import Meter, NoMeter
@@ -67,6 +68,7 @@ class Guard:
         routes: of the application, to name a request that is refused before it gets there.
         allowed_hosts: names under which it answers where there are no keys, beside localhost and addresses.
         intake: counts open requests and can be closed; None: one of its own.
+        ledger: counts the days' spending; None: nobody does.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Guard:
         routes: Sequence[BaseRoute] = (),
         allowed_hosts: Collection[str] = (),
         intake: Intake | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._app = app
         self._uploads = Uploads(limits or LimitArgs(), max_bytes=max_body_bytes)
@@ -90,7 +93,7 @@ class Guard:
         self._routes, self._intake = routes, intake or Intake()
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._admission = Admission(limits or LimitArgs())
-        self._key_limits = KeyLimits(limits or LimitArgs())
+        self._key_limits = KeyLimits(limits or LimitArgs(), ledger=ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

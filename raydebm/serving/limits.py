@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from raydebm.errors import ServiceError
 from raydebm.serving.bundle import LimitArgs
+from raydebm.serving.ceilings import Account, account_of
 from raydebm.serving.keys import ApiKey
+from raydebm.serving.ledger import Ledger
 
 BUSY_RETRY_S = 1.0
 """When a key with too many open requests may try again; nobody knows when one of them ends."""
@@ -45,6 +47,8 @@ class KeyUse:
     """None: any rate."""
     max_open: int | None = None
     num_open: int = 0
+    account: Account | None = None
+    """What it may spend today; None: nothing is limited."""
     clock: Callable[[], float] = time.monotonic
 
     def charge(self) -> None:
@@ -59,10 +63,18 @@ class KeyUse:
 
 
 class KeyLimits:
-    """Rate and concurrency of each key."""
+    """Rate, concurrency and daily spending of each key."""
 
-    def __init__(self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._clock = limits, clock
+    def __init__(
+        self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic, *, ledger: Ledger | None = None
+    ) -> None:
+        """
+        Args:
+            limits: of the service.
+            clock: seconds, for rates.
+            ledger: counts the days' spending; None: nobody does.
+        """
+        self._limits, self._clock, self._ledger = limits, clock, ledger
         # By the whole key: one whose limits were changed in the keys file begins anew.
         self._uses: dict[ApiKey, KeyUse] = {}
 
@@ -74,7 +86,7 @@ class KeyLimits:
             TooManyError: 429, with the seconds to wait.
         """
         if key is None:
-            yield KeyUse()
+            yield KeyUse(account=account_of(self._ledger, service=self._limits.per_day))
             return
         use = self._uses.setdefault(key, self._use(key))
         if use.max_open is not None and use.num_open >= use.max_open:
@@ -90,7 +102,9 @@ class KeyLimits:
         per_minute = key.requests_per_minute or self._limits.requests_per_minute
         bucket = None if per_minute is None else TokenBucket(per_minute, now=self._clock())
         most = key.max_concurrent or self._limits.max_concurrent
-        return KeyUse(name=key.name, bucket=bucket, max_open=most, clock=self._clock)
+        per_day = self._limits.key_per_day if key.per_day is None else key.per_day
+        account = account_of(self._ledger, service=self._limits.per_day, key_name=key.name, key=per_day)
+        return KeyUse(name=key.name, bucket=bucket, max_open=most, account=account, clock=self._clock)
 
 
 class Intake:

@@ -9,7 +9,10 @@ from starlette.exceptions import HTTPException
 
 from raydebm import __version__
 from raydebm.errors import RaydebmError
+from raydebm.serving.asking import charged_to
 from raydebm.serving.batch import BatchRequest, BatchResponse, triage_ask, triage_batch
+from raydebm.serving.bundle import Bundle
+from raydebm.serving.ceilings import CeilingBody
 from raydebm.serving.chat import completion_body, make_chat_ask
 from raydebm.serving.connection import EventStream, while_connected
 from raydebm.serving.decisions.reader import DecisionReader
@@ -19,6 +22,7 @@ from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
 from raydebm.serving.guard import PUBLIC_PATHS, Guard
 from raydebm.serving.keys import Keyring
+from raydebm.serving.ledger import Ledger
 from raydebm.serving.limits import Intake
 from raydebm.serving.live import LiveMeter
 from raydebm.serving.models import model_body, models_body
@@ -46,6 +50,7 @@ def create_app(
     echo_request_id: bool = True,
     live: LiveMeter | None = None,
     intake: Intake | None = None,
+    ledger: Ledger | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
 
@@ -55,6 +60,7 @@ def create_app(
         echo_request_id: see ``Guard``.
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
         intake: see ``Guard``.
+        ledger: counts the days' spending; None: one of the bundle's file.
     """
     app = FastAPI(
         title="raydebm",
@@ -75,6 +81,7 @@ def create_app(
         _triage_routes(service),
         _scoring_routes(service),
         _health_route(service),
+        _ceiling_route(),
         decision_routes(stored),
         live_route(live, writer),
         sample_routes(service.bundle),
@@ -91,12 +98,20 @@ def create_app(
         routes=[route for router in routers for route in router.routes],
         allowed_hosts=service.bundle.allowed_hosts,
         intake=intake,
+        ledger=ledger or ledger_of(service.bundle),
     )
     _add_error_handlers(app)
     for router in routers:
         app.include_router(router)
     describe(app, service.bundle, keyed=keyring is not None)
     return app
+
+
+def ledger_of(bundle: Bundle) -> Ledger | None:
+    """The ledger in the bundle's file, which is opened when somebody spends below a ceiling."""
+    if bundle.ledger_file is None:
+        return None
+    return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
 
 
 def _add_error_handlers(app: FastAPI) -> None:
@@ -142,6 +157,7 @@ def _chat_routes(service: TriageService) -> APIRouter:
         ask, overrides = make_chat_ask(
             service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
         )
+        ask = charged_to(ask, state.key_use.account)
         if body.stream:
             return EventStream(chat_events(service, ask, body, overrides))
         answer = await while_connected(request, service.triage(ask))
@@ -167,6 +183,7 @@ def _triage_routes(service: TriageService) -> APIRouter:
         `raydebm.error`), then `[DONE]`."""
         state = request.state
         ask = triage_ask(service, body, request_id=state.request_id, headers=request.headers, received=state.received)
+        ask = charged_to(ask, state.key_use.account)
         if body.stream:
             return EventStream(triage_events(service, ask))
         return await while_connected(request, service.triage(ask))
@@ -189,6 +206,18 @@ def _triage_routes(service: TriageService) -> APIRouter:
             key_use=state.key_use,
         )
         return await while_connected(request, work)
+
+    return router
+
+
+def _ceiling_route() -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/v1/ceilings", response_model=list[CeilingBody], summary="Show what is left of the day's ceilings")
+    async def ceilings(request: Request) -> list[CeilingBody]:
+        """What the caller and everybody together may still spend today; empty where nothing is limited."""
+        account = request.state.key_use.account
+        return [] if account is None else await account.status()
 
     return router
 

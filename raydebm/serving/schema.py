@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from raydebm.serving.ceilings import CeilingBody
+
 MAX_SAMPLES = 64
 """Most candidates that one request may ask of one generator in one pass."""
 MAX_PASSES = 8
@@ -348,6 +350,8 @@ class DecisionBody(BaseModel):
     usage: Usage
     cost_usd: float | None
     """Null when no generator reports cost."""
+    ceilings: list[CeilingBody] = []
+    """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float
     stages_ms: dict[str, float]
     """Time in each kind of call, summed over passes; candidates are checked and scored while others are written."""

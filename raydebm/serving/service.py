@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from raydebm import tracing
 from raydebm.decision.deadline import Deadline, is_late
 from raydebm.decision.loop import solve
-from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
+from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Outcome, ScoredCandidate
@@ -51,7 +51,7 @@ class TriageService:
         Raises:
             ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
                 was written could be checked and scored; 504 when nothing was drawn, checked and scored within the
-                deadline; 400 when ``max_usd`` pays for no candidate.
+                deadline; 400 when ``max_usd`` pays for no candidate, 429 when the day's ceilings do not.
             RaydebmError: a part does not work (see ``triage.loop.solve``).
         """
         with tracing.span("triage", {"raydebm.task": ask.problem.task}) as span:
@@ -106,6 +106,10 @@ class TriageService:
                 observer=teller,
                 deadline=deadline,
             )
+        except CeilingReachedError as error:
+            raise ServiceError(
+                f"no candidate can be paid for: {error}", 429, "insufficient_quota", retry=False
+            ) from error
         except LimitReachedError as error:
             raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
 
