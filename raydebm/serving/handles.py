@@ -70,7 +70,7 @@ async def persistently(
             if isinstance(error.cause, RaydebmError):
                 raise error.cause from None
             raise
-    message = f"{what} replicas died, {tries} times in a row; see their logs"
+    message = f"{what} replicas died {tries} times in a row; see their logs"
     raise ServiceError(message, 503, "unavailable", retry=tries > 1)
 
 

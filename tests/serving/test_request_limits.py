@@ -65,7 +65,8 @@ def priced(write_run, recipe):
     """A served run whose second generator's completions cost a dollar each, and the first one's half of it."""
     half = {**PRICES, "usd_per_million_completion_tokens": PRICES["usd_per_million_completion_tokens"] / 2}
     ada, bo = recipe["generators"]
-    return load_bundle(AppArgs(run_dir=write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})))
+    run_dir = write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})
+    return load_bundle(AppArgs(run_dir=run_dir, limits={"request": {"num_regenerate": 8}}))
 
 
 @pytest.fixture
