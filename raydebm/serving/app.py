@@ -53,7 +53,9 @@ def build(args: AppArgs) -> serve.Application:
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
             bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
         ),
-        _deployment(ScorerDeployment).bind(bundle.checkpoint, args.device, args.dtype, args.threads, args.batching),
+        _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
+            bundle.checkpoint, args.device, args.dtype, args.threads, args.batching
+        ),
         _deployment(ConstraintDeployment).bind(bundle.recipe.task),
         args,
     )

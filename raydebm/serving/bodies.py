@@ -10,15 +10,8 @@ from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, 
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
 from raydebm.serving.parts import NO_ENERGY, Watch
-from raydebm.serving.schema import (
-    CandidateBody,
-    GeneratorBody,
-    PassBody,
-    ScoreItem,
-    TriageResponse,
-    Usage,
-    ViolationBody,
-)
+from raydebm.serving.schema import CandidateBody, GeneratorBody, PassBody, TriageResponse, Usage, ViolationBody
+from raydebm.serving.score_schema import ScoreItem
 
 NO_ANSWER = "no answer in the requested output format was found in the text"
 

@@ -100,6 +100,8 @@ class AppArgs(BaseModel):
     max_problem_chars: int = Field(32_000, ge=1)
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
+    max_score_tokens: int = Field(1_000_000, ge=1)
+    """Of all texts to score in one request, each with its problem; estimated at four characters a token."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
     """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
@@ -133,6 +135,7 @@ class Bundle:
     max_problem_chars: int
     max_body_bytes: int
     max_candidate_chars: int = 64_000
+    max_score_tokens: int = 1_000_000
     max_deadline_s: float | None = None
     """See ``AppArgs``."""
     allowed_hosts: tuple[str, ...] = ()
@@ -216,6 +219,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
         max_candidate_chars=args.max_candidate_chars,
+        max_score_tokens=args.max_score_tokens,
         max_deadline_s=args.max_deadline_s,
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),

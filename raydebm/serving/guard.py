@@ -22,7 +22,7 @@ from raydebm.serving.hosts import check_host
 from raydebm.serving.keys import ApiKey, Keyring
 from raydebm.serving.ledger import Ledger
 from raydebm.serving.limits import Admission, Intake, KeyLimits
-from raydebm.serving.logs import REQUEST_ID
+from raydebm.serving.logs import CALLER, REQUEST_ID
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.uploads import Uploads, replayed
 
@@ -102,7 +102,7 @@ class Guard:
         request_id, started = _request_id(scope), time.perf_counter()
         scope.setdefault("state", {}).update(request_id=request_id, received=started)
         answer = _Answer(send, request_id if self._echo_request_id else None)
-        before = REQUEST_ID.set(request_id)
+        before, nobody = REQUEST_ID.set(request_id), CALLER.set("")
         try:
             with self._intake.open():
                 await self._guarded(scope, receive, answer)
@@ -118,6 +118,7 @@ class Guard:
         finally:
             self._tell(scope, answer.status, time.perf_counter() - started)
             REQUEST_ID.reset(before)
+            CALLER.reset(nobody)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if self._keyring is None:
@@ -146,6 +147,7 @@ class Guard:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
+        CALLER.set(key.name)
         scope["state"]["may_see_decisions"] = key.decisions
         return key
 

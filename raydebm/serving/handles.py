@@ -21,6 +21,7 @@ from raydebm import tracing
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.serving.ensembles import CheckpointRef
+from raydebm.serving.logs import CALLER
 from raydebm.serving.parts import TextToScore
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,9 @@ class HandleBackend:
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         call, checkpoint = self._scorer.score, self._checkpoint
         found: list[Energies | None] = await persistently(
-            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer", patiently=True
+            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing(), CALLER.get()),
+            what="scorer",
+            patiently=True,
         )
         self._signs.note("scorer")
         return found

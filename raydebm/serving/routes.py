@@ -32,13 +32,8 @@ from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, Model
 from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
 from raydebm.serving.samples import sample_routes
-from raydebm.serving.schema import (
-    ChatRequest,
-    ScoreRequest,
-    ScoreResponse,
-    TriageRequest,
-    TriageResponse,
-)
+from raydebm.serving.schema import ChatRequest, TriageRequest, TriageResponse
+from raydebm.serving.score_schema import ScoreRequest, ScoreResponse
 from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events, triage_events
 
@@ -233,7 +228,8 @@ def _scoring_routes(service: TriageService) -> APIRouter:
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
-        return await while_connected(request, service.score(body, request_id=request.state.request_id))
+        work = service.score(body, request_id=request.state.request_id, received=request.state.received)
+        return await while_connected(request, work)
 
     # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.
     @router.post(
