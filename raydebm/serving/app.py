@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
-from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig
 
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
+from raydebm.serving.proxy import proxy_middlewares
 from raydebm.serving.shutdown import close_application, drain, interrupted_by_signals
 
 __all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local", "stop_local"]
@@ -99,9 +100,14 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
             "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
             "`serve deploy serve_config.yaml`"
         )
-    serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=_timeout_s(args)))
+    serve.start(
+        http_options=HTTPOptions(
+            host=host, port=port, request_timeout_s=_timeout_s(args), middlewares=proxy_middlewares()
+        ),
+        logging_config=LoggingConfig(enable_access_log=False),  # the ingress writes a line for each request
+    )
     try:
-        serve.run(application, name=name, route_prefix="/")
+        serve.run(application, name=name, route_prefix="/", logging_config=LoggingConfig(enable_access_log=False))
     except RuntimeError as error:
         reason = _why(name) or str(error)
         stop_local()  # or the port would stay taken by a service without an application
@@ -183,6 +189,13 @@ def _connect() -> None:
                 f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']!r}: {error}; start it, or unset RAY_ADDRESS"
             ) from error
         return
-    ray.init(
-        address="local", num_cpus=max(4, os.cpu_count() or 1), include_dashboard=False, logging_level=logging.WARNING
-    )
+    num_cpus = max(4, os.cpu_count() or 1)
+    try:
+        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
+    except Exception as error:
+        # Ray raises a bare Exception when its processes are not up in time; they are when the machine has time.
+        ray.shutdown()
+        raise ResourceError(
+            f"Ray could not be started on this machine: {last_line(str(error))}; where it is busy, try again, or start "
+            "Ray yourself (`ray start --head`) and set RAY_ADDRESS"
+        ) from error

@@ -28,7 +28,7 @@ def response_body(
         task=ask.task.name,
         problem_id=ask.problem.problem_id,
         decision=_decision(outcome.decision),
-        reason=outcome.reason,
+        reason=_reason(outcome),
         answer=report.answer if accepted and report is not None else None,
         text=outcome.answer,
         candidate=body,
@@ -56,6 +56,14 @@ def response_body(
         if ask.return_candidates
         else None,
     )
+
+
+def _reason(outcome: Outcome) -> str:
+    """With the likely cause, where no text has an answer because all of them were cut."""
+    written = [scored.candidate for scored in outcome.pool if scored.candidate.text is not None]
+    if outcome.best is not None or not written or any(found.finish_reason != "length" for found in written):
+        return outcome.reason
+    return f"{outcome.reason}; all {len(written)} texts were cut at max_tokens, so ask for more tokens"
 
 
 def decision_facts(answer: TriageResponse) -> dict[str, Any]:

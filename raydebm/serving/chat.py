@@ -23,6 +23,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "functions": ([],),
     "logprobs": (False,),
+    "top_logprobs": (0,),
     "modalities": (["text"],),
     "audio": (),
     "logit_bias": ({},),

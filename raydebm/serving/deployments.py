@@ -6,6 +6,7 @@ of torch stay inside, so that building the application and the ingress load none
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from raydebm.records import Candidate, ConstraintReport, Energies, GenerationReq
 from raydebm.scorer.halving import TextScorer
 from raydebm.serving.ensembles import CheckpointRef, Ensembles, read_ref
 from raydebm.serving.fairness import MAX_TEXTS, SLICE_S, FairQueue
+from raydebm.serving.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.metrics import BatchMeter, HedgeMeter
 from raydebm.serving.parts import TextToScore
@@ -33,6 +35,12 @@ from raydebm.store import PROBLEMS, RunDir, problem_of
 from raydebm.tasks import get_task, task_of
 
 log = logging.getLogger(__name__)
+
+
+def forget_client_keys() -> None:
+    """Take the clients' API keys out of the environment of a replica that has no use for them, and of its children."""
+    os.environ.pop(CLIENT_KEYS, None)
+
 
 Trace = Mapping[str, str] | None
 """Headers of the caller's span (``tracing.outgoing``); None or empty: nobody traces."""
@@ -55,6 +63,7 @@ class GeneratorDeployment:
             threads: torch threads of local models.
             hedge_after: when a slow request to an endpoint is sent a second time; None: never.
         """
+        forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("generator")
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
@@ -175,6 +184,7 @@ class ScorerDeployment:
         threads: int | None = None,
         batching: bool = True,
     ) -> None:
+        forget_client_keys()
         self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
         self._first = read_ref(checkpoint)
         self._ensembles.load_now(self._first)
@@ -257,6 +267,7 @@ class ConstraintDeployment:
         Args:
             task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
         """
+        forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("constraints")
         self._task = task

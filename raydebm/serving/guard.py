@@ -33,7 +33,7 @@ PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
 CLIENT_CLOSED = 499
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods of requests that take no place and whose bodies nobody reads."""
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(slots=True)
@@ -184,6 +184,6 @@ async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, a
 def _request_id(scope: Scope) -> str:
     """The client's or the proxy's id when it is a plain one, else a new one."""
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value.decode("latin-1")):
+        if name == b"x-request-id" and REQUEST_ID_PATTERN.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
     return uuid.uuid4().hex

@@ -25,6 +25,7 @@ from raydebm.serving.keys import Keyring
 from raydebm.serving.ledger import Ledger
 from raydebm.serving.limits import Intake
 from raydebm.serving.live import LiveMeter
+from raydebm.serving.logs import redact
 from raydebm.serving.models import model_body, models_body
 from raydebm.serving.openapi import ERRORS, describe, examples_of
 from raydebm.serving.pages import page_paths, page_routes
@@ -75,7 +76,7 @@ def create_app(
         _chat_routes(service),
         _triage_routes(service),
         _scoring_routes(service),
-        _health_route(service),
+        _health_route(service, writer),
         _ceiling_route(),
         decision_routes(stored),
         live_route(live, writer),
@@ -259,7 +260,17 @@ def _scoring_routes(service: TriageService) -> APIRouter:
     return router
 
 
-def _health_route(service: TriageService) -> APIRouter:
+def _unwritten(writer: DecisionWriter | None) -> list[str]:
+    if writer is None or writer.last_error is None:
+        return []
+    return [
+        redact(
+            f"decisions cannot be written ({writer.num_waiting} wait, {writer.num_dropped} lost): {writer.last_error}"
+        )
+    ]
+
+
+def _health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     @router.get("/health", response_model=HealthBody, summary="Tell readiness")
@@ -272,7 +283,7 @@ def _health_route(service: TriageService) -> APIRouter:
             "tasks": list(bundle.tasks),
             "policies": {name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
             "versions": dict(bundle.versions),
-            "warnings": service.notices(),
+            "warnings": [*service.notices(), *_unwritten(writer)],
             **parts,
         }
 

@@ -53,6 +53,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 Text = Annotated[str, AfterValidator(writable)]
+StopText = Annotated[Text, Field(min_length=1)]
 Data = Annotated[dict[str, Any], AfterValidator(writable)]
 
 
@@ -195,7 +196,7 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
-    stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None = None
     response_format: ResponseFormat | None = None
     raydebm: ChatOverrides | None = None
 
