@@ -281,7 +281,13 @@ def serve(
     """Serve a finished run until Ctrl-C or SIGTERM (in production: `serve run serve_config.yaml`)."""
     from raydebm.serving.app import AppArgs, serve_until_interrupted
 
-    args = AppArgs(run_dir=_resolved(run_dir), allowed_hosts=(host, *(allowed_host or ())))
+    args = AppArgs.model_validate(
+        {
+            "run_dir": _resolved(run_dir),
+            "allowed_hosts": (host, *(allowed_host or ())),
+            "policies": {"text": {"on_abstain": "text"}},
+        }
+    )
     serve_until_interrupted(args, host=host, port=port)
 
 

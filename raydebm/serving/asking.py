@@ -3,10 +3,8 @@
 Every mistake of the client ends here, as a ServiceError that names the field.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, RaydebmError, ServiceError
@@ -84,7 +82,6 @@ def make_ask(
     sampling: SamplingOverrides | None = None,
     seed: int | None = None,
     conversation: Conversation | None = None,
-    response_format: dict[str, Any] | None = None,
     received: float | None = None,
 ) -> Ask:
     """Check everything about a request.
@@ -112,7 +109,6 @@ def make_ask(
         return_candidates=overrides.return_candidates,
         context=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
-        response_format=None if response_format is None else json.dumps(response_format, sort_keys=True),
         received=received,
     )
 

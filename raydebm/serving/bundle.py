@@ -22,7 +22,7 @@ from raydebm.identity import content_id
 from raydebm.serving.ceilings import DayCeilings, RequestCeilings
 from raydebm.serving.decisions.writer import RecordsArgs
 from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
-from raydebm.serving.schema import Overrides
+from raydebm.serving.schema import Profile
 from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
 from raydebm.tasks import get_task, task_of
@@ -105,7 +105,7 @@ class AppArgs(BaseModel):
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
     """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
-    policies: dict[str, Overrides] = Field(default_factory=dict)
+    policies: dict[str, Profile] = Field(default_factory=dict)
     """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
@@ -140,7 +140,7 @@ class Bundle:
     """See ``AppArgs``."""
     allowed_hosts: tuple[str, ...] = ()
     """See ``AppArgs``."""
-    profiles: Mapping[str, Overrides] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
@@ -292,7 +292,7 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
         )
 
 
-def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Overrides]:
+def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Profile]:
     """The named policies, each checked against the served one, so that a bad one ends the start and no request."""
     _check_prices(recipe, generators, policy.max_usd, where="the served policy")
     for name, changes in args.policies.items():

@@ -37,6 +37,7 @@ from raydebm.serving.schema import ChatRequest, TriageRequest, TriageResponse
 from raydebm.serving.score_schema import ScoreRequest, ScoreResponse
 from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events, triage_events
+from raydebm.serving.structured import json_form
 
 
 def create_app(
@@ -157,7 +158,11 @@ def _chat_routes(service: TriageService) -> APIRouter:
         if body.stream:
             return EventStream(chat_events(service, ask, body, overrides))
         answer = await while_connected(request, service.triage(ask))
-        return JSONResponse(completion_body(answer, model=body.model, on_abstain=overrides.on_abstain))
+        return JSONResponse(
+            completion_body(
+                answer, model=body.model, on_abstain=overrides.on_abstain, form=json_form(body.response_format)
+            )
+        )
 
     return router
 

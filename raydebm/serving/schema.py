@@ -106,6 +106,16 @@ class SamplingOverrides(BaseModel):
     stop: tuple[str, ...] | None = None
 
 
+OnAbstain = Literal["refuse", "text", "best", "error"]
+
+
+class Profile(Overrides):
+    """A named policy of the service."""
+
+    on_abstain: OnAbstain | None = None
+    """See ``ChatOverrides``."""
+
+
 class ProblemBody(Body):
     """A problem whose structure the client already has, instead of a text to read it from."""
 
@@ -154,8 +164,9 @@ class ChatOverrides(Overrides):
     """The ``raydebm`` object of a chat request."""
 
     task: Text | None = None
-    on_abstain: Literal["refuse", "best", "error"] = "refuse"
-    """refuse: a refusal in OpenAI's shape; best: the selected text all the same; error: HTTP 422."""
+    on_abstain: OnAbstain = "refuse"
+    """refuse: a refusal in OpenAI's shape; text: its words as content, for clients that show no refusals; best: the
+    selected text all the same; error: HTTP 422."""
     progress: Literal["comments", "events", "none"] = "comments"
     """How a stream reports progress: SSE comments (every client skips them), named events for browsers, or not."""
 
@@ -167,7 +178,7 @@ class StreamOptions(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """Handed to the generators whose endpoints take it. The task still says how an answer is read."""
+    """The content is then the task's answer in this form (see ``structured``)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
