@@ -316,11 +316,21 @@ def serve(
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
     host: str = "127.0.0.1",
     port: int = 8000,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name under which a service without keys answers; repeatable.")
+    ] = None,
 ) -> None:
-    """Serve a finished run until Ctrl-C (in production: `serve run serve_config.yaml`)."""
+    """Serve a finished run until Ctrl-C or SIGTERM (in production: `serve run serve_config.yaml`)."""
     from raydebm.serving.app import AppArgs, serve_until_interrupted
 
-    serve_until_interrupted(AppArgs(run_dir=_resolved(run_dir)), host=host, port=port)
+    args = AppArgs.model_validate(
+        {
+            "run_dir": _resolved(run_dir),
+            "allowed_hosts": (host, *(allowed_host or ())),
+            "policies": {"text": {"on_abstain": "text"}},
+        }
+    )
+    serve_until_interrupted(args, host=host, port=port)
 
 
 @app.command("import-pool")

@@ -9,6 +9,7 @@ RaydebmError
 ├── PoolError            a pool cannot be used: empty, all rows failed, nothing to pair
 ├── GenerationError      a generator as a whole cannot work (one bad row is data, not this)
 │   └── LimitReachedError a limit of the request (money) forbids a pass
+│       └── CeilingReachedError what may be spent on one day is spent
 ├── ScoringError         the scorer produced something that is not an energy (NaN, wrong shape)
 ├── CheckpointError      a checkpoint is missing, torn, or mixes incompatible parts
 ├── TrainingError        one or more adapters could not be trained; the finished ones are kept
@@ -80,6 +81,10 @@ class GenerationError(RaydebmError):
 
 class LimitReachedError(GenerationError):
     """A limit of the request forbids a pass; nothing of it was asked."""
+
+
+class CeilingReachedError(LimitReachedError):
+    """An operator's ceiling of the day forbids a pass; nothing of it was asked."""
 
 
 class ScoringError(RaydebmError):

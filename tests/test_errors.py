@@ -16,6 +16,7 @@ EXAMPLES = [
     errors.PoolError("empty"),
     errors.GenerationError("no model"),
     errors.LimitReachedError("max_usd 0.1 pays for none"),
+    errors.CeilingReachedError("of 5 usd nothing is left"),
     errors.ScoringError("NaN"),
     errors.CheckpointError("torn"),
     errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")),

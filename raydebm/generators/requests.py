@@ -206,10 +206,14 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | N
     its limit. 0 for models of our own and recorded ones; None when the recipe has no prices for the endpoint."""
     if not isinstance(config, OpenAIGenerator):
         return 0.0
+    return cost_of(config, worst_prompt_tokens(request), request.sampling.max_tokens)
+
+
+def worst_prompt_tokens(request: GenerationRequest) -> int:
+    """Tokens of a chat at most: one a byte, and what templates add."""
     texts = [text for message in request.messages for text in (message["role"], message["content"])]
     num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in [*texts, request.response_format or ""])
-    tokens = num_bytes + TEMPLATE_TOKENS * len(request.messages)
-    return cost_of(config, tokens, request.sampling.max_tokens)
+    return num_bytes + TEMPLATE_TOKENS * len(request.messages)
 
 
 def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:

@@ -11,24 +11,28 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
-from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig
 
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
+from raydebm.serving.proxy import proxy_middlewares
+from raydebm.serving.shutdown import close_application, drain, interrupted_by_signals
 
 __all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local", "stop_local"]
 
 log = logging.getLogger(__name__)
 
 APP_NAME = "raydebm"
+INGRESS = TriageIngress.__name__
 REQUEST_TIMEOUT_S = 300.0
 ANSWER_S = 60.0
 """Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
@@ -43,14 +47,16 @@ def build(args: AppArgs) -> serve.Application:
     """
     bundle = load_bundle(args)
     # With a user_config, though an empty one, Serve tells the ingress when its start is over.
-    ingress = _deployment(TriageIngress, max_ongoing_requests=128).options(user_config={})
+    ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
         bundle,
         # It waits more than it works, and what is asked for its health waits behind what it does.
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
             bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
         ),
-        _deployment(ScorerDeployment).bind(bundle.checkpoint, args.device, args.dtype, args.threads, args.batching),
+        _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
+            bundle.checkpoint, args.device, args.dtype, args.threads, args.batching
+        ),
         _deployment(ConstraintDeployment).bind(bundle.recipe.task),
         args,
     )
@@ -94,15 +100,27 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
             "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
             "`serve deploy serve_config.yaml`"
         )
-    timeout_s = max(REQUEST_TIMEOUT_S, (args.max_deadline_s or 0.0) + ANSWER_S)
-    serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=timeout_s))
+    serve.start(
+        http_options=HTTPOptions(
+            host=host, port=port, request_timeout_s=_timeout_s(args), middlewares=proxy_middlewares()
+        ),
+        logging_config=LoggingConfig(enable_access_log=False),  # the ingress writes a line for each request
+    )
     try:
-        serve.run(application, name=name, route_prefix="/")
+        serve.run(application, name=name, route_prefix="/", logging_config=LoggingConfig(enable_access_log=False))
     except RuntimeError as error:
         reason = _why(name) or str(error)
         stop_local()  # or the port would stay taken by a service without an application
         raise ResourceError(f"the service could not start: {reason}") from error
+    except KeyboardInterrupt:
+        stop_local()
+        raise
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _timeout_s(args: AppArgs) -> float:
+    """Seconds after which Serve cuts a request off."""
+    return max(REQUEST_TIMEOUT_S, (args.max_deadline_s or 0.0) + ANSWER_S)
 
 
 def _why(name: str) -> str:
@@ -120,12 +138,14 @@ def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
 
 
 def stop_local() -> None:
-    """End Serve on this Ray; finished requests are answered first."""
+    """End Serve on this Ray. Its proxies go first, so what still runs is cut off (see ``shutdown.drain``)."""
     serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Start the application and serve until interrupted or until it is no longer running.
+    """Start the application and serve until SIGINT or SIGTERM, or until it is no longer running.
+
+    On a signal it stops admitting, finishes what runs, and shuts down; a second signal ends it at once.
 
     Uses the Ray that this process is connected to, else RAY_ADDRESS, else a small one of its own.
 
@@ -137,18 +157,26 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
     if not ray.is_initialized():
         check_keys(load_bundle(args).generator_configs())  # replicas of our own Ray see this environment
         _connect()
-    url = start_local(args, host=host, port=port)
+    with interrupted_by_signals(), suppress(KeyboardInterrupt):
+        url = start_local(args, host=host, port=port)
+        try:
+            _watch(url)
+        except KeyboardInterrupt as stop:
+            log.warning("%s: new requests are refused, running ones finish; once more ends the service at once", stop)
+            if num_open := drain(close_application(APP_NAME, INGRESS), limit_s=_timeout_s(args)):
+                log.warning("%d requests are cut off", num_open)
+        finally:
+            stop_local()
+
+
+def _watch(url: str) -> NoReturn:
+    """Wait; raises ResourceError when the application stops by itself."""
     log.info("raydebm answers at %s", url)
-    try:
-        while True:
-            time.sleep(2)
-            status = serve.status().applications.get(APP_NAME)
-            if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
-                raise ResourceError(f"the service at {url} has stopped: {_why(APP_NAME) or 'it was deleted'}")
-    except KeyboardInterrupt:
-        log.info("interrupted; shutting down")
-    finally:
-        stop_local()
+    while True:
+        time.sleep(2)
+        status = serve.status().applications.get(APP_NAME)
+        if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
+            raise ResourceError(f"the service at {url} has stopped: {_why(APP_NAME) or 'it was deleted'}")
 
 
 def _connect() -> None:
@@ -161,6 +189,13 @@ def _connect() -> None:
                 f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']!r}: {error}; start it, or unset RAY_ADDRESS"
             ) from error
         return
-    ray.init(
-        address="local", num_cpus=max(4, os.cpu_count() or 1), include_dashboard=False, logging_level=logging.WARNING
-    )
+    num_cpus = max(4, os.cpu_count() or 1)
+    try:
+        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
+    except Exception as error:
+        # Ray raises a bare Exception when its processes are not up in time; they are when the machine has time.
+        ray.shutdown()
+        raise ResourceError(
+            f"Ray could not be started on this machine: {last_line(str(error))}; where it is busy, try again, or start "
+            "Ray yourself (`ray start --head`) and set RAY_ADDRESS"
+        ) from error

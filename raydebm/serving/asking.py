@@ -3,10 +3,8 @@
 Every mistake of the client ends here, as a ServiceError that names the field.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, RaydebmError, ServiceError
@@ -14,6 +12,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.bundle import Bundle
+from raydebm.serving.ceilings import Account, check_count, within_ceilings
 from raydebm.serving.conversation import Conversation, transcript, weave
 from raydebm.serving.schema import Overrides, ProblemBody, SamplingOverrides
 from raydebm.serving.spending import no_prices, unpriced
@@ -45,6 +44,8 @@ class Ask:
     """OpenAI's object in JSON, for the generators that take one."""
     received: float | None = None
     """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
+    account: Account | None = None
+    """What the caller may spend today; None: nothing is limited."""
 
     @property
     def scored_prompt(self) -> str:
@@ -81,7 +82,6 @@ def make_ask(
     sampling: SamplingOverrides | None = None,
     seed: int | None = None,
     conversation: Conversation | None = None,
-    response_format: dict[str, Any] | None = None,
     received: float | None = None,
 ) -> Ask:
     """Check everything about a request.
@@ -109,9 +109,19 @@ def make_ask(
         return_candidates=overrides.return_candidates,
         context=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
-        response_format=None if response_format is None else json.dumps(response_format, sort_keys=True),
         received=received,
     )
+
+
+def charged_to(ask: Ask, account: Account | None) -> Ask:
+    """The same request on somebody's account.
+
+    Raises:
+        ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
+    """
+    if account is not None and account.limits_money:
+        _check_prices(ask.bundle, ask.generators)
+    return replace(ask, account=account)
 
 
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Task, Problem]:
@@ -175,10 +185,16 @@ def _words(error: BaseException) -> str:
 
 
 def _policy(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+    profile = bundle.profiles.get(overrides.policy or "", Overrides())
+    ceilings = bundle.limits.request
     try:
-        policy = bundle.policies[task_name].changed(overrides.policy_changes())
+        operators = bundle.policies[task_name].changed(profile.policy_changes())
+        policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+    most_samples = ceilings.num_samples or profile.num_samples or bundle.max_samples
+    check_count("num_samples", overrides.num_samples, most_samples)
+    policy = within_ceilings(policy, operators=operators, ceilings=ceilings)
     return bundle.in_time(policy)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from raydebm.decision.deadline import Deadline, now_s
 from raydebm.errors import RaydebmError, ServiceError
-from raydebm.serving.asking import Ask, make_ask
+from raydebm.serving.asking import Ask, charged_to, make_ask
 from raydebm.serving.conversation import read_conversation
 from raydebm.serving.errors import as_service_error, error_body
 from raydebm.serving.limits import KeyUse
@@ -114,6 +114,7 @@ class _Batch:
         if request.stream:
             raise ServiceError("a batch is not streamed; leave 'stream' out", 400, "unsupported_parameter", "stream")
         ask = triage_ask(self.service, request, request_id=request_id, headers=self.headers)
+        ask = charged_to(ask, self.key_use.account)
         return await self.service.triage(ask if left_ms is None else replace(ask, policy=ask.policy.within(left_ms)))
 
     def _left_ms(self) -> int | None:

@@ -19,11 +19,11 @@ from raydebm.serving.schema import (
     GeneratorBody,
     GuaranteeBody,
     PassBody,
-    ScoreItem,
     TriageResponse,
     Usage,
     ViolationBody,
 )
+from raydebm.serving.score_schema import ScoreItem
 
 NO_ANSWER = "no answer in the requested output format was found in the text"
 
@@ -47,7 +47,7 @@ def response_body(
         task=ask.task.name,
         problem_id=ask.problem.problem_id,
         decision=_decision(outcome.decision),
-        reason=outcome.reason,
+        reason=_reason(outcome),
         confidence=outcome.confidence,
         answers=[answer_body(belief) for belief in beliefs_about(outcome.pool, ask.policy, best)[:MAX_ANSWERS]],
         guarantee=guarantee_body(ask.policy, suspended),
@@ -69,6 +69,7 @@ def response_body(
         cost_usd=math.fsum(costs) if costs else None,  # the same in whatever order they came
         latency_ms=round(elapsed_ms, 3),
         stages_ms=watch.stages_ms,
+        ceilings=watch.ceilings,
         policy=ask.policy.settings(),
         seed=ask.seed,
         versions=dict(versions),
@@ -99,6 +100,14 @@ def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | Non
     fields = {name: policy.guarantee[name] for name in ("max_error", "confidence", "certified", "problems")}
     reason = policy.guarantee.get("reason") if suspended is None else suspended
     return GuaranteeBody(**fields, suspended=suspended is not None, reason=reason)
+
+
+def _reason(outcome: Outcome) -> str:
+    """With the likely cause, where no text has an answer because all of them were cut."""
+    written = [scored.candidate for scored in outcome.pool if scored.candidate.text is not None]
+    if outcome.best is not None or not written or any(found.finish_reason != "length" for found in written):
+        return outcome.reason
+    return f"{outcome.reason}; all {len(written)} texts were cut at max_tokens, so ask for more tokens"
 
 
 def decision_facts(answer: TriageResponse) -> dict[str, Any]:

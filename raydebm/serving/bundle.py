@@ -20,11 +20,12 @@ from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import Reasoning
+from raydebm.serving.ceilings import DayCeilings, RequestCeilings
 from raydebm.serving.decisions.record import policy_id
 from raydebm.serving.decisions.writer import RecordsArgs
 from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
 from raydebm.serving.outcomes.monitor import WatchArgs
-from raydebm.serving.schema import Overrides
+from raydebm.serving.schema import Profile
 from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
 from raydebm.tasks import get_task, task_of
@@ -46,10 +47,26 @@ class LimitArgs(BaseModel):
     max_running: int = Field(96, ge=1)
     """Requests that are worked on at once."""
     max_waiting: int = Field(24, ge=0)
-    """Requests that wait for their turn; the next one is answered 503. The sum of both stays below the ingress
-    deployment's ``max_ongoing_requests``, so that health checks always get through."""
+    """Requests that wait for their turn; the next one is answered 503."""
     max_wait_s: float = Field(30.0, gt=0)
     """A request that waited so long is answered 503."""
+    max_uploading: int = Field(256, ge=1)
+    """Bodies that are read at once; above it the oldest is given up with a 408 (see ``uploads``). The sum of this,
+    ``max_running`` and ``max_waiting`` stays below the ingress deployment's ``max_ongoing_requests``, so that health
+    checks always get through."""
+    max_body_s: float = Field(30.0, gt=0)
+    """Seconds in which a request's whole body must come, else it is answered 408."""
+    request: RequestCeilings = Field(default_factory=RequestCeilings)
+    """What one request may ask for at most."""
+    per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """What everybody together may spend on one UTC day."""
+    key_per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """What each key may spend on one UTC day; a key's own ``per_day`` in the file goes before it."""
+    ledger_file: str | None = None
+    """SQLite file in which the days' spending is counted, on a disk that all ingress replicas share; None:
+    ledger.sqlite of the run directory."""
+    ledger_across_nodes: bool = False
+    """Whether ingress replicas of several nodes share that file, whose disk then needs working file locks."""
 
 
 class AppArgs(BaseModel):
@@ -86,8 +103,12 @@ class AppArgs(BaseModel):
     max_problem_chars: int = Field(32_000, ge=1)
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
+    max_score_tokens: int = Field(1_000_000, ge=1)
+    """Of all texts to score in one request, each with its problem; estimated at four characters a token."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
-    policies: dict[str, Overrides] = Field(default_factory=dict)
+    allowed_hosts: tuple[str, ...] = ()
+    """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
+    policies: dict[str, Profile] = Field(default_factory=dict)
     """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
@@ -119,9 +140,12 @@ class Bundle:
     max_problem_chars: int
     max_body_bytes: int
     max_candidate_chars: int = 64_000
+    max_score_tokens: int = 1_000_000
     max_deadline_s: float | None = None
     """See ``AppArgs``."""
-    profiles: Mapping[str, Overrides] = field(default_factory=dict)
+    allowed_hosts: tuple[str, ...] = ()
+    """See ``AppArgs``."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
@@ -132,6 +156,19 @@ class Bundle:
     """Of the run; None: nobody can look at the run's problems."""
     reasoning: Reasoning = "answer"
     """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
+
+    @property
+    def ledger_file(self) -> str | None:
+        """Path of the SQLite file of the days' spending; None: there is no folder for it."""
+        if self.limits.ledger_file is not None:
+            return self.limits.ledger_file
+        return None if self.run_dir is None or "://" in self.run_dir else f"{self.run_dir}/ledger.sqlite"
+
+    @property
+    def max_samples(self) -> int:
+        """Most candidates of one generator in pass 1 that the operator's own settings ask for."""
+        default = self.recipe.generation.num_samples
+        return max(default if config.num_samples is None else config.num_samples for config in self.generator_configs())
 
     @property
     def checkpoint_ref(self) -> CheckpointRef:
@@ -180,6 +217,7 @@ def load_bundle(args: AppArgs) -> Bundle:
     policy = _policy(run, recipe, args.policy, task)
     checkpoint = args.checkpoint or run.uri("scorer")
     ensemble = _ensemble(checkpoint)
+    _check_ceilings(args.limits, recipe, generators, run)
     return Bundle(
         recipe=recipe,
         policies={task.name: policy},
@@ -195,7 +233,9 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
         max_candidate_chars=args.max_candidate_chars,
+        max_score_tokens=args.max_score_tokens,
         max_deadline_s=args.max_deadline_s,
+        allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
         limits=args.limits,
         records=_records(run, args.records),
@@ -252,7 +292,23 @@ def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | No
         raise ConfigError(f"{where}: {no_prices(without)}")
 
 
-def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Overrides]:
+def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
+    """Raises ConfigError for ceilings that nothing could keep."""
+    for where, max_usd in (
+        ("limits.request", limits.request.max_usd),
+        ("limits.per_day", limits.per_day.usd),
+        ("limits.key_per_day", limits.key_per_day.usd),
+    ):
+        _check_prices(recipe, generators, max_usd, where=where)
+    is_counted = limits.per_day.is_limit or limits.key_per_day.is_limit
+    if is_counted and limits.ledger_file is None and "://" in run.root:
+        raise ConfigError(
+            f"limits.per_day needs a file on a disk that all ingress replicas share, and the run lies at {run.root}; "
+            "set limits.ledger_file"
+        )
+
+
+def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Profile]:
     """The named policies, each checked against the served one, so that a bad one ends the start and no request."""
     _check_prices(recipe, generators, policy.max_usd, where="the served policy")
     for name, changes in args.policies.items():

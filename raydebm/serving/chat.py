@@ -4,8 +4,10 @@ An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's
 reasons stand in the top-level ``raydebm`` object, where typed clients find them in ``model_extra``.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from raydebm.errors import ServiceError
@@ -14,7 +16,8 @@ from raydebm.serving.bundle import Bundle
 from raydebm.serving.conversation import read_conversation
 from raydebm.serving.models import AUTO_ID, MODEL_PREFIX, parse_model
 from raydebm.serving.overrides import merged_overrides
-from raydebm.serving.schema import ChatOverrides, ChatRequest, DecisionBody, TriageResponse
+from raydebm.serving.schema import CandidateBody, ChatOverrides, ChatRequest, DecisionBody, TriageResponse
+from raydebm.serving.structured import JsonForm, format_for_endpoints, json_form
 
 CHUNK_CHARS = 80
 
@@ -23,6 +26,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "functions": ([],),
     "logprobs": (False,),
+    "top_logprobs": (0,),
     "modalities": (["text"],),
     "audio": (),
     "logit_bias": ({},),
@@ -55,6 +59,9 @@ def make_chat_ask(
         message = f"model {request.model!r} and raydebm.task {overrides.task!r} contradict each other; give one of them"
         raise ServiceError(message, 400, "bad_override", "raydebm.task")
     conversation = read_conversation(request.messages)
+    if json_form(request.response_format) is not None and overrides.on_abstain == "text":
+        message = "on_abstain 'text' answers in words, which response_format rules out; use 'refuse', 'best' or 'error'"
+        raise ServiceError(message, 400, "bad_override", "on_abstain")
     ask = make_ask(
         bundle,
         overrides,
@@ -64,15 +71,10 @@ def make_chat_ask(
         sampling=request.sampling(),
         seed=request.seed,
         conversation=conversation,
-        response_format=_response_format(request),
         received=received,
     )
-    return ask, overrides
-
-
-def _response_format(request: ChatRequest) -> dict[str, Any] | None:
-    wanted = request.response_format
-    return None if wanted is None or wanted.type == "text" else wanted.model_dump(exclude_none=True)
+    offered = format_for_endpoints(request.response_format, ask.task)
+    return replace(ask, response_format=None if offered is None else json.dumps(offered, sort_keys=True)), overrides
 
 
 def _check_supported(request: ChatRequest) -> None:
@@ -85,26 +87,40 @@ def _check_supported(request: ChatRequest) -> None:
             raise ServiceError(message, 400, "unsupported_parameter", name)
 
 
-def final_text(answer: TriageResponse, on_abstain: str) -> tuple[str | None, str | None]:
+def final_text(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> tuple[str | None, str | None]:
     """(content, refusal): exactly one of them is a text.
 
+    Args:
+        answer: the decision.
+        on_abstain: see ``ChatOverrides``.
+        form: of the content; None: the candidate's own text.
+
     Raises:
-        ServiceError: 422 for an abstention when the client asked for an error.
+        ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that is not of this
+            form.
     """
-    if answer.decision == "accept":
-        return answer.text, None
-    if on_abstain == "best" and answer.candidate is not None:
-        return answer.candidate.text, None
+    given = _given(answer, on_abstain)
+    if given is not None:
+        return given.text if form is None else form.content(given.answer or ""), None
     refusal = f"No answer can be trusted: {answer.reason}."
+    if on_abstain == "text":
+        return refusal, None
     if on_abstain == "error":
         raise ServiceError(refusal, 422, "abstained")
     return None, refusal
 
 
-def completion_body(answer: TriageResponse, *, model: str, on_abstain: str) -> dict[str, Any]:
-    """The body of a chat completion that is not streamed."""
-    content, refusal = final_text(answer, on_abstain)
-    finish_reason = _finish_reason(answer, content)
+def _given(answer: TriageResponse, on_abstain: str) -> CandidateBody | None:
+    """The candidate whose text is given out; None: none is."""
+    return answer.candidate if answer.decision == "accept" or on_abstain == "best" else None
+
+
+def completion_body(
+    answer: TriageResponse, *, model: str, on_abstain: str, form: JsonForm | None = None
+) -> dict[str, Any]:
+    """The body of a chat completion that is not streamed. Raises ServiceError (see ``final_text``)."""
+    content, refusal = final_text(answer, on_abstain, form)
+    finish_reason = _finish_reason(answer, on_abstain)
     message = {"role": "assistant", "content": content, "refusal": refusal}
     return {
         **_head(answer, model, "chat.completion"),
@@ -115,28 +131,28 @@ def completion_body(answer: TriageResponse, *, model: str, on_abstain: str) -> d
 
 
 def completion_chunks(
-    answer: TriageResponse, *, model: str, on_abstain: str, include_usage: bool
+    answer: TriageResponse, *, model: str, on_abstain: str, include_usage: bool, form: JsonForm | None = None
 ) -> Iterator[dict[str, Any]]:
     """The answer as chunks: the role, the text in pieces, the end with the ``raydebm`` object, and the usage if asked.
 
     Raises:
         ServiceError: see ``final_text``.
     """
-    content, refusal = final_text(answer, on_abstain)
+    content, refusal = final_text(answer, on_abstain, form)
     head = _head(answer, model, "chat.completion.chunk")
     field, text = ("content", content) if refusal is None else ("refusal", refusal)
     yield {**head, "choices": [_delta({"role": "assistant", "content": "" if refusal is None else None})]}
     for start in range(0, len(text or ""), CHUNK_CHARS):
         yield {**head, "choices": [_delta({field: (text or "")[start : start + CHUNK_CHARS]})]}
-    finish_reason = _finish_reason(answer, content)
+    finish_reason = _finish_reason(answer, on_abstain)
     yield {**head, "choices": [_delta({}, finish_reason=finish_reason)], "raydebm": decision_object(answer)}
     if include_usage:
         yield {**head, "choices": [], "usage": answer.usage.model_dump()}
 
 
-def _finish_reason(answer: TriageResponse, content: str | None) -> str:
+def _finish_reason(answer: TriageResponse, on_abstain: str) -> str:
     """``length`` for a candidate that was cut, which is what clients look for; a refusal is whole."""
-    returned = None if content is None else answer.candidate
+    returned = _given(answer, on_abstain)
     return "length" if returned is not None and returned.finish_reason == "length" else "stop"
 
 

@@ -6,12 +6,12 @@ of torch stay inside, so that building the application and the ingress load none
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ray import serve
 from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
@@ -25,6 +25,8 @@ from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.scorer.halving import TextScorer
 from raydebm.serving.ensembles import CheckpointRef, Ensembles, read_ref
+from raydebm.serving.fairness import MAX_TEXTS, SLICE_S, FairQueue
+from raydebm.serving.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.metrics import BatchMeter, HedgeMeter
 from raydebm.serving.parts import TextToScore
@@ -34,10 +36,10 @@ from raydebm.tasks import get_task, task_of
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH = 32
-"""Most requests whose candidates are scored together."""
-BATCH_WAIT_S = 0.005
-"""What a lone request pays for company; while a batch is being scored, the next one gathers anyway."""
+
+def forget_client_keys() -> None:
+    """Take the clients' API keys out of the environment of a replica that has no use for them, and of its children."""
+    os.environ.pop(CLIENT_KEYS, None)
 
 
 Trace = Mapping[str, str] | None
@@ -61,6 +63,7 @@ class GeneratorDeployment:
             threads: torch threads of local models.
             hedge_after: when a slow request to an endpoint is sent a second time; None: never.
         """
+        forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("generator")
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
@@ -158,15 +161,20 @@ def _hedging(after: HedgeAfter | None, meter: HedgeMeter | None, name: str) -> H
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
-    """What one call wants to be scored, and by what."""
+class _Text:
+    """One text of a call, and what scores it."""
 
     ensemble: TextScorer
-    texts: Sequence[TextToScore]
+    text: TextToScore
+
+    @property
+    def size(self) -> int:
+        """In characters, the problem's included."""
+        return len(self.text.prompt) + len(self.text.text)
 
 
 class ScorerDeployment:
-    """The ensemble. Candidates of requests that arrive together are scored in one batch."""
+    """The ensemble. Texts of requests that run together share batches, which are short, in turn by key and request."""
 
     def __init__(
         self,
@@ -176,22 +184,22 @@ class ScorerDeployment:
         threads: int | None = None,
         batching: bool = True,
     ) -> None:
+        forget_client_keys()
         self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
         self._first = read_ref(checkpoint)
         self._ensembles.load_now(self._first)
         configure_logs(request_id_of_serve)
         tracing.start_tracing("scorer")
-        self._batching, self._meter = batching, BatchMeter()
+        self._meter = BatchMeter()
+        self._queue: FairQueue[_Text, Energies | None] = FairQueue(
+            self.score_parts, size=lambda text: text.size, shared=batching
+        )
         self._num_calls = self._num_batches = 0
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """``user_config`` of serve_config.yaml: ``max_batch_size`` and ``batch_wait_timeout_s``, changed without a
-        restart."""
-        batched: Any = self._score_batch  # serve.batch adds the setters
-        if "max_batch_size" in user_config:
-            batched.set_max_batch_size(int(user_config["max_batch_size"]))
-        if "batch_wait_timeout_s" in user_config:
-            batched.set_batch_wait_timeout_s(float(user_config["batch_wait_timeout_s"]))
+        """``user_config`` of serve_config.yaml: ``max_batch_texts`` and ``batch_s``, changed without a restart."""
+        self._queue.max_texts = int(user_config.get("max_batch_texts", MAX_TEXTS))
+        self._queue.slice_s = float(user_config.get("batch_s", SLICE_S))
 
     async def load(self, checkpoint: CheckpointRef) -> list[str]:
         """Have other adapters ready before requests name them; returns their names.
@@ -202,7 +210,11 @@ class ScorerDeployment:
         return list((await self._ensembles.get(checkpoint)).adapters)
 
     async def score(
-        self, texts: Sequence[TextToScore], checkpoint: CheckpointRef | None = None, trace: Trace = None
+        self,
+        texts: Sequence[TextToScore],
+        checkpoint: CheckpointRef | None = None,
+        trace: Trace = None,
+        caller: str = "",
     ) -> list[Energies | None]:
         """Energies in the order of the texts; None for a text that gives NaN, which sinks no other.
 
@@ -210,6 +222,7 @@ class ScorerDeployment:
             texts: what to score.
             checkpoint: the adapters that must do it, loaded when they are not; None: those that the replica began with.
             trace: of the caller.
+            caller: name of the key that asks, whose requests share one turn.
 
         Raises:
             CheckpointError: the adapters cannot be loaded.
@@ -218,32 +231,26 @@ class ScorerDeployment:
         wanted = checkpoint or self._first
         facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
         with tracing.span("ensemble", facts, parent=trace):
-            work = _Texts(await self._ensembles.get(wanted), texts)
-            if self._batching:
-                batched: list[Energies | None] = await self._score_batch(work)
-                return batched
-            return (await asyncio.to_thread(self.score_lists, [work]))[0]
+            ensemble = await self._ensembles.get(wanted)
+            work = [_Text(ensemble, text) for text in texts]
+            return await self._queue.submit(work, caller=caller, request=request_id_of_serve())
 
-    @serve.batch(max_batch_size=MAX_BATCH, batch_wait_timeout_s=BATCH_WAIT_S)
-    async def _score_batch(self, lists: list[_Texts]) -> list[list[Energies | None]]:
-        # In a thread, so that health checks and new arrivals are served while the model works.
-        return await asyncio.to_thread(self.score_lists, lists)
-
-    def score_lists(self, lists: Sequence[_Texts]) -> list[list[Energies | None]]:
-        """The batched work itself; one pass per ensemble, of which there are two only while adapters are exchanged."""
+    def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:
+        """One batch, of parts of several calls; one pass per ensemble, of which there are two only while adapters are
+        exchanged."""
         self._num_batches += 1
         started = time.perf_counter()
         found: dict[int, list[Energies | None]] = {}
-        for ensemble in dict.fromkeys(work.ensemble for work in lists):
-            places = [place for place, work in enumerate(lists) if work.ensemble is ensemble]
-            energies = energies_of_lists(ensemble, [lists[place].texts for place in places])
+        for ensemble in dict.fromkeys(part[0].ensemble for part in parts):
+            places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
+            energies = energies_of_lists(ensemble, [[work.text for work in parts[place]] for place in places])
             found.update(zip(places, energies, strict=True))
         seconds = time.perf_counter() - started
-        self._meter.scored(num_requests=len(lists), num_texts=sum(len(work.texts) for work in lists), seconds=seconds)
-        return [found[place] for place in range(len(lists))]
+        self._meter.scored(num_requests=len(parts), num_texts=sum(map(len, parts)), seconds=seconds)
+        return [found[place] for place in range(len(parts))]
 
     def info(self) -> dict[str, Any]:
-        """What is loaded, and how well batching works: ``calls`` / ``batches`` requests share a pass on average."""
+        """What is loaded, and how well batching works: ``calls`` requests took ``batches`` passes."""
         return {
             "adapters": list(self._ensembles.latest.adapters),
             "checkpoints": self._ensembles.fingerprints,
@@ -260,6 +267,7 @@ class ConstraintDeployment:
         Args:
             task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
         """
+        forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("constraints")
         self._task = task

@@ -114,8 +114,10 @@ def _is_kind(part: object) -> bool:
 
 
 def http_error(error: HTTPException) -> ServiceError:
-    """Unknown paths and methods, and bodies that are too large."""
-    code = {404: "unknown_path", 405: "wrong_method", 408: "body_too_slow", 413: "body_too_large"}.get(
-        error.status_code, "http_error"
-    )
+    """Unknown paths and methods, and bodies that cannot be parsed."""
+    if error.status_code == 400:  # FastAPI's words for a body that its JSON reader gives up on
+        return ServiceError(
+            "the body is not JSON: no UTF-8, nested too deeply, or a number is too long", 400, "invalid_json"
+        )
+    code = {404: "unknown_path", 405: "wrong_method"}.get(error.status_code, "http_error")
     return ServiceError(str(error.detail), error.status_code, code)

@@ -3,17 +3,14 @@
 A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
 """
 
-import asyncio
 import logging
 import re
 import time
 import uuid
 from collections.abc import Collection, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,19 +18,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.bundle import LimitArgs
 from raydebm.serving.errors import as_service_error, error_response
+from raydebm.serving.hosts import check_host
 from raydebm.serving.keys import ApiKey, Keyring
-from raydebm.serving.limits import Admission, KeyLimits
-from raydebm.serving.logs import REQUEST_ID
+from raydebm.serving.ledger import Ledger
+from raydebm.serving.limits import Admission, Intake, KeyLimits
+from raydebm.serving.logs import CALLER, REQUEST_ID
 from raydebm.serving.meter import Meter, NoMeter
+from raydebm.serving.uploads import Uploads, replayed
 
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
 """What needs no key, because probes have none. Both name tasks, policies and generators, but no key and no address."""
 CLIENT_CLOSED = 499
-BODY_WAIT_S = 30.0
-"""A client that sends nothing for so long loses its place to those that wait."""
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods of requests that take no place and whose bodies nobody reads."""
+REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(slots=True)
@@ -66,6 +66,9 @@ class Guard:
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
         public_paths: what needs no key and no place in the queue.
         routes: of the application, to name a request that is refused before it gets there.
+        allowed_hosts: names under which it answers where there are no keys, beside localhost and addresses.
+        intake: counts open requests and can be closed; None: one of its own.
+        ledger: counts the days' spending; None: nobody does.
     """
 
     def __init__(
@@ -79,14 +82,18 @@ class Guard:
         echo_request_id: bool = True,
         public_paths: Collection[str] = PUBLIC_PATHS,
         routes: Sequence[BaseRoute] = (),
+        allowed_hosts: Collection[str] = (),
+        intake: Intake | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._app = app
-        self._max_body_bytes = max_body_bytes
+        self._uploads = Uploads(limits or LimitArgs(), max_bytes=max_body_bytes)
         self._echo_request_id = echo_request_id
         self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
-        self._routes = routes
+        self._routes, self._intake = routes, intake or Intake()
+        self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._admission = Admission(limits or LimitArgs())
-        self._key_limits = KeyLimits(limits or LimitArgs())
+        self._key_limits = KeyLimits(limits or LimitArgs(), ledger=ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,9 +102,10 @@ class Guard:
         request_id, started = _request_id(scope), time.perf_counter()
         scope.setdefault("state", {}).update(request_id=request_id, received=started)
         answer = _Answer(send, request_id if self._echo_request_id else None)
-        before = REQUEST_ID.set(request_id)
+        before, nobody = REQUEST_ID.set(request_id), CALLER.set("")
         try:
-            await self._guarded(scope, receive, answer)
+            with self._intake.open():
+                await self._guarded(scope, receive, answer)
         except ClientDisconnect:
             pass  # there is nobody left to answer
         except RaydebmError as error:
@@ -110,19 +118,25 @@ class Guard:
         finally:
             self._tell(scope, answer.status, time.perf_counter() - started)
             REQUEST_ID.reset(before)
+            CALLER.reset(nobody)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        limited = _limited(scope, receive, self._max_body_bytes)
+        if self._keyring is None:
+            check_host(scope["headers"], self._allowed_hosts)
         if scope["path"] in self._public_paths:
-            await self._app(scope, limited, answer.send)
+            await self._app(scope, receive, answer.send)
             return
         key = self._caller(scope)
-        place: AbstractAsyncContextManager[None] = self._admission.place()
         with self._key_limits.open(key) as use:
             scope["state"]["key_use"] = use
-            async with place if scope["method"] == "POST" else nullcontext():
+            if scope["method"] in _WITHOUT_BODY:
+                await self._app(scope, receive, answer.send)
+                return
+            self._admission.check()  # when nobody could wait, nobody need upload
+            body = await self._uploads.read(scope, receive)
+            async with self._admission.place():
                 self._tell_load()
-                await self._app(scope, limited, answer.send)
+                await self._app(scope, replayed(body, receive), answer.send)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
         if self._keyring is None:
@@ -133,6 +147,7 @@ class Guard:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
+        CALLER.set(key.name)
         scope["state"]["may_see_decisions"] = key.decisions
         return key
 
@@ -169,32 +184,6 @@ async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, a
 def _request_id(scope: Scope) -> str:
     """The client's or the proxy's id when it is a plain one, else a new one."""
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value.decode("latin-1")):
+        if name == b"x-request-id" and REQUEST_ID_PATTERN.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
     return uuid.uuid4().hex
-
-
-def _limited(scope: Scope, receive: Receive, limit: int) -> Receive:
-    """Refuse a body above the limit, or one that does not come, while it is read, whatever its Content-Length says.
-
-    An HTTPException, because FastAPI turns every other error of reading a body into a 400 of its own.
-    """
-    complete = False
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    seen = int(declared) if declared.isdigit() and int(declared) > limit else 0
-
-    async def limited() -> Message:
-        nonlocal seen, complete
-        if seen <= limit:
-            try:
-                async with asyncio.timeout(None if complete else BODY_WAIT_S):
-                    message = await receive()
-            except TimeoutError as error:
-                raise HTTPException(408, f"the body did not arrive within {BODY_WAIT_S:g} s") from error
-            seen += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
-        if seen > limit:
-            raise HTTPException(413, f"the body is larger than {limit} bytes")
-        return message
-
-    return limited

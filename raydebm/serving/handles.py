@@ -21,6 +21,7 @@ from raydebm import tracing
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.serving.ensembles import CheckpointRef
+from raydebm.serving.logs import CALLER
 from raydebm.serving.parts import TextToScore
 
 log = logging.getLogger(__name__)
@@ -37,26 +38,29 @@ its work. Under load, results come every second."""
 LOAD_TIMEOUT_S = 120.0
 
 
-async def persistently(call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False) -> T:
+async def persistently(
+    call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False, tries: int = NUM_TRIES
+) -> T:
     """Make a call again when the replica that held it died.
 
     Args:
         call: makes it.
         what: for messages.
         patiently: also when too many calls wait, for what the call is about was paid for.
+        tries: how often it is made at most.
 
     Raises:
         ServiceError: 503 when replicas keep dying, or too many calls wait.
         RaydebmError: what the replica itself raised.
     """
-    for attempt in range(NUM_TRIES):
+    for attempt in range(tries):
         try:
             return await call()
         except RayActorError:
-            log.warning("a %s replica died; calling again (try %d of %d)", what, attempt + 2, NUM_TRIES)
+            log.warning("a %s replica died in call %d of at most %d", what, attempt + 1, tries)
             await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
         except BackPressureError as error:
-            if patiently and attempt + 1 < NUM_TRIES:
+            if patiently and attempt + 1 < tries:
                 await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
                 continue
             raise ServiceError(f"too many requests wait for the {what}; try again", 503, "overloaded") from error
@@ -67,7 +71,8 @@ async def persistently(call: Callable[[], Awaitable[T]], *, what: str, patiently
             if isinstance(error.cause, RaydebmError):
                 raise error.cause from None
             raise
-    raise ServiceError(f"{what} replicas died {NUM_TRIES} times in a row; see their logs", 503, "unavailable")
+    message = f"{what} replicas died {tries} times in a row; see their logs"
+    raise ServiceError(message, 503, "unavailable", retry=tries > 1)
 
 
 @dataclass(slots=True)
@@ -140,7 +145,8 @@ class HandleBackend:
                         found[candidate.candidate_id] = candidate
                         on_candidate(candidate)
 
-        await persistently(draw, what="generator")
+        # What a dead replica had sent may be billed; where money is limited, nothing is sent twice.
+        await persistently(draw, what="generator", tries=NUM_TRIES if hedge else 1)
         return [found[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
@@ -154,7 +160,9 @@ class HandleBackend:
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         call, checkpoint = self._scorer.score, self._checkpoint
         found: list[Energies | None] = await persistently(
-            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer", patiently=True
+            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing(), CALLER.get()),
+            what="scorer",
+            patiently=True,
         )
         self._signs.note("scorer")
         return found

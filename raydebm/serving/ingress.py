@@ -16,6 +16,7 @@ from raydebm.serving.decisions.writer import writer_of
 from raydebm.serving.guard import PUBLIC_PATHS
 from raydebm.serving.handles import HandleBackend
 from raydebm.serving.keys import WatchedKeyring, load_keyring
+from raydebm.serving.limits import Intake
 from raydebm.serving.live import LiveMeter
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.metrics import RayMeter
@@ -48,7 +49,7 @@ class TriageIngress:
         configure_logs()
         tracing.start_tracing("ingress")
         self._args, self._meter = args, RayMeter()
-        self._live = LiveMeter(self._meter)
+        self._live, self._intake = LiveMeter(self._meter), Intake()
         self._records = writer_of(bundle.records)
         self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref)
         self._keyring = load_keyring(bundle.limits.keys_file)
@@ -124,11 +125,18 @@ class TriageIngress:
 
     def _show(self) -> Exchangeable:
         """The application of the service as it is now, for every request from now on."""
-        app = create_app(self._service, keyring=self._keyring, echo_request_id=False, live=self._live)
+        app = create_app(
+            self._service, keyring=self._keyring, echo_request_id=False, live=self._live, intake=self._intake
+        )
         if self._app is None:
             self._app = Exchangeable(app)
         self._app.replace(app, Traced(app, untraced=PUBLIC_PATHS | page_paths()))
         return self._app
+
+    async def close(self) -> int:
+        """Refuse new requests from now on; how many are still answered (see ``shutdown.drain``)."""
+        self._intake.close()
+        return self._intake.num_open
 
     def _notices(self) -> list[str]:
         of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None

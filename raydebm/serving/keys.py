@@ -4,7 +4,8 @@ A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` giv
 ``openssl rand -hex 32`` made::
 
     keys:
-      - {name: team-a, sha256: 9f86d0..., requests_per_minute: 600, max_concurrent: 16}
+      - {name: team-a, sha256: 9f86d0..., requests_per_minute: 600, max_concurrent: 16,
+         per_day: {usd: 5.0}}
 
 Without a file, RAYDEBM_API_KEYS holds the keys themselves: ``team-a=KEY1,team-b=KEY2``.
 A file is read again when it changes (``WatchedKeyring``).
@@ -24,6 +25,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from raydebm.errors import ConfigError
+from raydebm.serving.ceilings import DayCeilings
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class ApiKey:
     requests_per_minute: float | None = None
     """None: the service's default."""
     max_concurrent: int | None = None
+    per_day: DayCeilings | None = None
+    """What it may spend on one UTC day; None: the service's ``key_per_day``."""
     decisions: bool = True
     """Whether it may see stored decisions: everybody's problems and answers."""
 
@@ -125,6 +129,7 @@ class _Entry(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
     requests_per_minute: float | None = Field(None, gt=0)
     max_concurrent: int | None = Field(None, ge=1)
+    per_day: DayCeilings | None = None
     decisions: bool = True
 
 
@@ -166,7 +171,7 @@ def _from_file(path: str) -> list[ApiKey]:
         first = error.errors(include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ConfigError(f"keys file {path!r}: {where}: {first['msg']}") from None
-    return [ApiKey(**entry.model_dump() | {"sha256": entry.sha256.lower()}) for entry in read.keys]
+    return [ApiKey(**dict(entry) | {"sha256": entry.sha256.lower()}) for entry in read.keys]
 
 
 def _from_environment(text: str) -> list[ApiKey]:

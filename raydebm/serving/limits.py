@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from raydebm.errors import ServiceError
 from raydebm.serving.bundle import LimitArgs
+from raydebm.serving.ceilings import Account, account_of
 from raydebm.serving.keys import ApiKey
+from raydebm.serving.ledger import Ledger
 
 BUSY_RETRY_S = 1.0
 """When a key with too many open requests may try again; nobody knows when one of them ends."""
@@ -45,6 +47,8 @@ class KeyUse:
     """None: any rate."""
     max_open: int | None = None
     num_open: int = 0
+    account: Account | None = None
+    """What it may spend today; None: nothing is limited."""
     clock: Callable[[], float] = time.monotonic
 
     def charge(self) -> None:
@@ -59,10 +63,18 @@ class KeyUse:
 
 
 class KeyLimits:
-    """Rate and concurrency of each key."""
+    """Rate, concurrency and daily spending of each key."""
 
-    def __init__(self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._clock = limits, clock
+    def __init__(
+        self, limits: LimitArgs, clock: Callable[[], float] = time.monotonic, *, ledger: Ledger | None = None
+    ) -> None:
+        """
+        Args:
+            limits: of the service.
+            clock: seconds, for rates.
+            ledger: counts the days' spending; None: nobody does.
+        """
+        self._limits, self._clock, self._ledger = limits, clock, ledger
         # By the whole key: one whose limits were changed in the keys file begins anew.
         self._uses: dict[ApiKey, KeyUse] = {}
 
@@ -74,7 +86,7 @@ class KeyLimits:
             TooManyError: 429, with the seconds to wait.
         """
         if key is None:
-            yield KeyUse()
+            yield KeyUse(account=account_of(self._ledger, service=self._limits.per_day))
             return
         use = self._uses.setdefault(key, self._use(key))
         if use.max_open is not None and use.num_open >= use.max_open:
@@ -90,7 +102,36 @@ class KeyLimits:
         per_minute = key.requests_per_minute or self._limits.requests_per_minute
         bucket = None if per_minute is None else TokenBucket(per_minute, now=self._clock())
         most = key.max_concurrent or self._limits.max_concurrent
-        return KeyUse(name=key.name, bucket=bucket, max_open=most, clock=self._clock)
+        per_day = self._limits.key_per_day if key.per_day is None else key.per_day
+        account = account_of(self._ledger, service=self._limits.per_day, key_name=key.name, key=per_day)
+        return KeyUse(name=key.name, bucket=bucket, max_open=most, account=account, clock=self._clock)
+
+
+class Intake:
+    """Counts open requests, and refuses new ones once it is closed. It outlives changes of the application."""
+
+    def __init__(self) -> None:
+        self.num_open = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse every request from now on; what is open goes on."""
+        self._closed = True
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Counts one request while it is answered.
+
+        Raises:
+            ServiceError: 503, the service is about to end.
+        """
+        if self._closed:
+            raise ServiceError("the service is shutting down; try again, on another replica", 503, "shutting_down")
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1
 
 
 class Admission:
@@ -116,10 +157,14 @@ class Admission:
             self.num_running -= 1
             self._places.release()
 
-    async def _enter(self) -> None:
+    def check(self) -> None:
+        """Raises TooManyError (503) when a request that came now could not even wait."""
         if self._places.locked() and self.num_waiting >= self._limits.max_waiting:
             words = f"{self.num_running} requests run and {self.num_waiting} wait here; try again"
             raise TooManyError(words, 503, BUSY_RETRY_S)
+
+    async def _enter(self) -> None:
+        self.check()
         self.num_waiting += 1
         try:
             async with asyncio.timeout(self._limits.max_wait_s):

@@ -4,6 +4,7 @@ Does not know: Ray, HTTP. The backend is three remote parts in production and pl
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 from raydebm import tracing
 from raydebm.decision.deadline import Deadline, is_late, now_s
 from raydebm.decision.drawing import Arrived
-from raydebm.errors import LimitReachedError, RaydebmError, ScoringError, ServiceError
+from raydebm.errors import LimitReachedError, RaydebmError, ResourceError, ScoringError, ServiceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import (
     Candidate,
@@ -27,8 +28,12 @@ from raydebm.records import (
     ScoredCandidate,
 )
 from raydebm.serving.asking import Ask
+from raydebm.serving.ceilings import CeilingBody
+from raydebm.serving.ledger import Hold
 from raydebm.serving.logs import redact
-from raydebm.serving.spending import Affordable, affordable, spent_usd, worst_of
+from raydebm.serving.spending import Affordable, affordable, reserved, spent_amount, spent_usd, worst_of
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[dict[str, Any]], None]
 NO_ENERGY = "the ensemble gave no finite energy"
@@ -87,6 +92,8 @@ class Watch:
     judged: list[ScoredCandidate] = field(default_factory=list)
     """Written, checked and scored."""
     stages_ms: dict[str, float] = field(default_factory=dict)
+    ceilings: list[CeilingBody] = field(default_factory=list)
+    """What was left of the day's ceilings after the last pass."""
 
     def tell(self, event: str, **facts: Any) -> None:
         if self.on_progress is not None:
@@ -117,7 +124,7 @@ class Source:
     ) -> list[Candidate]:
         if pass_index > 1 and (fault := fault_of(self.watch.judged)) is not None:
             raise LimitReachedError(str(fault))  # the next candidates would fare no better, and cost as much
-        plan = self._plan(pass_index, messages)
+        plan, hold = await self._reserved(self._plan(pass_index, messages))
         self.watch.asked.extend(plan.asked)
         self.watch.over_budget.extend(plan.over_budget)
         self._tell_plan(pass_index, messages, plan)
@@ -141,11 +148,37 @@ class Source:
             missing = [request for request in plan.asked if request.candidate_id not in found]
             for request in missing:
                 take(unanswered(request, str(error)))
+        finally:
+            await self._settled(hold, plan.asked)
         return [found[request.candidate_id] for request in plan.asked]
+
+    async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
+        """The part of a pass that the day's ceilings allow. Raises CeilingReachedError when that is nothing."""
+        account = self.ask.account
+        if account is None:
+            return plan, None
+        return await reserved(plan, account, worst_of(self.ask.bundle.generator_configs()))
+
+    async def _settled(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
+        account = self.ask.account
+        if hold is None or account is None:
+            return
+        worst = worst_of(self.ask.bundle.generator_configs())
+        try:
+            await account.settle(hold, spent_amount(asked, self.watch.drawn, account, worst))
+            self.watch.ceilings = await account.status()
+        except ResourceError as error:  # the candidates were paid for; what was held goes on counting as spent
+            log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether a request may be sent twice, which may cost twice as much."""
+        account = self.ask.account
+        return self.ask.policy.max_usd is None and not (account is not None and account.limits_money)
 
     async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
         """All candidates, or those that come in time and a late one for each of the others."""
-        hedge = self.ask.policy.max_usd is None  # a second request might cost as much as the first
+        hedge = self._may_repeat
         if self.deadline is None:
             for candidate in await self.backend.generate(requests, take, hedge=hedge):
                 take(candidate)

@@ -12,19 +12,8 @@ from raydebm.errors import ServiceError
 from raydebm.serving.asking import AUTO
 from raydebm.serving.models import AUTO_ID, parse_model
 from raydebm.serving.overrides import merged_overrides
-from raydebm.serving.schema import (
-    MAX_CANDIDATES_TO_SCORE,
-    Body,
-    NotNegative,
-    Overrides,
-    ScoreItem,
-    ScoreRequest,
-    ScoreResponse,
-    Text,
-    Usage,
-    ViolationBody,
-    writable,
-)
+from raydebm.serving.schema import Body, NotNegative, Overrides, Text, Usage, ViolationBody, writable
+from raydebm.serving.score_schema import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest, ScoreResponse
 from raydebm.serving.service import TriageService
 
 NO_ANSWER_SCORE = -1e6

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raydebm.errors import ServiceError
 from raydebm.serving.asking import AUTO
 from raydebm.serving.bodies import NO_ANSWER
-from raydebm.serving.schema import MAX_CANDIDATES_TO_SCORE, Finite, NotNegative, ScoreItem, ScoreRequest, Text
+from raydebm.serving.schema import Finite, NotNegative, Text
+from raydebm.serving.score_schema import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
 from raydebm.serving.service import TriageService
 
 FLOOR = -10.0

@@ -9,7 +9,10 @@ from starlette.exceptions import HTTPException
 
 from raydebm import __version__
 from raydebm.errors import RaydebmError
+from raydebm.serving.asking import charged_to
 from raydebm.serving.batch import BatchRequest, BatchResponse, triage_ask, triage_batch
+from raydebm.serving.bundle import Bundle
+from raydebm.serving.ceilings import CeilingBody
 from raydebm.serving.chat import completion_body, make_chat_ask
 from raydebm.serving.connection import EventStream, while_connected
 from raydebm.serving.decisions.reader import DecisionReader
@@ -19,7 +22,10 @@ from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
 from raydebm.serving.guard import PUBLIC_PATHS, Guard
 from raydebm.serving.keys import Keyring
+from raydebm.serving.ledger import Ledger
+from raydebm.serving.limits import Intake
 from raydebm.serving.live import LiveMeter
+from raydebm.serving.logs import redact
 from raydebm.serving.models import model_body, models_body
 from raydebm.serving.openapi import ERRORS, describe, examples_of
 from raydebm.serving.outcomes.assembly import claim_monitor, outcome_desk
@@ -29,15 +35,11 @@ from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, Model
 from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
 from raydebm.serving.samples import sample_routes
-from raydebm.serving.schema import (
-    ChatRequest,
-    ScoreRequest,
-    ScoreResponse,
-    TriageRequest,
-    TriageResponse,
-)
+from raydebm.serving.schema import ChatRequest, TriageRequest, TriageResponse
+from raydebm.serving.score_schema import ScoreRequest, ScoreResponse
 from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events, triage_events
+from raydebm.serving.structured import json_form
 
 
 def create_app(
@@ -46,6 +48,8 @@ def create_app(
     keyring: Keyring | None = None,
     echo_request_id: bool = True,
     live: LiveMeter | None = None,
+    intake: Intake | None = None,
+    ledger: Ledger | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
 
@@ -54,6 +58,8 @@ def create_app(
         keyring: who may call; None: anyone.
         echo_request_id: see ``Guard``.
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
+        intake: see ``Guard``.
+        ledger: counts the days' spending; None: one of the bundle's file.
     """
     app = FastAPI(
         title="raydebm",
@@ -75,7 +81,8 @@ def create_app(
         _chat_routes(service),
         _triage_routes(service),
         _scoring_routes(service),
-        _health_route(service),
+        _health_route(service, writer),
+        _ceiling_route(),
         decision_routes(stored),
         outcome_routes(desk),
         live_route(live, writer),
@@ -91,12 +98,22 @@ def create_app(
         echo_request_id=echo_request_id,
         public_paths=PUBLIC_PATHS | page_paths(),
         routes=[route for router in routers for route in router.routes],
+        allowed_hosts=service.bundle.allowed_hosts,
+        intake=intake,
+        ledger=ledger or ledger_of(service.bundle),
     )
     _add_error_handlers(app)
     for router in routers:
         app.include_router(router)
     describe(app, service.bundle, keyed=keyring is not None)
     return app
+
+
+def ledger_of(bundle: Bundle) -> Ledger | None:
+    """The ledger in the bundle's file, which is opened when somebody spends below a ceiling."""
+    if bundle.ledger_file is None:
+        return None
+    return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
 
 
 def _add_error_handlers(app: FastAPI) -> None:
@@ -142,10 +159,15 @@ def _chat_routes(service: TriageService) -> APIRouter:
         ask, overrides = make_chat_ask(
             service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
         )
+        ask = charged_to(ask, state.key_use.account)
         if body.stream:
             return EventStream(chat_events(service, ask, body, overrides))
         answer = await while_connected(request, service.triage(ask))
-        return JSONResponse(completion_body(answer, model=body.model, on_abstain=overrides.on_abstain))
+        return JSONResponse(
+            completion_body(
+                answer, model=body.model, on_abstain=overrides.on_abstain, form=json_form(body.response_format)
+            )
+        )
 
     return router
 
@@ -167,6 +189,7 @@ def _triage_routes(service: TriageService) -> APIRouter:
         `raydebm.error`), then `[DONE]`."""
         state = request.state
         ask = triage_ask(service, body, request_id=state.request_id, headers=request.headers, received=state.received)
+        ask = charged_to(ask, state.key_use.account)
         if body.stream:
             return EventStream(triage_events(service, ask))
         return await while_connected(request, service.triage(ask))
@@ -193,6 +216,18 @@ def _triage_routes(service: TriageService) -> APIRouter:
     return router
 
 
+def _ceiling_route() -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/v1/ceilings", response_model=list[CeilingBody], summary="Show what is left of the day's ceilings")
+    async def ceilings(request: Request) -> list[CeilingBody]:
+        """What the caller and everybody together may still spend today; empty where nothing is limited."""
+        account = request.state.key_use.account
+        return [] if account is None else await account.status()
+
+    return router
+
+
 def _scoring_routes(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["scoring"])
 
@@ -204,7 +239,8 @@ def _scoring_routes(service: TriageService) -> APIRouter:
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
-        return await while_connected(request, service.score(body, request_id=request.state.request_id))
+        work = service.score(body, request_id=request.state.request_id, received=request.state.received)
+        return await while_connected(request, work)
 
     # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.
     @router.post(
@@ -234,7 +270,17 @@ def _scoring_routes(service: TriageService) -> APIRouter:
     return router
 
 
-def _health_route(service: TriageService) -> APIRouter:
+def _unwritten(writer: DecisionWriter | None) -> list[str]:
+    if writer is None or writer.last_error is None:
+        return []
+    return [
+        redact(
+            f"decisions cannot be written ({writer.num_waiting} wait, {writer.num_dropped} lost): {writer.last_error}"
+        )
+    ]
+
+
+def _health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     @router.get("/health", response_model=HealthBody, summary="Tell readiness")
@@ -247,7 +293,7 @@ def _health_route(service: TriageService) -> APIRouter:
             "tasks": list(bundle.tasks),
             "policies": {name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
             "versions": dict(bundle.versions),
-            "warnings": service.notices(),
+            "warnings": [*service.notices(), *_unwritten(writer)],
             **parts,
         }
 

@@ -26,7 +26,9 @@ class RequestLimits(BaseModel):
 
     max_passes: int
     max_samples: int
-    """Candidates of one generator in one pass."""
+    """Candidates of one generator in pass 1."""
+    max_regenerate: int
+    """Candidates of a later pass."""
     max_problem_chars: int
 
 
@@ -119,6 +121,7 @@ class Samples:
 
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
+    most, policy = bundle.limits.request, bundle.policies[bundle.tasks[0]]
     return OptionsBody(
         tasks=list(bundle.tasks),
         policies={name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
@@ -127,7 +130,10 @@ def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
         num_samples=_num_samples(bundle),
         seed=bundle.recipe.seed,
         limits=RequestLimits(
-            max_passes=MAX_PASSES, max_samples=MAX_SAMPLES, max_problem_chars=bundle.max_problem_chars
+            max_passes=min(MAX_PASSES, most.max_passes or policy.max_passes),
+            max_samples=min(MAX_SAMPLES, most.num_samples or bundle.max_samples),
+            max_regenerate=min(MAX_SAMPLES, most.num_regenerate or policy.num_regenerate),
+            max_problem_chars=bundle.max_problem_chars,
         ),
         num_problems=num_problems,
         stores_decisions=bundle.records is not None,

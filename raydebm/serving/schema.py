@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from raydebm.serving.ceilings import CeilingBody
+
 MAX_SAMPLES = 64
 """Most candidates that one request may ask of one generator in one pass."""
 MAX_PASSES = 8
 MAX_DEADLINE_MS = 3_600_000
-MAX_CANDIDATES_TO_SCORE = 512
 MAX_ANSWERS = 16
 """Most distinct answers whose evidence an answer of the service shows."""
 
@@ -53,6 +54,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 Text = Annotated[str, AfterValidator(writable)]
+StopText = Annotated[Text, Field(min_length=1)]
 Data = Annotated[dict[str, Any], AfterValidator(writable)]
 
 
@@ -119,6 +121,16 @@ class SamplingOverrides(BaseModel):
     stop: tuple[str, ...] | None = None
 
 
+OnAbstain = Literal["refuse", "text", "best", "error"]
+
+
+class Profile(Overrides):
+    """A named policy of the service."""
+
+    on_abstain: OnAbstain | None = None
+    """See ``ChatOverrides``."""
+
+
 class ProblemBody(Body):
     """A problem whose structure the client already has, instead of a text to read it from."""
 
@@ -167,8 +179,9 @@ class ChatOverrides(Overrides):
     """The ``raydebm`` object of a chat request."""
 
     task: Text | None = None
-    on_abstain: Literal["refuse", "best", "error"] = "refuse"
-    """refuse: a refusal in OpenAI's shape; best: the selected text all the same; error: HTTP 422."""
+    on_abstain: OnAbstain = "refuse"
+    """refuse: a refusal in OpenAI's shape; text: its words as content, for clients that show no refusals; best: the
+    selected text all the same; error: HTTP 422."""
     progress: Literal["comments", "events", "none"] = "comments"
     """How a stream reports progress: SSE comments (every client skips them), named events for browsers, or not."""
 
@@ -180,7 +193,7 @@ class StreamOptions(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """Handed to the generators whose endpoints take it. The task still says how an answer is read."""
+    """The content is then the task's answer in this form (see ``structured``)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -209,7 +222,7 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
-    stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None = None
     response_format: ResponseFormat | None = None
     raydebm: ChatOverrides | None = None
 
@@ -223,47 +236,6 @@ class ChatRequest(BaseModel):
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=None if stop is None else tuple(stop),
         )
-
-
-class ScoreRequest(Body):
-    """Either a problem with candidates (checked and scored), or vLLM's ``text_1`` and ``text_2`` (scored only)."""
-
-    task: Text | None = None
-    problem: Text | ProblemBody | None = None
-    candidates: list[Text] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
-    lambda_: NotNegative | None = Field(None, alias="lambda")
-    text_1: Text | list[Text] | None = None
-    """Problem text: one, or one for each ``text_2``."""
-    text_2: Text | list[Text] | None = None
-    model: str | None = None
-    """Accepted because vLLM's clients send it; the service has one ensemble."""
-
-    @model_validator(mode="after")
-    def _one_shape(self) -> "ScoreRequest":
-        ours = self.problem is not None and self.candidates is not None
-        theirs = self.text_1 is not None and self.text_2 is not None
-        halves = {self.problem is None, self.candidates is None}, {self.text_1 is None, self.text_2 is None}
-        if ours == theirs or any(len(half) == 2 for half in halves):
-            raise ValueError("give either 'problem' and 'candidates', or 'text_1' and 'text_2'")
-        if theirs and (self.task is not None or self.lambda_ is not None):
-            raise ValueError("'task' and 'lambda' belong to 'problem' and 'candidates', not to 'text_1' and 'text_2'")
-        return self
-
-    def text_pairs(self) -> list[tuple[str, str]]:
-        """(problem, candidate) of vLLM's shape; one ``text_1`` goes with every ``text_2``.
-
-        Raises:
-            ValueError: the two lists differ in length, are empty or too long.
-        """
-        first = [self.text_1] if isinstance(self.text_1, str) else list(self.text_1 or ())
-        second = [self.text_2] if isinstance(self.text_2, str) else list(self.text_2 or ())
-        if len(first) == 1:
-            first = first * len(second)
-        if len(first) != len(second) or not second:
-            raise ValueError(f"text_1 has {len(first)} text(s) and text_2 has {len(second)}; they must match")
-        if len(second) > MAX_CANDIDATES_TO_SCORE:
-            raise ValueError(f"text_2 has {len(second)} texts; at most {MAX_CANDIDATES_TO_SCORE} in one request")
-        return list(zip(first, second, strict=True))
 
 
 class Usage(BaseModel):
@@ -408,6 +380,8 @@ class DecisionBody(BaseModel):
     usage: Usage
     cost_usd: float | None
     """Null when no generator reports cost."""
+    ceilings: list[CeilingBody] = []
+    """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float
     stages_ms: dict[str, float]
     """Time in each kind of call, summed over passes; candidates are checked and scored while others are written."""
@@ -428,34 +402,3 @@ class TriageResponse(DecisionBody):
     """The accepted candidate's text; null after an abstention."""
     candidate: CandidateBody | None
     """The energy minimiser, also after an abstention; null when nothing could be selected."""
-
-
-class ScoreItem(BaseModel):
-    """``score`` is -energy: higher is better, as rerankers have it. Null where there is no finite energy."""
-
-    index: int
-    confidence: float | None = None
-    """Probability that its answer is right, among the candidates of the request; null without a task or a posterior."""
-    object: Literal["score"] = "score"
-    score: float | None
-    energy: float | None
-    mu: float | None
-    sigma: float | None
-    members: list[float] | None
-    num_tokens: int | None
-    num_truncated: int | None
-    answer: str | None = None
-    penalty: float | None = None
-    violations: list[ViolationBody] | None = None
-    """Null in vLLM's shape, where no task is known and nothing is checked."""
-    error: str | None = None
-
-
-class ScoreResponse(BaseModel):
-    id: str
-    object: Literal["list"] = "list"
-    created: int
-    model: str
-    data: list[ScoreItem]
-    usage: Usage
-    versions: dict[str, str]

@@ -8,15 +8,17 @@ Does not know: Ray, HTTP.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from raydebm import tracing
 from raydebm.decision.deadline import Deadline, is_late
 from raydebm.decision.loop import solve
 from raydebm.decision.posterior import confidences
-from raydebm.errors import LimitReachedError, RaydebmError, ServiceError
+from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
+from raydebm.generators.requests import CHARS_PER_TOKEN
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Outcome, ScoredCandidate, scored_text
 from raydebm.serving.asking import Ask, read_problem
@@ -29,10 +31,13 @@ from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.outcomes.monitor import ClaimMonitor
 from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch, fault_of
 from raydebm.serving.progress import Teller
-from raydebm.serving.schema import ScoreItem, ScoreRequest, ScoreResponse, TriageResponse, Usage
+from raydebm.serving.schema import TriageResponse, Usage
+from raydebm.serving.score_schema import ScoreItem, ScoreRequest, ScoreResponse
 from raydebm.serving.telemetry import decision_attributes
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class TriageService:
         Raises:
             ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
                 was written could be checked and scored; 504 when nothing was drawn, checked and scored within the
-                deadline; 400 when ``max_usd`` pays for no candidate.
+                deadline; 400 when ``max_usd`` pays for no candidate, 429 when the day's ceilings do not.
             RaydebmError: a part does not work (see ``triage.loop.solve``).
         """
         with tracing.span("triage", {"raydebm.task": ask.problem.task}) as span:
@@ -118,19 +123,29 @@ class TriageService:
                 observer=teller,
                 deadline=deadline,
             )
+        except CeilingReachedError as error:
+            raise ServiceError(
+                f"no candidate can be paid for: {error}", 429, "insufficient_quota", retry=False
+            ) from error
         except LimitReachedError as error:
             raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
 
-    async def score(self, request: ScoreRequest, *, request_id: str) -> ScoreResponse:
+    async def score(self, request: ScoreRequest, *, request_id: str, received: float | None = None) -> ScoreResponse:
         """Energies of given candidates; checked too when a task is known.
 
         Like a drawn candidate's, a text's answer counts apart from its thinking. A text that is all thinking has no
         answer, and so no energy.
 
+        Args:
+            request: what to score.
+            request_id: for the answer.
+            received: ``time.perf_counter()`` when it arrived; None: now.
+
         Raises:
-            ServiceError: the request is wrong, or a part does not work.
+            ServiceError: the request is wrong, or a part does not work; 504 when there is not enough time for it.
         """
-        items = await (self._score_pairs(request) if request.problem is None else self._score_candidates(request))
+        work = self._score_pairs(request) if request.problem is None else self._score_candidates(request)
+        items = await within_deadline(work, self._score_deadline_s(request), received=received)
         tokens = sum(item.num_tokens or 0 for item in items)
         return ScoreResponse(
             id=f"score-{request_id}",
@@ -140,6 +155,10 @@ class TriageService:
             usage=Usage(prompt_tokens=tokens, total_tokens=tokens),
             versions=dict(self.bundle.versions),
         )
+
+    def _score_deadline_s(self, request: ScoreRequest) -> float | None:
+        own, most_s = request.deadline_ms, self.bundle.max_deadline_s
+        return most_s if own is None else own / 1000 if most_s is None else min(own / 1000, most_s)
 
     def task_of(self, request: ScoreRequest) -> str:
         """Name of the task whose constraints a request with a problem is checked against.
@@ -156,6 +175,7 @@ class TriageService:
             raise ServiceError(str(error), 400, "bad_texts", "text_2") from error
         self._check_lengths([first for first, _ in pairs], "text_1", self.bundle.max_problem_chars)
         self._check_lengths([second for _, second in pairs], "text_2", self.bundle.max_candidate_chars)
+        self._check_tokens(sum(len(first) + len(second) for first, second in pairs))
         answers = [split_reasoning(second) for _, second in pairs]
         texts = [
             TextToScore(str(index), first, scored_text(text, thinking, self.bundle.reasoning) or text)
@@ -175,6 +195,7 @@ class TriageService:
             raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
         self._check_lengths(texts, "candidates", self.bundle.max_candidate_chars)
         task, problem = read_problem(self.bundle, request.task, problem_body)
+        self._check_tokens(sum(len(problem.prompt) + len(text) for text in texts))
         policy = self.bundle.policies[task.name]
         answers = [split_reasoning(text) for text in texts]
         candidates = [
@@ -204,12 +225,41 @@ class TriageService:
             for index, scored in enumerate(pool)
         ]
 
+    def _check_tokens(self, num_chars: int) -> None:
+        num_tokens, most = num_chars // CHARS_PER_TOKEN, self.bundle.max_score_tokens
+        if num_tokens > most:
+            message = (
+                f"the texts to score, each with its problem, are about {num_tokens} tokens; at most {most} are "
+                "accepted in one request, so send them in several"
+            )
+            raise ServiceError(message, 413, "too_many_tokens", "candidates")
+
     @staticmethod
     def _check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
         longest = max((len(text) for text in texts), default=0)
         if longest > limit:
             message = f"a text has {longest} characters; at most {limit} are accepted"
             raise ServiceError(message, 413, "text_too_long", param)
+
+
+async def within_deadline(work: Awaitable[T], most_s: float | None, *, received: float | None) -> T:
+    """The result of the work, which is cancelled when its time is up.
+
+    Args:
+        work: what to wait for.
+        most_s: seconds from its arrival; None: as long as it takes.
+        received: ``time.perf_counter()`` when it arrived; None: now.
+
+    Raises:
+        ServiceError: 504.
+    """
+    spent_s = 0.0 if received is None else time.perf_counter() - received
+    try:
+        async with asyncio.timeout(None if most_s is None else max(0.0, most_s - spent_s)):
+            return await work
+    except TimeoutError as error:
+        message = f"the texts were not scored within {most_s:g} s; send fewer in one request"
+        raise ServiceError(message, 504, "deadline_exceeded") from error
 
 
 def _check_answered(outcome: Outcome, watch: Watch) -> None:

@@ -1,15 +1,18 @@
-"""Which candidates a request may ask for: its budget of candidates, and its US dollars.
+"""Which candidates a request may ask for: its budget of candidates, its US dollars, and what is left of the day.
 
 Does not know: endpoints, Ray, HTTP. Pure functions over requests and what came back.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator
-from raydebm.generators.requests import worst_cost
+from raydebm.errors import CeilingReachedError
+from raydebm.generators.requests import worst_cost, worst_prompt_tokens
 from raydebm.records import Candidate, GenerationRequest
+from raydebm.serving.ceilings import Account
+from raydebm.serving.ledger import Amount, Hold
 
 WorstCost = Callable[[GenerationRequest], float]
 
@@ -42,11 +45,11 @@ def affordable(
             cheaper one is not; each request that is asked takes its worst cost out.
         worst: the worst cost of a request; needed with ``left_usd``.
     """
-    turns = sorted(range(len(requests)), key=lambda place: (requests[place].sample_index, place))
+    order = turns(requests)
     asked: list[int] = []
     over: list[int] = []
     costs: list[float] = []
-    for place in turns[: len(turns) if most is None else max(0, most)]:
+    for place in order[: len(order) if most is None else max(0, most)]:
         if left_usd is None or worst is None:
             asked.append(place)
             continue
@@ -62,6 +65,51 @@ def affordable(
         over_budget=[requests[place] for place in sorted(over)],
         cheapest_usd=min(costs, default=math.inf),
     )
+
+
+def turns(requests: Sequence[GenerationRequest]) -> list[int]:
+    """Places of the requests in the order in which limits are used up."""
+    return sorted(range(len(requests)), key=lambda place: (requests[place].sample_index, place))
+
+
+async def reserved(plan: Affordable, account: Account, worst: WorstCost) -> tuple[Affordable, Hold]:
+    """The part of a pass that fits below the day's ceilings, and the hold on what it may cost.
+
+    Raises:
+        CeilingReachedError: none of it fits.
+        ResourceError: spending cannot be counted now.
+    """
+    order = turns(plan.asked)
+    wanted = [_at_most(plan.asked[place], None, account.known(worst)) for place in order]
+    hold = await account.reserve(wanted)
+    granted = {order[place] for place in hold.granted}
+    if plan.asked and not granted:
+        left = ", ".join(
+            f"{body.left:.6g} of {body.limit:g} {body.kind} ({body.account}, until {body.resets_at})"
+            for body in await account.status()
+        )
+        raise CeilingReachedError(f"of the day's ceilings is left: {left}; the cheapest candidate may take more")
+    asked = [request for place, request in enumerate(plan.asked) if place in granted]
+    over = [request for place, request in enumerate(plan.asked) if place not in granted]
+    return replace(plan, asked=asked, over_budget=[*plan.over_budget, *over]), hold
+
+
+def spent_amount(
+    asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], account: Account, worst: WorstCost
+) -> Amount:
+    """What a pass took at most: what each candidate states, and the worst of what it does not."""
+    stated = {candidate.candidate_id: candidate for candidate in drawn}
+    amounts = (_at_most(request, stated.get(request.candidate_id), account.known(worst)) for request in asked)
+    return sum(amounts, Amount())
+
+
+def _at_most(request: GenerationRequest, candidate: Candidate | None, worst: WorstCost) -> Amount:
+    cost, prompt, completion = None, None, None
+    if candidate is not None:
+        cost, prompt, completion = candidate.cost_usd, candidate.prompt_tokens, candidate.completion_tokens
+    tokens = worst_prompt_tokens(request) if prompt is None else prompt
+    tokens += request.sampling.max_tokens if completion is None else completion
+    return Amount.of(worst(request) if cost is None else cost, 1, tokens)
 
 
 def spent_usd(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst: WorstCost) -> float:

@@ -16,6 +16,7 @@ from raydebm.serving.chat import completion_chunks
 from raydebm.serving.errors import as_service_error, error_body
 from raydebm.serving.schema import ChatOverrides, ChatRequest, TriageResponse
 from raydebm.serving.service import TriageService
+from raydebm.serving.structured import json_form
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,11 @@ def chat_events(
     def answered(answer: TriageResponse) -> list[str]:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         chunks = completion_chunks(
-            answer, model=request.model, on_abstain=overrides.on_abstain, include_usage=include_usage
+            answer,
+            model=request.model,
+            on_abstain=overrides.on_abstain,
+            include_usage=include_usage,
+            form=json_form(request.response_format),
         )
         return [_event(chunk) for chunk in chunks]
 

@@ -25,6 +25,7 @@ parts stands for them; "2:00" is 2.
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -34,6 +35,7 @@ _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Bounds on the search for a closing brace, so that degenerate text stays cheap."""
 _MAX_DECIMALS = 30
+_MAX_PHRASES = 20
 
 _REWRITES = (
     (re.compile(r"[\u2212\u2012\u2013\ufe63\uff0d]"), "-"),  # minus signs and dashes that models print for one
@@ -224,8 +226,9 @@ def _repeated_box(text: str) -> str | None:
 
 
 def answer_phrases(text: str) -> Iterator[str]:
-    """The rest of the line behind each "the answer is", "Answer:" and the like, the last one first."""
-    return (match[1] for match in reversed(list(_PHRASE.finditer(text))))
+    """The rest of the line behind each "the answer is", "Answer:" and the like, the last one first; the last
+    ``_MAX_PHRASES`` of them."""
+    return (match[1] for match in reversed(deque(_PHRASE.finditer(text), maxlen=_MAX_PHRASES)))
 
 
 def sentences(text: str) -> list[str]:

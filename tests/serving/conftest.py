@@ -117,7 +117,7 @@ class Client:
 
     def request(self, method, path, **kwargs):
         async def send():
-            async with httpx.AsyncClient(transport=self.transport, base_url="http://test") as client:
+            async with httpx.AsyncClient(transport=self.transport, base_url="http://localhost") as client:
                 return await client.request(method, path, **kwargs)
 
         return asyncio.run(send())

@@ -141,6 +141,8 @@ def _tree(config, args, *, port, collector):
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
     for deployment in application["deployments"]:
         deployment["ray_actor_options"] |= {"runtime_env": {"env_vars": variables}}
+        if deployment["name"] == "TriageIngress":
+            deployment["num_replicas"] = 1
         if deployment["name"] == "ScorerDeployment":
             deployment["autoscaling_config"]["max_replicas"] = 1
     return found

@@ -22,7 +22,7 @@ def ask(client, puzzle):
 def test_the_official_client_reads_the_answer(app, puzzle, texts):
     async def call():
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", http_client=http)
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http)
         return await client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": puzzle}], extra_body={"raydebm": {"max_passes": 1}}
         )
@@ -170,7 +170,7 @@ def test_the_official_client_reads_a_streamed_abstention(app, puzzle, energies, 
 
     async def call():
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", http_client=http)
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http)
         stream = await client.chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": puzzle}],
@@ -190,7 +190,7 @@ def test_a_failure_inside_a_stream_is_an_error_event_that_clients_raise(app, puz
 
     async def call():
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="x", http_client=http)
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http)
         stream = await client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": puzzle}], stream=True
         )

@@ -7,7 +7,7 @@ import socket
 import httpx
 import pytest
 
-from raydebm.serving import connection, guard
+from raydebm.serving import connection
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
@@ -16,9 +16,8 @@ from raydebm.serving.service import TriageService
 def open_request(port, path, body):
     """A raw connection on which a request was sent and nothing read."""
     content = json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(content)}\r\n\r\n"
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     connection.sendall(head.encode() + content)
     return connection
@@ -100,10 +99,11 @@ def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puz
     assert max(found.levelno for found in caplog.records) == logging.INFO
 
 
-def test_a_client_that_sends_no_body_loses_its_place(app, free_port, monkeypatch, listening):
-    monkeypatch.setattr(guard, "BODY_WAIT_S", 0.05)
+def test_a_client_that_sends_no_body_is_told_so(write_run, backend, free_port, listening):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), limits={"max_body_s": 0.05}))
+    app = create_app(TriageService(bundle, backend))
     with listening(app, free_port), socket.create_connection(("127.0.0.1", free_port), timeout=60) as client:
-        client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        client.sendall(b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
         assert b" 408 " in read_until(client, lambda found: b"\r\n" in found).partition(b"\r\n")[0]
 
 

@@ -38,7 +38,7 @@ def together(app, count, path="/v1/triage", body=None):
     async def send():
         headers = {"Authorization": f"Bearer {KEY}"}
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             return await asyncio.gather(*(client.post(path, json=body) for _ in range(count)))
 
     return asyncio.run(send())
@@ -53,7 +53,7 @@ def while_busy(puzzle, backend):
         async def send():
             headers = {"Authorization": f"Bearer {KEY}"}
             transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
                 backend.held = True
                 busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
                 while not backend.requests:
@@ -150,7 +150,7 @@ def held_back(backend, app, posts, num_refused):
     async def send():
         headers = {"Authorization": f"Bearer {KEY}"}
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             backend.held = True
             waiting = {asyncio.create_task(client.post(path, json=body)) for path, body in posts}
             done = set()
@@ -222,7 +222,7 @@ def test_the_official_client_waits_as_told_and_succeeds(limited_app, puzzle):
 
     async def call():
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key=KEY, http_client=http, max_retries=3)
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key=KEY, http_client=http, max_retries=3)
         return await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": puzzle}])
 
     assert asyncio.run(call()).choices[0].message.content

@@ -40,7 +40,7 @@ def live_client(live_run, live_backend):
 
     def post(path, body):
         async def send():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
                 return await client.post(path, json=body)
 
         return asyncio.run(send())

@@ -41,7 +41,12 @@ def test_options_say_what_can_be_chosen(client_of, with_problems):
     assert body["named_policies"] == {"strict": {"theta_sigma": 0.1}}
     assert (body["num_samples"], body["seed"], body["num_problems"]) == ({"ada": 2, "bo": 2}, 7, 2)
     assert body["stores_decisions"] is True
-    assert body["limits"] == {"max_passes": 8, "max_samples": 64, "max_problem_chars": 32_000}
+    assert body["limits"] == {
+        "max_passes": 2,
+        "max_samples": 2,
+        "max_regenerate": 2,
+        "max_problem_chars": 32_000,
+    }
 
 
 def test_a_problem_of_the_test_split_by_its_number(client_of, with_problems, puzzle):

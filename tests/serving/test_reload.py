@@ -99,7 +99,7 @@ def test_a_request_that_runs_ends_on_the_application_that_it_began_with():
     async def scene():
         gate = asyncio.Event()
         shown = Exchangeable(answering("old", gate))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=shown), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=shown), base_url="http://localhost") as client:
             running = asyncio.create_task(client.get("/words"))
             for _ in range(20):
                 await asyncio.sleep(0)

@@ -65,7 +65,8 @@ def priced(write_run, recipe):
     """A served run whose second generator's completions cost a dollar each, and the first one's half of it."""
     half = {**PRICES, "usd_per_million_completion_tokens": PRICES["usd_per_million_completion_tokens"] / 2}
     ada, bo = recipe["generators"]
-    return load_bundle(AppArgs(run_dir=write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})))
+    run_dir = write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})
+    return load_bundle(AppArgs(run_dir=run_dir, limits={"request": {"num_regenerate": 8}}))
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_504_says_that_asking_again_will_not_help(bundle, backend, puzzle, slo
     app = create_app(TriageService(bundle, slow))
 
     async def send():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
             return await client.post("/v1/triage", json={"problem": puzzle, "deadline_ms": 1})
 
     reply = asyncio.run(send())

@@ -102,7 +102,7 @@ def test_coheres_own_client(app, script):
 
     async def call():
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = cohere.AsyncClientV2(api_key="x", base_url="http://test", httpx_client=http)
+        client = cohere.AsyncClientV2(api_key="x", base_url="http://localhost", httpx_client=http)
         return await client.rerank(model="raydebm/auto", query="q", documents=["bad", "good"], top_n=1)
 
     found = asyncio.run(call())

@@ -16,8 +16,12 @@ from raydebm.errors import (
     TrainingError,
     UnknownNameError,
 )
+from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.errors import as_service_error
+from raydebm.serving.routes import create_app
 from raydebm.serving.schema import TriageRequest
+from raydebm.serving.score_schema import ScoreRequest
+from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events
 
 
@@ -194,9 +198,46 @@ def test_concurrent_requests_keep_their_own_settings(app, puzzle):
     import httpx
 
     async def ask_both():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
             bodies = [{"problem": puzzle, "lambda": float(value), "seed": value} for value in range(8)]
             return await asyncio.gather(*(client.post("/v1/triage", json=body) for body in bodies))
 
     replies = [reply.json() for reply in asyncio.run(ask_both())]
     assert [(reply["policy"]["lambda"], reply["seed"]) for reply in replies] == [(float(v), v) for v in range(8)]
+
+
+# ---- time and size of a request to score -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow_scorer(backend):
+    """The same backend, whose scorer takes ten seconds."""
+
+    async def score(texts):
+        await asyncio.sleep(10)
+        return await type(backend).score(backend, texts)
+
+    backend.score = score
+    return backend
+
+
+@pytest.mark.parametrize(("own_ms", "most_s", "ended_s"), [(2000, 240.0, 2.0), (None, 3.0, 3.0), (9000, 3.0, 3.0)])
+def test_scoring_has_a_deadline(write_run, slow_scorer, run_virtually, own_ms, most_s, ended_s):
+    service = TriageService(load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=most_s)), slow_scorer)
+
+    async def work():
+        with pytest.raises(ServiceError, match="were not scored within") as caught:
+            await service.score(ScoreRequest(text_1="p", text_2="a", deadline_ms=own_ms), request_id="r")
+        return caught.value.status, caught.value.code, asyncio.get_running_loop().time()
+
+    assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
+
+
+def test_the_texts_of_a_request_are_limited_together(write_run, backend, client):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), max_score_tokens=100))
+    limited = type(client)(create_app(TriageService(bundle, backend)))
+    body = {"text_1": "p" * 30, "text_2": ["a" * 10] * 10}  # 400 characters, 100 tokens
+    assert limited.post("/v1/score", body).status_code == 200
+    reply = limited.post("/v1/score", {**body, "text_2": ["a" * 10] * 11})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_many_tokens")
+    assert "about 110 tokens; at most 100" in reply.json()["error"]["message"]

@@ -21,7 +21,7 @@ from raydebm.serving.reload import CHANGEABLE, REVISION
 
 USER_CONFIG = {
     "TriageIngress": {*CHANGEABLE, REVISION},
-    "ScorerDeployment": {"max_batch_size", "batch_wait_timeout_s"},
+    "ScorerDeployment": {"max_batch_texts", "batch_s"},
 }
 """What each deployment's ``reconfigure`` reads."""
 PARTS = {kind.__name__ for kind in (TriageIngress, GeneratorDeployment, ScorerDeployment, ConstraintDeployment)}
@@ -63,7 +63,7 @@ def test_health_checks_get_through_a_full_service(config):
     application = config["applications"][0]
     limits = AppArgs(**application["args"]).limits
     most = {found["name"]: found["max_ongoing_requests"] for found in application["deployments"]}
-    assert limits.max_running + limits.max_waiting < most["TriageIngress"]
+    assert limits.max_running + limits.max_waiting + limits.max_uploading < most["TriageIngress"]
     assert limits.max_running < most["GeneratorDeployment"]  # which is asked for its health too
 
 
@@ -92,9 +92,12 @@ def test_it_listens_on_this_machine_only(config):
     assert config["http_options"]["host"] == "127.0.0.1"
 
 
-def test_a_batch_can_fill(config):
-    scorer = next(found for found in config["applications"][0]["deployments"] if found["name"] == "ScorerDeployment")
-    assert scorer["user_config"]["max_batch_size"] <= scorer["max_ongoing_requests"]
+def test_every_request_that_runs_may_wait_in_the_scorer(config):
+    """Its turns are fair among the calls that it holds; what waits in Serve's queue before it has none."""
+    (application,) = config["applications"]
+    limits = AppArgs(**application["args"]).limits
+    scorer = next(found for found in application["deployments"] if found["name"] == "ScorerDeployment")
+    assert limits.max_running < scorer["max_ongoing_requests"]
 
 
 def test_every_queue_has_a_limit_and_every_replica_a_health_check(config):

@@ -145,7 +145,7 @@ def test_our_own_client_reads_such_texts(app, puzzle, texts, script):
     script(lambda request: f"{LINE_ENDS} {texts['right']}")
 
     async def last():
-        async with AsyncRaydebm("http://test", transport=httpx.ASGITransport(app=app)) as asked:
+        async with AsyncRaydebm("http://localhost", transport=httpx.ASGITransport(app=app)) as asked:
             return [found async for found in asked.stream(puzzle, return_candidates=True)][-1]
 
     assert asyncio.run(last()).text == f"{LINE_ENDS} {texts['right']}"

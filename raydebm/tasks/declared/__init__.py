@@ -70,6 +70,11 @@ class DeclaredTask:
     def constraints(self) -> Sequence[Constraint]:
         return self._constraints
 
+    @property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of an answer, for endpoints that constrain decoding; None: it has none."""
+        return self.definition.output.json_schema
+
     def seen_by_rules(self, problem: Problem, answer: Answer) -> Any:
         """The parsed answer as rules read it: a number as a number, the rest as it is."""
         return seen_by_rules(self.definition.output, answer)

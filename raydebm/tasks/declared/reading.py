@@ -7,7 +7,6 @@ Out:  a JSON value in canonical form, or None; never an exception, and always in
 import json
 import re
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 from raydebm.constraints.schemas import MAX_DEPTH, below
@@ -31,7 +30,6 @@ _BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
 _BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
 """What may follow where a sentence begins with its choice; "a guess" does not begin with choice A."""
 _AROUND_CHOICE = " \t*_`'\"().:,;!"
-_MAX_PHRASES = 20
 
 
 def find_answer(output: Output, text: str) -> Any | None:
@@ -172,7 +170,7 @@ def _said(text: str, known: Mapping[str, str]) -> str | None:
     """The choice with which the last "the answer is ..." that names any begins; None when it names another one too."""
     longest_first = sorted(filter(None, known), key=len, reverse=True)
     naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
-    for phrase in islice(answer_phrases(text), _MAX_PHRASES):
+    for phrase in answer_phrases(text):
         if _bare(phrase) in known:
             return known[_bare(phrase)]
         sentence = _bare(sentences(phrase)[0])

@@ -5,7 +5,6 @@ Cheap, total, and without a library: what needs algebra is left to ``comparing``
 
 import re
 from fractions import Fraction
-from itertools import islice
 
 from raydebm.tasks.answers import (
     MAX_BOX_CHARS,
@@ -18,7 +17,7 @@ from raydebm.tasks.answers import (
     sentences,
 )
 
-_MAX_DIGITS, _MAX_PHRASES = 200, 20
+_MAX_DIGITS = 200
 _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
 _MATH = re.compile(r"\$\$?([^$\n]{1,1000})\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
@@ -123,7 +122,7 @@ def find_latex(text: str) -> str | None:
         marked = find(text)
         if marked is not None:
             return clean(marked)
-    phrases = (_math_of(phrase) for phrase in islice(answer_phrases(text), _MAX_PHRASES))
+    phrases = (_math_of(phrase) for phrase in answer_phrases(text))
     return next(filter(None, phrases), None)
 
 

@@ -60,7 +60,7 @@ function showOptions() {
   byId("problem").maxLength = limits.max_problem_chars;
   byId("max_passes").max = limits.max_passes;
   byId("num_samples").max = limits.max_samples;
-  byId("num_regenerate").max = limits.max_samples;
+  byId("num_regenerate").max = limits.max_regenerate;
   byId("sample-fields").hidden = options.num_problems === 0;
   byId("sample-total").textContent = `of ${count(options.num_problems)}`;
   byId("sample-index").max = options.num_problems;

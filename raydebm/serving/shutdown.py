@@ -1,0 +1,80 @@
+"""The end of a service that this process started: stop admitting, finish what runs, then shut down."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+log = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+POLL_S = 0.25
+ANSWER_TIMEOUT_S = 10.0
+"""How long the ingress replicas may take to say what they still work on."""
+QUIET_POLLS = 3
+"""Polls without an open request before the service ends: the proxy still hands on the last bytes of the last answer."""
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the main thread on SIGINT and on SIGTERM, whatever was set before.
+
+    A shell that starts a program with ``&`` in a script has it ignore SIGINT, and Ray's own handler of SIGTERM ends the
+    cluster at once. In another thread than the main one, where Python sets no handlers, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def drain(count_open: Callable[[], int], *, limit_s: float) -> int:
+    """Wait until nothing is open any more; returns how many requests were open at the end.
+
+    Args:
+        count_open: stops admitting, where that has not happened, and counts the requests that are still answered.
+        limit_s: seconds to wait at most.
+    """
+    deadline, num_quiet = time.monotonic() + limit_s, 0
+    while True:
+        num_open = count_open()
+        num_quiet = 0 if num_open else num_quiet + 1
+        if num_quiet == QUIET_POLLS or time.monotonic() >= deadline:
+            return num_open
+        time.sleep(POLL_S)
+
+
+def close_application(name: str, ingress: str) -> Callable[[], int]:
+    """A counter for ``drain``: closes every ingress replica of an application and sums up their open requests.
+
+    Args:
+        name: of the application.
+        ingress: name of its ingress deployment, whose ``close`` is called.
+    """
+    handle = serve.get_deployment_handle(ingress, name)
+
+    def count_open() -> int:
+        try:
+            return sum(handle.broadcast("close").results(timeout_s=ANSWER_TIMEOUT_S))
+        except (RayError, RayServeException, TimeoutError) as error:
+            # A replica that is gone holds no request, and one that is too busy to answer holds some.
+            log.warning("an ingress replica does not tell what it works on: %s", error)
+            return 1 if isinstance(error, TimeoutError) else 0
+
+    return count_open
