@@ -2,6 +2,11 @@
 
     python benchmarks/promise_resplits.py runs/gsm8k-recorded --errors 0.05 0.08 --sizes 100 200 400 --resplits 200
 
+    python benchmarks/promise_resplits.py $RAYDEBM_DATA/reasoning_gym/pool_easy.jsonl.gz --errors 0.1 --sizes 500
+
+A file of recorded answers (fields problem_id, model, sample, answer, correct) is taken without energies: votes and
+authors are then all the evidence there is.
+
 Every labelled problem that no adapter trained on (validation, test, and training problems out of bag) is dealt at
 random into calibration and test. On the calibration part posterior, profile and threshold are fitted and the promise is
 certified; on the test part the share of wrong answers among those given out is compared with the promise. Beside it:
@@ -11,6 +16,7 @@ largest coverage with an error within the promise on the test part itself).
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -25,7 +31,9 @@ from raydebm.decision.profiles import winners
 from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.errors import PoolError
-from raydebm.store import RunDir
+from raydebm.identity import content_id
+from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
+from raydebm.store import RunDir, read_json_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +56,7 @@ class Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dir")
+    parser.add_argument("source", help="run directory, or a .jsonl.gz file of recorded answers")
     parser.add_argument("--errors", type=float, nargs="+", default=[0.05, 0.1])
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 200])
     parser.add_argument("--resplits", type=int, default=200)
@@ -56,8 +64,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="JSON file for the rows")
     given = parser.parse_args()
-    pools, outcome, base = load(given.run_dir)
-    print(f"{given.run_dir}: {len(pools)} labelled problems, {outcome}")
+    pools, outcome, base = recorded(given.source) if given.source.endswith(".gz") else load(given.source)
+    print(f"{given.source}: {len(pools)} labelled problems, {outcome}")
     rows = []
     for size in given.sizes:
         rows += resplits(pools, outcome, base, size=size, given=given)
@@ -78,6 +86,29 @@ def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
         pools += out_of_bag(pipeline)
     known = [pool for pool in pools if pool.is_labelled]
     return known, "violation" if has_violations(evaluated) else "correct", pipeline.policy()
+
+
+def recorded(path: str) -> tuple[list[LabelledPool], str, Policy]:
+    """The problems of a file of recorded answers, without energies; equal answers are equal up to case and blanks."""
+    candidates: dict[str, list[ScoredCandidate]] = {}
+    worth: dict[str, list[float]] = {}
+    for _, row in read_json_lines(path):
+        name = content_id(row["problem_id"], row["model"], row["sample"])
+        key = None if row["answer"] is None else " ".join(str(row["answer"]).lower().split())
+        candidate = Candidate(
+            candidate_id=name, task="", problem_id=row["problem_id"], generator=row["model"], text=row["text"] or ""
+        )
+        penalty = math.inf if key is None else 0.0
+        report = ConstraintReport(candidate_id=name, answer=key, vote_key=key, penalty=penalty)
+        candidates.setdefault(row["problem_id"], []).append(
+            ScoredCandidate(candidate=candidate, report=report, energies=None)
+        )
+        worth.setdefault(row["problem_id"], []).append(float(row["correct"]))
+    pools = [
+        LabelledPool(problem_id=name, candidates=found, worth=np.array(worth[name]))
+        for name, found in candidates.items()
+    ]
+    return pools, "correct", Policy(max_passes=1)
 
 
 def resplits(
