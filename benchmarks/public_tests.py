@@ -185,6 +185,28 @@ def page(rows: Sequence[Row], *, seed: int) -> Iterator[str]:
     yield ""
     yield f"Command: `{command}` at commit {commit.stdout.strip()}."
     yield ""
+    yield "How to read it:"
+    yield ""
+    yield (
+        "- MBPP's public test is one of its hidden ones, and so is the sample of APPS where the statement shows none: "
+        "that right programs pass it follows. HumanEval's examples are read from docstrings; two problems have wrong "
+        "ones, and a few programs that were recorded as right do not import what they use, which our grader calls "
+        "wrong, too."
+    )
+    yield (
+        "- Many recorded programs come from methods that had run the public tests themselves and mended what failed "
+        "(MapCoder, LLMDebugger, Reflexion), so that less is left to gain than for programs of one attempt."
+    )
+    yield (
+        "- With one test per problem all programs that pass it do the same as far as the test sees: a vote by "
+        "behaviour is then a vote of those that pass against each way of failing, and the fewest failed tests decide "
+        "more."
+    )
+    yield (
+        "- What is read as an example was fixed on statements and docstrings, with HumanEval's reference programs as a "
+        "check, before any candidate's label was looked at."
+    )
+    yield ""
     yield from _coverage(rows, seed)
     yield ""
     yield from _accuracy(rows, seed, "All problems", lambda row: True)
@@ -242,7 +264,7 @@ def _accuracy(rows: Sequence[Row], seed: int, title: str, is_chosen: Callable[[R
         bootstrap = Bootstrap.of(len(chosen), num_bootstrap=NUM_BOOTSTRAP, seed=seed)
         found = [values_of(row) for row in chosen]
         values = {name: np.array([value[name] for value in found]) for name in SELECTORS}
-        cells = [_percent(bootstrap.mean(values[name])) for name in SELECTORS]
+        cells = [_percent(bootstrap.proportion(values[name])) for name in SELECTORS]
         yield f"| {pool} | {len(chosen)} | {' | '.join(cells)} |"
         gap = values["oracle"] - values["random"]
         closed = [_percent(bootstrap.ratio(values[name] - values["random"], gap)) for name in SELECTORS[1:-1]]
