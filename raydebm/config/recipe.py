@@ -238,8 +238,8 @@ class TriageConfig(Section):
     """``posterior``: thresholds on the probability that the answer is right, fitted on labelled problems.
     ``paper``: thresholds on sigma."""
     profile: Literal["auto", "vote", "best_author", "energy", "energy_vote", "posterior"] = "auto"
-    """How the posterior's rule selects; ``auto``: a richer profile replaces the vote where a paired test on held-out
-    problems says so."""
+    """How the posterior's rule selects; ``auto``: a richer profile replaces a simpler one where a paired test on
+    held-out problems says so."""
     tau_accept: float = Field(0.9, ge=0, le=1)
     """Accept at or above this probability without a further pass; calibration may replace it."""
     tau_answer: float = Field(0.5, ge=0, le=1)
@@ -311,7 +311,7 @@ class DecisionConfig(Section):
     min_coverage: float = Field(0.5, gt=0, le=1)
     """Share of problems that ``max_error: auto`` must answer."""
     delta: float = Field(0.1, gt=0, lt=1)
-    """Chance that the chosen profile is worse than the vote."""
+    """Chance that a richer profile replaces a simpler one that is better."""
     out_of_bag: bool = True
     """Also learn from training problems, by the adapters that did not train on them; costs their scoring."""
 

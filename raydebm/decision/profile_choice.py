@@ -1,9 +1,10 @@
 """The test by which a richer profile replaces a simpler one.
 
-A challenger replaces the incumbent where, among held-out problems on which they differ in worth, it wins so often that
-P(Bin(b + c, 1/2) >= b) is at most its level: the exact one-sided McNemar test. Half of delta is the posterior's level,
-because it has the others as special cases; the rest is shared by the others. The first incumbent is the vote, so the
-chance of choosing anything worse than the vote is at most delta.
+The first incumbent is the better of the two simplest profiles, vote and best author, on the held-out problems; the vote
+where they are equal. A challenger replaces the incumbent where, among held-out problems on which they differ in worth, it
+wins so often that P(Bin(b + c, 1/2) >= b) is at most its level: the exact one-sided McNemar test. Half of delta is the
+posterior's level, because it has the others as special cases; the other challengers share the rest. So the chance that a
+richer profile replaces a simpler one that is better is at most delta.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,9 @@ from scipy.stats import binom
 
 from raydebm.decision.evidence import Floats
 from raydebm.decision.profiles import PROFILES, Profile
+
+SIMPLE: tuple[Profile, ...] = ("vote", "best_author")
+"""Profiles that need no scorer and no fit beyond the authors' skills."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +55,10 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
     Args:
         worth: by profile, (P,) worth of its selection on each held-out problem: 1 or 0, or 1 - violation; NaN for
             unlabelled. ``vote`` must be there.
-        delta: chance of choosing something worse than the vote.
+        delta: chance of replacing a profile by one that is worse.
     """
-    incumbent, tests = PROFILES[0], []
-    challengers: Sequence[Profile] = [profile for profile in PROFILES[1:] if profile in worth]
+    incumbent, tests = _simplest(worth), []
+    challengers: Sequence[Profile] = [profile for profile in PROFILES if profile in worth and profile not in SIMPLE]
     for challenger in challengers:
         known = ~(np.isnan(worth[challenger]) | np.isnan(worth[incumbent]))
         difference = (worth[challenger] - worth[incumbent])[known]
@@ -84,4 +88,10 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
 
 def _level(challenger: Profile, delta: float) -> float:
     """The levels of all challengers add up to delta."""
-    return delta / 2 if challenger == "posterior" else delta / 2 / (len(PROFILES) - 2)
+    return delta / 2 if challenger == "posterior" else delta / 2 / (len(PROFILES) - len(SIMPLE) - 1)
+
+
+def _simplest(worth: Mapping[Profile, Floats]) -> Profile:
+    """The simple profile of the highest mean worth; the first of equals."""
+    known = [profile for profile in SIMPLE if profile in worth and not np.isnan(worth[profile]).all()]
+    return max(known, key=lambda profile: float(np.nanmean(worth[profile])), default=SIMPLE[0])
