@@ -9,6 +9,7 @@ the run scored them; the validation problems carry the weight of the energies' t
 """
 
 import argparse
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import LabelledTable
 from raydebm.decision.policy_fit import fit_policy
-from raydebm.decision.profiles import PROFILES, winners
+from raydebm.decision.profiles import PROFILES, Profile, winners
 from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.evaluation.confidence_calibration import confidence_calibration
@@ -52,9 +53,10 @@ def main() -> None:
     bootstrap = Bootstrap.of(len(found.pools), num_bootstrap=2000, seed=recipe.seed)
     chosen = {profile: winners(profile, found.table, estimates, posterior) for profile in PROFILES}
     worth = {profile: np.where(rows >= 0, found.cluster_worth[rows], 0.0) for profile, rows in chosen.items()}
-    print(f"{given.run_dir}: {len(labelled)} labelled problems, {len(found.pools)} test problems, chosen profile")
-    print(f"{fitted.policy.profile}; {posterior.competition}; weights "
-          f"{ {name: round(value, 2) for name, value in {**posterior.weights, **posterior.context_weights}.items()} }\n")  # fmt: skip
+    print(f"{given.run_dir}: {len(labelled)} labelled problems, {len(found.pools)} test problems")
+    print(f"chosen profile: {fitted.policy.profile}; answers are {posterior.competition}")
+    weights = {**posterior.weights, **posterior.context_weights}
+    print("weights: " + ", ".join(f"{name} {value:.2f}" for name, value in weights.items()) + "\n")
     for outcome in fitted.choice.tests:
         print(f"- {outcome.challenger} against {outcome.incumbent}: {outcome.wins} won, {outcome.losses} lost, "
               f"p = {outcome.p_value:.3g}{', replaces it' if outcome.replaced else ''}")  # fmt: skip
@@ -67,14 +69,12 @@ def main() -> None:
         print(_row(profile, confidence, worth, bootstrap))
 
 
-def _row(profile: str, confidence: Floats, worth: dict[str, Floats], bootstrap: Bootstrap) -> str:
+def _row(profile: Profile, confidence: Floats, worth: Mapping[Profile, Floats], bootstrap: Bootstrap) -> str:
     own = worth[profile]
     (signal,) = signal_rows([Signal("confidence", "", confidence)], own, bootstrap)
     calibration = confidence_calibration("confidence", "the selection is right", confidence, own, bootstrap)
-    differences = [
-        points(bootstrap.mean(own - worth[other])) if other != profile else ""
-        for other in ("vote", "best_author", "energy")
-    ]
+    rivals: tuple[Profile, ...] = ("vote", "best_author", "energy")
+    differences = [points(bootstrap.mean(own - worth[rival])) if rival != profile else "" for rival in rivals]
     cells = (
         with_interval(bootstrap.proportion(own)),
         *differences,

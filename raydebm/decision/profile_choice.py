@@ -1,10 +1,10 @@
 """The test by which a richer profile replaces a simpler one.
 
 The first incumbent is the better of the two simplest profiles, vote and best author, on the held-out problems; the vote
-where they are equal. A challenger replaces the incumbent where, among held-out problems on which they differ in worth, it
-wins so often that P(Bin(b + c, 1/2) >= b) is at most its level: the exact one-sided McNemar test. Half of delta is the
-posterior's level, because it has the others as special cases; the other challengers share the rest. So the chance that a
-richer profile replaces a simpler one that is better is at most delta.
+where they are equal. A challenger replaces the incumbent where, among held-out problems on which they differ in worth,
+it wins so often that P(Bin(b + c, 1/2) >= b) is at most its level: the exact one-sided McNemar test. Half of delta is
+the posterior's level, because it has the others as special cases; the other challengers share the rest. So the chance
+that a richer profile replaces a simpler one that is better is at most delta.
 """
 
 from collections.abc import Mapping, Sequence
