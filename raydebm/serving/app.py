@@ -24,7 +24,7 @@ from raydebm.generators import check_keys
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
-from raydebm.serving.proxy import proxy_middlewares
+from raydebm.serving.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.serving.shutdown import close_application, drain, interrupted_by_signals
 
 __all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local", "stop_local"]
@@ -101,9 +101,7 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
             "`serve deploy serve_config.yaml`"
         )
     serve.start(
-        http_options=HTTPOptions(
-            host=host, port=port, request_timeout_s=_timeout_s(args), middlewares=proxy_middlewares()
-        ),
+        http_options=HTTPOptions(host=host, port=port, request_timeout_s=_timeout_s(args)),
         logging_config=LoggingConfig(enable_access_log=False),  # the ingress writes a line for each request
     )
     try:
@@ -190,6 +188,7 @@ def _connect() -> None:
             ) from error
         return
     num_cpus = max(4, os.cpu_count() or 1)
+    os.environ.setdefault(PROXY_SETTING, PROXY_MIDDLEWARES)  # read by the process of Serve's proxy, our grandchild
     try:
         ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
     except Exception as error:

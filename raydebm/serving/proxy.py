@@ -14,13 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from raydebm.serving.errors import RETRY_AFTER_S, error_body
 from raydebm.serving.guard import REQUEST_ID_PATTERN
 
+PROXY_SETTING = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+PROXY_MIDDLEWARES = "raydebm.serving.proxy:proxy_middlewares"
 HEADER = "x-request-id"
 PAID_PATHS = ("/v1/chat/completions", "/v1/triage", "/v1/triage/batch")
 """Requests that may have paid for candidates when the replica that held them died."""
 
 
 def proxy_middlewares() -> list[Middleware]:
-    """For ``HTTPOptions.middlewares``, and for Ray's environment variable."""
+    """What Serve's proxy imports by ``PROXY_SETTING``."""
     return [Middleware(ProxyForm)]
 
 

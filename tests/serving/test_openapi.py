@@ -123,7 +123,7 @@ def test_all_references_lead_somewhere(document):
 def test_override_headers_are_described(document):
     found = {entry["name"]: entry for entry in document["paths"]["/v1/triage"]["post"]["parameters"]}
     assert found["X-RayDEBM-Theta-Sigma"]["schema"]["type"] == "number"
-    assert found["X-RayDEBM-On-Abstain"]["schema"]["enum"] == ["refuse", "best", "error"]
+    assert found["X-RayDEBM-On-Abstain"]["schema"]["enum"] == ["refuse", "text", "best", "error"]
 
 
 def test_the_document_says_when_a_key_is_needed(bundle, backend, document):

@@ -256,7 +256,7 @@ def test_a_used_port_is_refused_before_ray_starts(write_run, monkeypatch):
 def test_serve_waits_longer_than_the_longest_deadline(monkeypatch, longest_s, timeout_s):
     started = []
     parts = SimpleNamespace(status=lambda: SimpleNamespace(proxies={}), run=lambda *_, **__: None)
-    parts.start = lambda *, http_options: started.append(http_options.request_timeout_s)
+    parts.start = lambda *, http_options, **_: started.append(http_options.request_timeout_s)
     monkeypatch.setattr(app, "serve", parts)
     monkeypatch.setattr(app, "build", lambda args: None)
     monkeypatch.setattr(app, "check_port", lambda host, port: None)

@@ -1,6 +1,7 @@
 """What Serve's proxy says by itself, in the service's form."""
 
 import asyncio
+import importlib
 import re
 
 import httpx
@@ -8,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from raydebm.serving.proxy import ProxyForm, proxy_middlewares
+from raydebm.serving.proxy import PROXY_MIDDLEWARES, ProxyForm
 
 
 def ask(response, *, path="/v1/triage", headers=None):
@@ -72,5 +73,6 @@ def test_a_plain_request_id_is_kept():
 
 
 def test_rays_setting_finds_the_middleware():
-    (found,) = proxy_middlewares()
-    assert found.cls is ProxyForm
+    module, _, name = PROXY_MIDDLEWARES.partition(":")
+    (middleware,) = getattr(importlib.import_module(module), name)()
+    assert middleware.cls is ProxyForm

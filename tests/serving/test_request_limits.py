@@ -273,7 +273,7 @@ def test_requests_with_limited_money_are_not_sent_twice(triage, priced, slow):
 
 
 def test_a_named_policy_with_a_money_limit_needs_prices(write_run):
-    args = AppArgs(run_dir=write_run(), policies={"cheap": Overrides(max_usd=1.0)})
+    args = AppArgs(run_dir=write_run(), policies={"cheap": {"max_usd": 1.0}})
     with pytest.raises(ConfigError, match="policy 'cheap': max_usd needs the prices"):
         load_bundle(args)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -70,6 +71,7 @@ def test_no_request_in_flight_is_lost(gated_run, upstream, puzzle, free_port, ev
     with serving_command(gated_run, free_port) as process, ThreadPoolExecutor(NUM_CLIENTS) as clients:
         assert eventually(lambda: process.poll() is not None or is_ready(url))
         assert process.poll() is None
+        renamed = httpx.get(f"{url}/health", headers={"X-Request-ID": "<script>"}, timeout=60)
         running = [clients.submit(ask, seed) for seed in range(NUM_CLIENTS)]
         assert eventually(lambda: len(upstream.sent_to("gated")) == NUM_CLIENTS)
         process.send_signal(number)
@@ -78,5 +80,6 @@ def test_no_request_in_flight_is_lost(gated_run, upstream, puzzle, free_port, ev
         upstream.gate.set()
         assert [future.result() for future in running] == [200] * NUM_CLIENTS
         assert process.wait(timeout=120) == 0
+    assert re.fullmatch("[0-9a-f]{32}", renamed.headers["x-request-id"])  # Serve's own proxy would echo it
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
     assert int(refused.headers["retry-after"]) >= 1
