@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack
 import httpx
 
 from raydebm.client import calls
-from raydebm.client.calls import Call, Overrides, Problem, Settings
+from raydebm.client.calls import Call, Overrides, Problem, RewardSettings, Settings
 from raydebm.client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
 from raydebm.errors import ServiceError
 
@@ -120,13 +120,21 @@ class AsyncRaydebm:
         self,
         prompts: Sequence[str],
         responses: Sequence[str],
-        *,
-        task: str | None = None,
-        sigma_weight: float = 0.0,
-        floor: float | None = None,
+        **settings: Unpack[RewardSettings],
     ) -> list[float]:
-        """A reward for each response to the prompt at its place: -energy - sigma_weight * sigma, at least floor."""
-        return await self._do(calls.rewards_call(prompts, responses, task, sigma_weight, floor))
+        """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
+
+        Args:
+            prompts: one for each response; responses to the same prompt are judged beside each other.
+            responses: what was written.
+            settings: ``reward="energy"`` (the default): the value is -energy. ``reward="log_odds"``: it is
+                log(p / (1 - p)), p being the probability that the response is right.
+        """
+        calls.check_paired(prompts, responses)
+        found: dict[int, float] = {}
+        for places in calls.reward_groups(prompts):
+            found |= await self._do(calls.rewards_call(prompts, responses, places, settings))
+        return [found[place] for place in range(len(prompts))]
 
     async def report_outcome(
         self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None

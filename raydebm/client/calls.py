@@ -38,6 +38,8 @@ RETRIED = frozenset({429, 502, 503, 504})
 LONGEST_PAUSE_S = 60.0
 """A service that wants to be left alone for longer is not waited for."""
 FIRST_PAUSE_S = 0.5
+MAX_REWARDS = 64
+"""Responses of one reward request, so that its body stays below the service's usual limit."""
 
 
 class Overrides(TypedDict, total=False):
@@ -61,6 +63,16 @@ class Overrides(TypedDict, total=False):
     seed: int
     return_candidates: bool
     policy: str
+
+
+class RewardSettings(TypedDict, total=False):
+    """How responses are rewarded; ``docs/service.md`` explains each."""
+
+    task: str | None
+    reward: Literal["energy", "log_odds"]
+    lambda_: float | None
+    sigma_weight: float
+    floor: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +126,7 @@ def triage_body(
     overrides: Overrides,
 ) -> dict[str, Any]:
     asked: dict[str, Any] = {"task": task, "problem": problem, "messages": messages}
-    return {key: value for key, value in (asked | _named(overrides)).items() if value is not None}
+    return {key: value for key, value in (asked | _named(overrides, Overrides)).items() if value is not None}
 
 
 def triage_call(body: Mapping[str, Any]) -> Call[TriageResult]:
@@ -159,12 +171,36 @@ def rerank_call(
     return Call(path="/v1/rerank", body=_given(body), read=rerank_result)
 
 
+def check_paired(prompts: Sequence[str], responses: Sequence[str]) -> None:
+    """Raises ConfigError unless there is one prompt for each response."""
+    if len(prompts) != len(responses):
+        raise ConfigError(f"there are {len(prompts)} prompts and {len(responses)} responses; give a prompt for each")
+
+
 def rewards_call(
-    prompts: Sequence[str], responses: Sequence[str], task: str | None, sigma_weight: float, floor: float | None
-) -> Call[list[float]]:
-    query = {"task": task, "sigma_weight": sigma_weight, "floor": floor}
-    body = {"query": list(responses), "prompts": list(prompts)}
-    return Call(path="/get_reward", body=body, query=_given(query), read=rewards)
+    prompts: Sequence[str], responses: Sequence[str], places: Sequence[int], settings: RewardSettings
+) -> Call[dict[int, float]]:
+    """The rewards of the responses at these places, by place."""
+    body = {"query": [responses[place] for place in places], "prompts": [prompts[place] for place in places]}
+    query = _named(settings, RewardSettings)
+    return Call(
+        path="/get_reward", body=body, query=query, read=lambda found: dict(zip(places, rewards(found), strict=True))
+    )
+
+
+def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
+    """Places of the responses of one HTTP request each. Responses to the same prompt stay together, because they are
+    judged beside each other, also where there are more than ``MAX_REWARDS`` of them."""
+    by_prompt: dict[str, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        by_prompt.setdefault(prompt, []).append(place)
+    requests: list[list[int]] = []
+    for places in by_prompt.values():
+        if requests and len(requests[-1]) + len(places) <= MAX_REWARDS:
+            requests[-1] += places
+        else:
+            requests.append(places)
+    return requests
 
 
 def stream_body(
@@ -181,7 +217,7 @@ def stream_body(
         "model": f"raydebm/{task or 'auto'}",
         "messages": list(chat or ()),
         "stream": True,
-        "raydebm": {**_named(overrides), "progress": "events"},
+        "raydebm": {**_named(overrides, Overrides), "progress": "events"},
     }
 
 
@@ -204,12 +240,12 @@ def groups(bodies: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str
         yield bodies[start : start + BATCH_SIZE]
 
 
-def _named(overrides: Overrides) -> dict[str, Any]:
-    unknown = sorted(set(overrides) - set(Overrides.__annotations__))
+def _named(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    unknown = sorted(set(values) - set(kind.__annotations__))
     if unknown:
-        known = ", ".join(Overrides.__annotations__)
+        known = ", ".join(kind.__annotations__)
         raise ConfigError(f"unknown argument(s) {', '.join(unknown)}; known: {known}")
-    return {"lambda" if key == "lambda_" else key: value for key, value in overrides.items() if value is not None}
+    return {"lambda" if key == "lambda_" else key: value for key, value in values.items() if value is not None}
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,13 @@ class TriageResult:
     problem_id: str
     answer: str | None
     """The accepted answer in the task's canonical text; None after an abstention."""
+    confidence: float | None = None
+    """Probability that the selected answer is right; None without a fitted posterior or a selection."""
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    """Distinct answers, the selected one first, each with answer, probability, evidence, proof, num_candidates, authors
+    and candidate_ids; empty without a posterior."""
+    guarantee: dict[str, Any] | None = None
+    """max_error, confidence, certified, problems, suspended, reason; None: nothing was promised."""
     record_id: str | None = None
     """Of the stored decision, for ``report_outcome``; None where the service stores none."""
     text: str | None = None
@@ -93,6 +100,8 @@ class ScoredText:
     index: int
     score: float | None
     """-energy: higher is better. None: it has no answer, or no finite energy."""
+    confidence: float | None = None
+    """Probability that its answer is right, among the texts of the request; None without a task or a posterior."""
     energy: float | None = None
     mu: float | None = None
     sigma: float | None = None
@@ -125,6 +134,8 @@ class RankedDocument:
     """Of the document in the request."""
     relevance_score: float
     """Higher is better; unbounded, no probability."""
+    confidence: float | None = None
+    """Probability that its answer is right, among the documents; None without a task or a posterior."""
     energy: float | None = None
     mu: float | None = None
     sigma: float | None = None

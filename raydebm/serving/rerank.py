@@ -1,7 +1,7 @@
 """``POST /v1/rerank`` in the shapes of Cohere, Jina and vLLM: the query is a problem, the documents are candidates.
 
-``relevance_score`` is ``-energy``: higher is better and unbounded, for it is no probability. ``mu``, ``sigma`` and
-``members`` stand beside it, where clients of those shapes do not look.
+``relevance_score`` is ``-energy``: higher is better and unbounded, for it is no probability. ``confidence``, which is
+one, stands beside it with ``mu``, ``sigma`` and ``members``, where clients of those shapes do not look.
 """
 
 from typing import Annotated, Any
@@ -61,6 +61,8 @@ class RerankResult(BaseModel):
     relevance_score: float
     document: dict[str, Any] | None = None
     """Only when ``return_documents`` is set."""
+    confidence: float | None
+    """Probability that its answer is right, among the documents of the request; null without a task or a posterior."""
     energy: float | None
     mu: float | None
     sigma: float | None
@@ -138,6 +140,6 @@ def _result(item: ScoreItem, document: str | Document, wanted: bool) -> RerankRe
         index=item.index,
         relevance_score=NO_ANSWER_SCORE if item.score is None else item.score,
         document=shown if wanted else None,
-        **item.model_dump(include={"energy", "mu", "sigma", "members", "answer", "penalty", "error"}),
+        **item.model_dump(include={"confidence", "energy", "mu", "sigma", "members", "answer", "penalty", "error"}),
         violations=item.violations,
     )

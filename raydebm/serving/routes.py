@@ -75,7 +75,7 @@ def create_app(
     writer = service.records if isinstance(service.records, DecisionWriter) else None
     claims = service.claims or claim_monitor(service.bundle, service.meter)
     reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
-    stored = None if reader is None else Decisions(reader)
+    stored = None if reader is None else Decisions(reader, claims)
     desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
     routers = (
         _chat_routes(service),

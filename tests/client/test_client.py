@@ -275,6 +275,34 @@ def test_rewards_are_asked_for_in_the_trainers_shape(connect):
     assert dict(service.requests[0].url.params) == {"task": "t", "sigma_weight": "0.5"}
 
 
+def test_responses_to_one_prompt_stay_in_one_request(connect):
+    prompts = ["p", "q"] * 40  # 40 of each: together more than one request takes
+    service = Service(ok({"rewards": [1.0] * 40}), ok({"rewards": [2.0] * 40}))
+    assert connect(service)("rewards", prompts, ["x"] * 80) == [1.0, 2.0] * 40
+    assert [set(body["prompts"]) for body in service.bodies] == [{"p"}, {"q"}]
+
+
+def test_small_groups_share_a_request_and_keep_their_places(connect):
+    service = Service(ok({"rewards": [1, 2, 3]}))
+    assert connect(service)("rewards", ["p", "q", "p"], ["a", "b", "c"]) == [1.0, 3.0, 2.0]
+    assert service.bodies == [{"query": ["a", "c", "b"], "prompts": ["p", "p", "q"]}]
+
+
+def test_each_response_needs_its_prompt(connect):
+    with pytest.raises(ConfigError, match="there are 1 prompts and 2 responses"):
+        connect(Service(ok({})))("rewards", ["p"], ["a", "b"])
+
+
+def test_an_unknown_setting_of_rewards_is_named(connect):
+    with pytest.raises(ConfigError, match=r"unknown argument\(s\) kappa; known: task, reward, lambda_"):
+        connect(Service(ok({})))("rewards", ["p"], ["a"], kappa=1.0)
+
+
+def test_a_service_that_gives_too_few_rewards_is_refused(connect):
+    with pytest.raises(ServiceError, match="answered something else than expected"):
+        connect(Service(ok({"rewards": [1.0]})))("rewards", ["p", "p"], ["a", "b"])
+
+
 def test_models_and_health(connect):
     assert connect(Service(ok({"data": [{"id": "raydebm/auto"}]})))("models") == ["raydebm/auto"]
     assert connect(Service(ok({"status": "ok"})))("health") == {"status": "ok"}

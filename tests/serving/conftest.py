@@ -179,6 +179,12 @@ def client(app):
     return Client(app)
 
 
+@pytest.fixture
+def client_of():
+    """Makes a client of another application."""
+    return Client
+
+
 @contextlib.contextmanager
 def serving(app, port):
     """The application on a real server, on a thread; yields its address."""

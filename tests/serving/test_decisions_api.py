@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
+from raydebm.decision.watch import Suspension
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -25,13 +27,15 @@ from raydebm.records import (
 )
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.decisions import viewing
-from raydebm.serving.decisions.bodies import even_edges
+from raydebm.serving.decisions.bodies import even_edges, stored_decision
 from raydebm.serving.decisions.reader import DecisionReader
-from raydebm.serving.decisions.record import DecisionRecord, new_record_id
+from raydebm.serving.decisions.record import DecisionRecord, new_record_id, policy_id
 from raydebm.serving.decisions.schema import ReplayRequest
 from raydebm.serving.decisions.viewing import Decisions
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.keys import load_keyring
+from raydebm.serving.outcomes.log import OutcomeLog
+from raydebm.serving.outcomes.monitor import ClaimMonitor
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 
@@ -457,6 +461,81 @@ def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
     found = asyncio.run(twice())
     assert [each.num_decisions for each in found] == [0, 1]
     assert len(taken) == 2
+
+
+# ---- confidence and evidence of one decision ------------------------------------------------------------------------
+
+BY_VOTES = Policy(
+    rule="posterior",
+    max_passes=1,
+    posterior=Posterior(weights={"votes": 1.0}, context_weights={}),
+    guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500},
+)
+"""p = share / (1 + 1): shares add up to 1, and "none of them" weighs as much."""
+
+
+def voted():
+    pool = (scored("a", -2.0, 0.0, key="43"), scored("b", -1.0, 0.0), scored("c", -1.0, 0.5, generator="bo"))
+    return record(5, *pool, best=1, policy=BY_VOTES)
+
+
+def test_a_stored_decision_has_its_answers_with_their_evidence():
+    """log(2/3) and log(1/3) are log(2)/2 from their mean; the log-odds of 1/3 are -log(2), those of 1/6 -log(5)."""
+    first, second = stored_decision(voted()).answers
+    assert (first.answer, first.num_candidates, first.authors, first.candidate_ids) == (
+        "42",
+        2,
+        ["ada", "bo"],
+        ["b", "c"],
+    )
+    assert (first.probability, second.probability) == (pytest.approx(1 / 3), pytest.approx(1 / 6))
+    half = math.log(2) / 2
+    assert first.evidence == pytest.approx({"votes": half, "base": -math.log(2) - half})
+    assert second.evidence == pytest.approx({"votes": -half, "base": -math.log(5) + half})
+
+
+def test_what_was_promised_stands_beside_it():
+    found = stored_decision(voted()).guarantee
+    assert (found.certified, found.suspended, found.reason) == (True, False, None)
+
+
+def test_without_a_posterior_there_are_no_answers_and_no_promise(client):
+    found = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
+    assert (found["answers"], found["guarantee"], found["confidence"]) == ([], None, None)
+
+
+def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
+    folder, stored = write_run(policy=BY_VOTES), voted()
+    writer = DecisionWriter(f"{folder}/records", RecordsArgs(flush_s=3600), clock=START.timestamp)
+    assert writer.put(stored)
+    writer.close()
+    log = OutcomeLog(f"{folder}/records")
+    claims = SuspendedClaims(log, {})
+    bundle = load_bundle(AppArgs(run_dir=folder))
+    other = type(client)(create_app(TriageService(bundle, backend, claims=claims)))
+    found = other.get(f"/v1/decisions/{stored.record_id}").json()
+    assert found["guarantee"] == {
+        "max_error": 0.1,
+        "confidence": 0.9,
+        "certified": True,
+        "problems": 500,
+        "suspended": True,
+        "reason": "9 of 20 were wrong",
+    }
+    assert claims.asked == [policy_id(BY_VOTES)]
+    assert [answer["answer"] for answer in found["answers"]] == ["42", "43"]
+
+
+class SuspendedClaims(ClaimMonitor):
+    """Every claim is suspended."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.asked = []
+
+    def suspension(self, policy):
+        self.asked.append(policy)
+        return Suspension(suspended=True, reason="9 of 20 were wrong")
 
 
 def test_one_decision_is_made_again(client):

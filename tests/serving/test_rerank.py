@@ -5,6 +5,12 @@ import asyncio
 import httpx
 import pytest
 
+from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.routes import create_app
+from raydebm.serving.service import TriageService
+
 ENERGY = {"good": (-3.0, -1.0), "fair": (-1.0, -1.0), "bad": (2.0, 2.0)}
 
 
@@ -52,6 +58,21 @@ def test_constraints_count_when_a_task_reads_the_query(client, puzzle, texts):
     assert [result["relevance_score"] for result in found["results"]] == [2.0, 1.0, -1e6]
     assert found["results"][1]["violations"][0]["constraint"]
     assert found["results"][2]["energy"] is None
+
+
+def test_confidence_is_that_of_the_answer_among_the_documents(write_run, recipe, backend, client_of):
+    posterior = Posterior(weights={"votes": 1.0}, context_weights={})  # p = share / (1 + 1)
+    run_dir = write_run({**recipe, "task": {"name": "gsm8k"}}, Policy(posterior=posterior))
+    client = client_of(create_app(TriageService(load_bundle(AppArgs(run_dir=run_dir)), backend)))
+    found = client.post(
+        "/v1/rerank", {"query": "What is 2 + 2?", "documents": ["#### 4", "#### 5", "#### 4", "?"]}
+    ).json()
+    by_index = {result["index"]: result["confidence"] for result in found["results"]}
+    assert by_index == {0: pytest.approx(1 / 3), 1: pytest.approx(1 / 6), 2: pytest.approx(1 / 3), 3: None}
+
+
+def test_without_a_task_or_a_posterior_there_is_no_confidence(rerank):
+    assert {found["confidence"] for found in rerank().json()["results"]} == {None}
 
 
 def test_a_document_is_scored_without_its_thinking_and_comes_back_with_it(rerank):

@@ -1,11 +1,18 @@
 """POST /get_reward in OpenRLHF's shape."""
 
 import asyncio
+import math
 
 import pytest
 
-from raydebm.errors import ServiceError
-from raydebm.serving.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards
+from raydebm.client import Raydebm
+from raydebm.client.rewards import compute_score, compute_scores, grpo_reward
+from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
+from raydebm.errors import ConfigError, ServiceError
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
+from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.tasks import get_task
 
@@ -128,3 +135,132 @@ def test_a_failure_ends_the_others(rewards_of, backend):
 
     backend.score = score
     assert asyncio.run(scene()) == ["p1", "p2"]
+
+
+# ---- rewards by the posterior ---------------------------------------------------------------------------------------
+
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
+"""p(a) = share(a) / (1 + 1): shares add up to 1, and "none of them" weighs as much."""
+
+
+@pytest.fixture
+def gsm8k_app(write_run, recipe, backend):
+    """A service whose task reads any text; two of three equal answers have p = 1/3, the third 1/6."""
+
+    def make(**changes):
+        policy = Policy(posterior=VOTES, **changes)
+        run_dir = write_run({**recipe, "task": {"name": "gsm8k"}}, policy)
+        return create_app(TriageService(load_bundle(AppArgs(run_dir=run_dir)), backend))
+
+    return make
+
+
+@pytest.fixture
+def rewards_by_votes(gsm8k_app, client_of):
+    def ask(query, prompts, url="/get_reward?reward=log_odds", **policy):
+        return client_of(gsm8k_app(**policy)).post(url, {"query": query, "prompts": prompts}).json()
+
+    return ask
+
+
+def test_log_odds_count_the_agreement_of_the_responses_to_one_prompt(rewards_by_votes):
+    body = rewards_by_votes(["#### 4", "#### 5", "#### 4"], ["What is 2 + 2?"] * 3)
+    assert body["rewards"] == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+    assert body["extra_logs"]["confidence"] == pytest.approx([1 / 3, 1 / 6, 1 / 3])
+
+
+def test_responses_to_other_prompts_are_no_evidence(rewards_by_votes):
+    body = rewards_by_votes(["#### 4", "#### 5"], ["What is 2 + 2?", "What is 2 + 3?"])
+    assert body["rewards"] == pytest.approx([0.0, 0.0])  # p = 1 / (1 + 1) each
+
+
+def test_disagreement_of_the_ensemble_costs_log_odds_too(rewards_by_votes, script):
+    script(energies=lambda text: (-3.0, -1.0))  # sigma 1
+    url = "/get_reward?reward=log_odds&sigma_weight=0.5"
+    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], url)["rewards"] == pytest.approx([-0.5])
+
+
+def test_a_text_without_an_answer_has_the_floor_for_log_odds(rewards_by_votes):
+    url = "/get_reward?reward=log_odds&floor=-3"
+    assert rewards_by_votes(["I do not know.", "#### 4"], ["What is 2 + 2?"] * 2, url)["rewards"] == pytest.approx(
+        [-3.0, 0.0]
+    )
+
+
+def test_rewards_stay_energies_where_nothing_else_is_asked_for(rewards_by_votes):
+    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], "/get_reward")["rewards"] == [2.0]  # mu -2
+
+
+def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, client_of, puzzle, texts):
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=Policy(posterior=VOTES)))), backend))
+    body = {"query": [texts["right"], texts["wrong"]], "prompts": [puzzle] * 2}
+    found = client_of(app).post("/get_reward?reward=log_odds&floor=-99", body).json()
+    assert (found["rewards"], found["extra_logs"]["confidence"]) == ([10.0, -10.0], [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [(0.5, 0.0), (0.75, math.log(3)), (1e-6, -10.0), (1 - 1e-6, 10.0), (0.0, -10.0), (1.0, 10.0)],
+)
+def test_log_odds_are_bounded(probability, expected):
+    assert log_odds(probability) == pytest.approx(expected)
+
+
+def test_log_odds_of_a_task_without_a_posterior_are_refused(rewards, puzzle):
+    reply = rewards(["a"], [puzzle], "/get_reward?reward=log_odds")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_posterior")
+    assert "raydebm calibrate" in reply.json()["error"]["message"]
+
+
+def test_log_odds_of_a_text_that_is_no_problem_are_refused(rewards):
+    reply = rewards(["a"], ["What is 2 + 2?"], "/get_reward?reward=log_odds")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")
+
+
+def test_an_unknown_kind_of_reward_is_refused(rewards):
+    assert rewards(["a"], ["b"], "/get_reward?reward=logits").status_code == 400
+
+
+@pytest.mark.parametrize(("tau_accept", "expected"), [(0.5, 1.0), (0.6, 0.0)])
+def test_scores_follow_the_rule_that_decides(rewards_by_votes, tau_accept, expected):
+    policy = {"rule": "posterior", "tau_accept": tau_accept}
+    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], **policy)["scores"] == [expected]
+
+
+# ---- functions for trainers, over a real connection -----------------------------------------------------------------
+
+
+@pytest.fixture
+def url(gsm8k_app, free_port, listening):
+    with listening(gsm8k_app(), free_port) as found:
+        yield found
+
+
+def test_a_grpo_reward_asks_the_service_for_a_whole_group(url):
+    reward = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")
+    found = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
+    assert found == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+
+
+def test_verls_batch_function_asks_the_service_for_a_whole_group(url):
+    rows = [{"question": "What is 2 + 2?"}] * 3
+    answers = ["#### 4", "#### 5", "#### 4"]
+    found = compute_scores(["d"] * 3, answers, [None] * 3, rows, base_url=url, task="gsm8k", reward="log_odds")
+    assert found == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+
+
+def test_verls_function_for_one_response(url):
+    found = compute_score("d", "#### 4", "4", {"q": "What is 2 + 2?"}, base_url=url, question_key="q", sigma_weight=1.0)
+    assert found == 2.0  # mu -2, sigma 0
+
+
+@pytest.mark.parametrize("extra_info", [None, {}, {"question": 7}])
+def test_verls_function_needs_the_problem(extra_info):
+    with pytest.raises(ConfigError, match=r"extra_info has no text 'question'.*question_key"):
+        compute_score("d", "#### 4", "4", extra_info, base_url="http://127.0.0.1:9")
+
+
+def test_a_service_that_cannot_be_reached_gives_no_reward(free_port):
+    reward = grpo_reward(Raydebm(f"http://127.0.0.1:{free_port}", max_retries=0))
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        reward(prompts=["p"], completions=["c"])

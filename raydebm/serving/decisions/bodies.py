@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydebm.decision.policy import beliefs_about
 from raydebm.records import Decision, ScoredCandidate
-from raydebm.serving.bodies import candidate_body, pass_body
+from raydebm.serving.bodies import answer_body, candidate_body, guarantee_body, pass_body
 from raydebm.serving.decisions.record import DecisionRecord, record_row
 from raydebm.serving.decisions.replaying import Replayed, Tally
 from raydebm.serving.decisions.schema import (
@@ -29,6 +30,7 @@ from raydebm.serving.decisions.schema import (
 )
 from raydebm.serving.outcomes.log import RIGHT, WRONG, ReportedOutcome
 from raydebm.serving.outcomes.schema import OutcomeBody
+from raydebm.serving.schema import MAX_ANSWERS
 from raydebm.store import Row
 
 OVERVIEW_COLUMNS = (
@@ -57,13 +59,17 @@ def decision_row(row: Row) -> DecisionRow:
     return DecisionRow(**{name: _finite(row[name]) for name in DecisionRow.model_fields})
 
 
-def stored_decision(record: DecisionRecord, reports: Sequence[ReportedOutcome] = ()) -> StoredDecision:
+def stored_decision(
+    record: DecisionRecord, reports: Sequence[ReportedOutcome] = (), *, suspended: str | None = None
+) -> StoredDecision:
     """
     Args:
         record: the decision.
         reports: what was reported about it, in the order of arrival.
+        suspended: why the promise of its policy is not claimed at present, where it is not.
     """
     outcome = record.outcome
+    beliefs = beliefs_about(outcome.pool, record.policy, outcome.best)
     last = None if not reports else RIGHT if reports[-1].correct else WRONG
     return StoredDecision(
         **decision_row({**record_row(record), "outcome": last}).model_dump(),
@@ -80,6 +86,8 @@ def stored_decision(record: DecisionRecord, reports: Sequence[ReportedOutcome] =
         stages_ms=dict(record.stages_ms),
         passes=[pass_body(found) for found in outcome.passes],
         candidates=[_candidate(scored, record.policy.lambda_) for scored in outcome.pool],
+        answers=[answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
+        guarantee=guarantee_body(record.policy, suspended),
         outcomes=outcome_bodies(reports),
     )
 

@@ -11,9 +11,11 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from raydebm.serving.decisions.reader import Filter, SortKey
 from raydebm.serving.outcomes.schema import OutcomeBody
 from raydebm.serving.schema import (
+    AnswerBody,
     Body,
     CandidateBody,
     Finite,
+    GuaranteeBody,
     PassBody,
     PolicyChanges,
     Text,
@@ -154,6 +156,11 @@ class StoredDecision(DecisionRow):
     stages_ms: dict[str, float]
     passes: list[PassBody]
     candidates: list[StoredCandidate]
+    answers: list[AnswerBody]
+    """Distinct answers with the evidence of the policy's posterior, the selected one first, at most 16; empty without a
+    posterior or a selection."""
+    guarantee: GuaranteeBody | None
+    """What the policy promised; whether that is suspended is as of now. Null where nothing was promised."""
     outcomes: list[OutcomeBody]
     """Every report about it, the oldest first."""
 

@@ -32,7 +32,7 @@ from raydebm.serving.decisions.bodies import (
     stored_decision,
 )
 from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.serving.decisions.record import DecisionRecord
+from raydebm.serving.decisions.record import DecisionRecord, policy_id
 from raydebm.serving.decisions.redeciding import Stored, stored_decisions
 from raydebm.serving.decisions.replaying import Changes, Replayed, Tally, groups, replay_stored
 from raydebm.serving.decisions.schema import (
@@ -49,6 +49,7 @@ from raydebm.serving.decisions.schema import (
     Where,
 )
 from raydebm.serving.limits import BUSY_RETRY_S, TooManyError
+from raydebm.serving.outcomes.monitor import ClaimMonitor
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,14 @@ STEP = 128
 class Decisions:
     """The stored decisions of one folder, for many callers at once. Belongs to one event loop."""
 
-    def __init__(self, reader: DecisionReader) -> None:
+    def __init__(self, reader: DecisionReader, claims: ClaimMonitor | None = None) -> None:
+        """
+        Args:
+            reader: of the folder.
+            claims: says whether a policy's promise is suspended; None: outcomes are not watched.
+        """
         self._reader = reader
+        self._claims = claims
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="raydebm-decisions")
         self._num_reads = self._num_replays = 0
 
@@ -95,9 +102,14 @@ class Decisions:
         Raises:
             ServiceError: 404 when it is not, or no longer, there.
         """
-        return await self._read(
-            lambda: stored_decision(self._record(record_id), self._reader.outcomes.history(record_id))
-        )
+
+        def read() -> StoredDecision:
+            record = self._record(record_id)
+            found = None if self._claims is None else self._claims.suspension(policy_id(record.policy))
+            suspended = found.reason if found is not None and found.suspended else None
+            return stored_decision(record, self._reader.outcomes.history(record_id), suspended=suspended)
+
+        return await self._read(read)
 
     async def redecide(self, record_id: str, changes: ChangesBody) -> Redecided:
         """One decision, made again.

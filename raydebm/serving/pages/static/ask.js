@@ -2,6 +2,7 @@
 
 import { ApiError, NONE, announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, plural, showError,
   streamEvents, svg } from "./base.js";
+import { answerList, confidenceSentence, guaranteeNote, probability } from "./answers.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { passCards } from "./pass_cards.js";
 import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.js";
@@ -189,7 +190,7 @@ function begin() {
   run = newRun(performance.now());
   rows = new Map();
   showError(byId("form-error"), null);
-  for (const id of ["decision-card", "passes-section", "candidates-section", "record-card", "empty"]) byId(id).hidden = true;
+  for (const id of ["decision-card", "answers-section", "passes-section", "candidates-section", "record-card", "empty"]) byId(id).hidden = true;
   fill(byId("candidates"));
   byId("progress-card").hidden = false;
   byId("ask").setAttribute("aria-disabled", "true"); // a disabled button would lose the focus that is on it
@@ -274,7 +275,7 @@ function tell(mine, event) {
 
 function decisionWords(result) {
   const what = result.decision === "accept" ? `Accepted: ${result.answer ?? result.text}.` : "Abstained: no answer is given.";
-  return `${what} ${result.reason}`.slice(0, 500);
+  return [what, confidenceSentence(result, result.candidates.length), result.reason].filter(Boolean).join(" ").slice(0, 500);
 }
 
 // ---- drawing --------------------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ function draw() {
   const state = JSON.stringify([run.phase, run.passes]);
   if (hasPasses && state !== passesShown) fill(byId("passes"), passCards(run)); // what a reader has folded out stays so
   passesShown = state;
-  if (run.result) { drawDecision(run.result); drawRecord(run.result); }
+  if (run.result) { drawDecision(run.result); drawAnswers(run.result); drawRecord(run.result); }
 }
 
 function passProgress(pass) {
@@ -361,21 +362,30 @@ function drawDecision(result) {
   card.classList.toggle("is-abstain", result.decision === "abstain");
   const accepted = result.decision === "accept";
   const best = result.candidate;
+  const sentence = confidenceSentence(result, result.candidates.length);
   fill(byId("decision"),
     el("div", { class: "decision-head" }, decisionBadge(result.decision),
       accepted && result.violations.length ? el("span", { class: "badge badge-violation" }, el("span", { "aria-hidden": "true" }, "!"),
         `with ${plural(result.violations.length, "violation")}`) : null,
       el("span", { class: "muted small" }, `${result.task} \u00B7 ${plural(result.num_passes, "pass", "passes")}`)),
     accepted ? el("div", {}, el("h3", { class: "visually-hidden" }, "Answer"), el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text)) : null,
+    sentence ? el("p", { class: "confidence" }, sentence) : null,
+    guaranteeNote(result.guarantee),
     el("div", {}, el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "reason text-block" }, result.reason)),
-    best?.sigma === null || !best ? null : gate(result),
+    best?.sigma === null || !best || result.policy.rule === "posterior" ? null : gate(result),
     !accepted && best ? el("p", { class: "muted" }, "The candidate it would have been: ", el("span", { class: "break" }, best.answer ?? NONE)) : null,
     el("dl", { class: "tiles" }, [
+      ...(result.confidence === null ? [] : [["confidence", probability(result.confidence)]]),
       ["E", number(result.energy)], ["mu", number(result.mu)], ["sigma", number(result.sigma)],
       ["E_constraint", number(result.penalty, 2)], ["tokens", count(result.usage.total_tokens)], ["cost", money(result.cost_usd)],
       ["time", duration(result.latency_ms)],
     ].map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value)))),
     generatorNotes(result));
+}
+
+function drawAnswers(result) {
+  byId("answers-section").hidden = result.answers.length === 0;
+  fill(byId("answers"), answerList(result.answers, result.candidates));
 }
 
 /** The gating sigma against both thresholds. */

@@ -4,6 +4,7 @@
 
 import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, outcomeBadge, percent, plural,
   showError, time } from "./base.js";
+import { probability } from "./answers.js";
 import { barChart, histogramBins } from "./bar_chart.js";
 import { showDetails } from "./decisions_detail.js";
 import { labelStart, setUpReplay } from "./decisions_replay.js";
@@ -23,7 +24,8 @@ const COLUMNS = [
   { name: "Outcome", cell: (row) => outcomeBadge(row.outcome), wide: true },
   { name: "Answer", cell: (row) => el("span", { class: "list-answer" }, row.answer ?? "\u2013"), wide: true },
   { name: "Energy", sort: "energy", cell: (row) => number(row.energy, 2), numeric: true, wide: true },
-  { name: "Sigma", sort: "sigma", cell: (row) => number(row.sigma, 2), numeric: true },
+  { name: "Confidence", sort: "confidence", cell: (row) => probability(row.confidence), numeric: true },
+  { name: "Sigma", sort: "sigma", cell: (row) => number(row.sigma, 2), numeric: true, wide: true },
   { name: "Penalty", sort: "penalty", cell: (row) => number(row.penalty, 2), numeric: true, wide: true },
   { name: "Generator", cell: (row) => row.generator ?? "\u2013", wide: true },
   { name: "Candidates", sort: "num_candidates", cell: candidates, numeric: true, wide: true },

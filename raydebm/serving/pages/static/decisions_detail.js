@@ -2,6 +2,7 @@
 
 import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, NONE, number, outcomeBadge, plural, showError,
   time } from "./base.js";
+import { answerList, confidenceSentence, guaranteeNote, probability } from "./answers.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { changes, changesAreValid, changesInWords } from "./decisions_replay.js";
 import { passCards } from "./pass_cards.js";
@@ -74,11 +75,14 @@ async function decideAgain() {
 function decisionView(record, letter) {
   const again = el("div", { class: "again" });
   const pool = candidatePool(record);
+  const confidence = confidenceSentence(record, record.num_candidates);
   const node = el("article", { class: "stack decision", "aria-labelledby": `title-${record.record_id}` },
     el("section", { class: "card stack-small" },
       el("div", { class: "row" }, letter ? el("span", { class: "letter" }, letter) : null, decisionBadge(record.decision),
         el("span", { class: "muted small" }, time(record.time), ` · ${record.task}`)),
       el("h2", { id: `title-${record.record_id}`, class: "break" }, titleOf(record)),
+      confidence ? el("p", { class: "confidence" }, confidence) : null,
+      guaranteeNote(record.guarantee),
       el("p", { class: "break" }, sentence(record.reason)),
       again,
       facts(record)),
@@ -87,11 +91,14 @@ function decisionView(record, letter) {
       record.problem.scored_prompt === null ? null
         : folded("What the ensemble read", el("div", { class: "text-block" }, record.problem.scored_prompt)),
       jsonDetails("Problem data", record.problem.data)),
+    record.answers.length ? el("section", { class: "stack-small" }, el("h2", {}, "Answers, and the evidence for each"),
+      answerList(record.answers, record.candidates)) : null,
     el("section", { class: "stack-small" }, el("h2", {}, "Passes"), el("ol", { class: "plain-list stack-small" }, passCards(runOf(record, null)))),
     el("section", { class: "stack-small" }, el("h2", {}, "Candidates, the lowest energy first"), pool.node),
     record.outcomes.length ? el("section", { class: "card stack-small" }, el("h2", {}, "Outcomes, the newest first"), outcomes(record)) : null,
     el("section", { class: "card stack-small" }, el("h2", {}, "Settings and versions"),
-      el("dl", { class: "facts" }, pairs({ ...record.policy, seed: record.seed }), pairs(record.versions)),
+      el("dl", { class: "facts" }, pairs({ ...settings(record.policy), seed: record.seed }), pairs(record.versions)),
+      jsonDetails("Fitted posterior", record.policy.posterior ?? {}),
       jsonDetails("What the request changed", record.request)));
   pool.update(null);
   return {
@@ -111,11 +118,17 @@ function pairs(values) {
   return Object.entries(values).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value === null ? NONE : String(value))]);
 }
 
+/** The settings of a policy, without what was fitted and promised. */
+function settings({ posterior, guarantee, ...others }) {
+  return others;
+}
+
 function facts(record) {
   const selected = record.candidates.find((candidate) => candidate.candidate_id === record.selected);
   return el("dl", { class: "facts" },
     fact("Answer", selected ? el("span", { class: "break" }, record.answer ?? NONE) : "nothing could be selected"),
     selected ? fact("Written by", record.generator ?? selected.generator) : null,
+    record.confidence === null ? null : fact("Confidence", probability(record.confidence)),
     fact("Energy", numbers([["E", record.energy], ["mu", record.mu], ["sigma", record.sigma], ["penalty", record.penalty]])),
     fact("Signal", `${number(record.signal)} (theta_sigma ${record.policy.theta_sigma}, theta_abstain ${record.policy.theta_abstain})`),
     fact("Candidates", `${count(record.num_candidates)}${record.num_failed ? `, ${count(record.num_failed)} failed` : ""} in ${plural(record.num_passes, "pass", "passes")}`),
@@ -217,11 +230,12 @@ function comparison(records) {
   const lines = [
     ["Decision", (record) => record.decision], ["Outcome", (record) => record.outcome ?? NONE], ["Problem", titleOf], ["Task", (record) => record.task],
     ["Answer", (record) => record.answer ?? NONE], ["Written by", (record) => record.generator ?? NONE],
-    ["Energy", (record) => number(record.energy)], ["mu", (record) => number(record.mu)], ["sigma", (record) => number(record.sigma)],
+    ["Confidence", (record) => probability(record.confidence)], ["Energy", (record) => number(record.energy)], ["mu", (record) => number(record.mu)], ["sigma", (record) => number(record.sigma)],
     ["Penalty", (record) => number(record.penalty)], ["Passes", (record) => count(record.num_passes)],
     ["Candidates", (record) => count(record.num_candidates)], ["Tokens written", (record) => count(record.completion_tokens)],
     ["Cost", (record) => money(record.cost_usd)], ["Latency", (record) => duration(record.latency_ms)],
-    ...named(records, "policy"), ...named(records, "versions", "version of "),
+    ["Policy id", (record) => record.policy_id ?? NONE],
+    ...named(records, (record) => settings(record.policy)), ...named(records, (record) => record.versions, "version of "),
   ];
   return el("section", { class: "card stack-small", "aria-labelledby": "comparison-title" },
     el("h2", { id: "comparison-title" }, "Compared"),
@@ -237,9 +251,9 @@ function comparison(records) {
         })))));
 }
 
-/** Lines for the entries of an object, only where the two differ. */
-function named(records, field, prefix = "") {
-  const names = new Set(records.flatMap((record) => Object.keys(record[field])));
-  return [...names].filter((name) => records[0][field][name] !== records[1][field][name])
-    .map((name) => [`${prefix}${name}`, (record) => String(record[field][name] ?? NONE)]);
+/** Lines for the entries of an object that `read` gives for a record, only where the two differ. */
+function named(records, read, prefix = "") {
+  const names = new Set(records.flatMap((record) => Object.keys(read(record))));
+  return [...names].filter((name) => read(records[0])[name] !== read(records[1])[name])
+    .map((name) => [`${prefix}${name}`, (record) => String(read(record)[name] ?? NONE)]);
 }

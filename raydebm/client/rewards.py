@@ -1,0 +1,126 @@
+"""Reward functions for reinforcement learning that ask a running service.
+
+    from raydebm.client import Raydebm
+    from raydebm.client.rewards import grpo_reward
+
+    trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="gsm8k", reward="log_odds", sigma_weight=0.5))
+
+``grpo_reward`` makes a function for TRL's GRPO trainer; ``compute_score`` and ``compute_scores`` are custom reward
+functions for verl, for one response and for a batch. A service that cannot be asked raises ServiceError, because a
+made-up reward would teach something. Imports no trainer.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Unpack
+
+from raydebm.client.calls import RewardSettings
+from raydebm.client.synchronous import Raydebm
+from raydebm.errors import ConfigError
+
+Text = str | Sequence[Mapping[str, Any]]
+"""A text, or a chat: messages with ``role`` and ``content``."""
+
+
+def grpo_reward(
+    client: Raydebm, *, name: str = "raydebm", **settings: Unpack[RewardSettings]
+) -> Callable[..., list[float]]:
+    """A reward function for TRL's ``GRPOTrainer(reward_funcs=...)``.
+
+    Args:
+        client: of the service to ask.
+        name: under which the trainer logs the reward.
+        settings: as of ``Raydebm.rewards``.
+
+    Returns:
+        ``(prompts, completions, **columns) -> rewards``. Of a chat, the last user message is the problem. The trainer
+        sends the completions of one prompt together, so ``reward="log_odds"`` counts their agreement as evidence. The
+        other columns of the dataset, such as a gold answer, are not looked at.
+    """
+
+    def reward(prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float]:
+        return client.rewards(
+            [_last_text(prompt, "user") for prompt in prompts],
+            [_last_text(completion, "assistant") for completion in completions],
+            **settings,
+        )
+
+    reward.__name__ = name
+    return reward
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    base_url: str | None = None,
+    question_key: str = "question",
+    **settings: Unpack[RewardSettings],
+) -> float:
+    """verl's custom reward function for one response.
+
+    Name this file in ``custom_reward_function.path``; the keyword arguments stand in
+    ``custom_reward_function.reward_kwargs``. The completions of a prompt come one by one, so none is evidence for
+    another; ``compute_scores`` sees them together.
+
+    Args:
+        data_source: not used; ``task`` says which constraints count.
+        solution_str: the response.
+        ground_truth: not used: the reward needs no reference answer.
+        extra_info: of the dataset's row; holds the problem's text, which verl does not hand over otherwise.
+        base_url: of the service; None: RAYDEBM_BASE_URL, else http://127.0.0.1:8000.
+        question_key: where in ``extra_info`` the problem's text stands.
+        settings: as of ``Raydebm.rewards``.
+
+    Raises:
+        ConfigError: ``extra_info`` has no such text.
+        ServiceError: the service refuses or cannot answer.
+    """
+    question = _question(extra_info, question_key)
+    return _client(base_url, os.getpid()).rewards([question], [solution_str], **settings)[0]
+
+
+def compute_scores(
+    data_sources: Sequence[str],
+    solution_strs: Sequence[str],
+    ground_truths: Sequence[Any],
+    extra_infos: Sequence[Mapping[str, Any] | None],
+    *,
+    base_url: str | None = None,
+    question_key: str = "question",
+    **settings: Unpack[RewardSettings],
+) -> list[float]:
+    """``compute_score`` for verl's batch reward manager: the responses of a batch in one list, so that
+    ``reward="log_odds"`` counts the agreement of a prompt's responses as evidence."""
+    questions = [_question(extra_info, question_key) for extra_info in extra_infos]
+    return _client(base_url, os.getpid()).rewards(questions, list(solution_strs), **settings)
+
+
+@lru_cache(maxsize=8)
+def _client(base_url: str | None, process_id: int) -> Raydebm:
+    """One client for each process: a forked worker must not write into its parent's connections."""
+    return Raydebm(base_url)
+
+
+def _question(extra_info: Mapping[str, Any] | None, key: str) -> str:
+    found = (extra_info or {}).get(key)
+    if not isinstance(found, str):
+        raise ConfigError(
+            f"extra_info has no text {key!r}, got {found!r}; put the problem's text there in the dataset, or name "
+            "another key in custom_reward_function.reward_kwargs.question_key"
+        )
+    return found
+
+
+def _last_text(value: Text, role: str) -> str:
+    """A text as it is; of a chat, the content of the role's last message, or "" where it has none."""
+    if isinstance(value, str):
+        return value
+    found = [message.get("content") for message in value if message.get("role", role) == role]
+    content = found[-1] if found else None
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "".join(str(part["text"]) for part in content if part.get("type") == "text")
