@@ -3,7 +3,7 @@
     from raydebm.client import Raydebm
     from raydebm.client.rewards import grpo_reward
 
-    trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="gsm8k", reward="log_odds", sigma_weight=0.5))
+    trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="support", reward="log_odds", sigma_weight=0.5))
 
 ``grpo_reward`` makes a function for TRL's GRPO trainer; ``compute_score`` and ``compute_scores`` are custom reward
 functions for verl, for one response and for a batch. A service that cannot be asked raises ServiceError, because a

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raydebm.decision.calibration import trace
+from raydebm.decision.calibration import calibrate, trace
 from raydebm.decision.drawing import Parts
 from raydebm.decision.fitting import LabelledPool
 from raydebm.decision.policy import Policy
@@ -25,6 +25,33 @@ if TYPE_CHECKING:
     from raydebm.distributed.stages import Pipeline
 
 TRAIN, VALIDATION = "train", "validation"
+
+
+def calibrate_thresholds(pipeline: "Pipeline", default: Policy) -> tuple[Policy, dict[str, Any]]:
+    """The policy with lambda and the thresholds on sigma that are best on the validation split, and the facts for its
+    manifest; draws every later pass that some lambda asks for."""
+    config = pipeline.recipe.calibration
+    # The grid may ask for a later pass of any problem under any lambda, so all of them are drawn.
+    lambdas = sorted({default.lambda_, *config.lambdas})
+    pipeline.complete(
+        VALIDATION, [replace(default, lambda_=found, theta_sigma=0.0, theta_abstain=1e9) for found in lambdas]
+    )
+    pools, problems = pipeline.recorded(VALIDATION), pipeline.problems()
+    result = calibrate(
+        [problems[problem_id] for problem_id in pipeline.splits()[VALIDATION]],
+        task=pipeline.passes.task,
+        base=default,
+        candidates=pools.candidates,
+        reports=pools.reports,
+        energies=pools.energies,
+        labels=pools.labels,
+        requests_of=pipeline.passes.later,
+        lambdas=config.lambdas,
+        num_thresholds=config.num_thresholds,
+        max_abstain_frac=config.max_abstain_frac,
+    )
+    pipeline.run.write_json(result.to_json(), "calibration", "grid.json")
+    return result.policy, result.facts()
 
 
 def fit_run_policy(pipeline: "Pipeline", base: Policy) -> tuple[Policy, dict[str, Any]]:

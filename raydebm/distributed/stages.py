@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raydebm.config import EvaluationConfig, Recipe
-from raydebm.decision.calibration import calibrate
 from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.distributed.baselines import check_judges, forget_ratings, score_baselines, scores_of
@@ -23,7 +22,7 @@ from raydebm.distributed.fingerprints import current_manifest, making_of, new_ma
 from raydebm.distributed.generate import generate
 from raydebm.distributed.label import label
 from raydebm.distributed.loading import answerable, load_problems
-from raydebm.distributed.policy_stage import fit_run_policy
+from raydebm.distributed.policy_stage import calibrate_thresholds, fit_run_policy
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.spending import SHARED_PASSES, Account, judge_prices
@@ -376,35 +375,12 @@ class Pipeline:
         if not self.recipe.calibration.enabled:
             policy, facts = default, dict[str, Any](enabled=False)
         else:
-            policy, facts = self._calibrate_thresholds(default)
+            policy, facts = calibrate_thresholds(self, default)
         if self.recipe.triage.rule == "posterior":
             policy, decided = fit_run_policy(self, policy)
             facts = {**facts, "decision": decided}
         self.run.write_json(policy.to_json(), "calibration", "policy.json")
         return facts
-
-    def _calibrate_thresholds(self, default: Policy) -> tuple[Policy, dict[str, Any]]:
-        # The grid may ask for a later pass of any problem under any lambda, so all of them are drawn.
-        lambdas = sorted({default.lambda_, *self.recipe.calibration.lambdas})
-        self.complete(
-            VALIDATION, [replace(default, lambda_=found, theta_sigma=0.0, theta_abstain=1e9) for found in lambdas]
-        )
-        pools, problems = self.recorded(VALIDATION), self.problems()
-        result = calibrate(
-            [problems[problem_id] for problem_id in self.splits()[VALIDATION]],
-            task=self.passes.task,
-            base=default,
-            candidates=pools.candidates,
-            reports=pools.reports,
-            energies=pools.energies,
-            labels=pools.labels,
-            requests_of=self.passes.later,
-            lambdas=self.recipe.calibration.lambdas,
-            num_thresholds=self.recipe.calibration.num_thresholds,
-            max_abstain_frac=self.recipe.calibration.max_abstain_frac,
-        )
-        self.run.write_json(result.to_json(), "calibration", "grid.json")
-        return result.policy, result.facts()
 
     def policy(self) -> Policy:
         return Policy.from_json(self.run.read_json("calibration", "policy.json"))
