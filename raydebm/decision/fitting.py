@@ -269,7 +269,12 @@ def fit_posterior(
 
     Raises:
         PoolError: no problem in use is labelled.
+        ConfigError: an unknown term.
     """
+    start = Posterior(
+        weights={name: PRIOR.get(name, 0.0) for name in terms},
+        context_weights={name: PRIOR.get(name, 0.0) for name in context},
+    )
     found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
     learned = np.array([pool.is_labelled for pool in found.pools], dtype=bool)
     if used is not None:
@@ -279,7 +284,7 @@ def fit_posterior(
     reference = reference_of(found, learned, lambda_=lambda_)
     competition = "independent" if outcome == "violation" else competition_of(found, learned)
     design = _design(found, learned, reference, terms, context)
-    center = np.array([PRIOR.get(name, 0.0) for name in (*terms, *context)])
+    center = np.array([*start.weights.values(), *start.context_weights.values()])
     likelihood = _exclusive(design) if competition == "exclusive" else _independent(design)
 
     def objective(theta: Floats) -> tuple[float, Floats]:
@@ -288,7 +293,8 @@ def fit_posterior(
         return value + float(away @ away) / 2, gradient + away / PRIOR_SD
 
     theta = minimize(objective, center, jac=True, method="L-BFGS-B").x
-    return Posterior(
+    return replace(
+        start,
         weights=dict(zip(terms, map(float, theta), strict=False)),
         context_weights=dict(zip(context, map(float, theta[len(terms) :]), strict=True)),
         reference=reference,

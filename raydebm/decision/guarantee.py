@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta, binom
+from scipy.special import bdtr, betaincinv
 
 from raydebm.decision.evidence import Floats
 from raydebm.errors import ConfigError
@@ -96,9 +96,9 @@ def risk_p_value(losses_sum: float, count: int, alpha: float, *, binary: bool) -
     if count == 0:
         return 1.0
     if binary:
-        return float(binom.cdf(_whole(losses_sum), count, alpha))
+        return float(bdtr(_whole(losses_sum), count, alpha))
     mean = losses_sum / count
-    bentkus = math.e * float(binom.cdf(_whole(losses_sum), count, alpha))
+    bentkus = math.e * float(bdtr(_whole(losses_sum), count, alpha))
     hoeffding = math.exp(-count * _kl(min(mean, alpha), alpha))
     return min(bentkus, hoeffding, 1.0)
 
@@ -120,7 +120,7 @@ def risk_upper_bound(losses_sum: float, count: int, level: float, *, binary: boo
         return 1.0
     if binary:
         wrong = _whole(losses_sum)
-        return 1.0 if wrong >= count else float(beta.ppf(1 - level, wrong + 1, count - wrong))
+        return 1.0 if wrong >= count else float(betaincinv(wrong + 1, count - wrong, 1 - level))
     low, high = losses_sum / count, 1.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -212,8 +212,7 @@ def _test(
 
 
 def _row(tau: float, ranked: Floats, cumulated: Floats, *, alpha: float, level: float, binary: bool) -> ThresholdTest:
-    answered = int(np.searchsorted(-ranked, -tau, side="right"))
-    wrong = float(cumulated[answered])
+    answered, wrong = _answered(tau, ranked, cumulated)
     p_value = risk_p_value(wrong, answered, alpha, binary=binary)
     return ThresholdTest(
         tau=tau,
@@ -224,6 +223,12 @@ def _row(tau: float, ranked: Floats, cumulated: Floats, *, alpha: float, level: 
         p_value=p_value,
         certified=p_value <= level,
     )
+
+
+def _answered(tau: float, ranked: Floats, cumulated: Floats) -> tuple[int, float]:
+    """(number of problems with at least this confidence, sum of their losses)."""
+    answered = int(np.searchsorted(-ranked, -tau, side="right"))
+    return answered, float(cumulated[answered])
 
 
 def _more_problems(tested: Sequence[ThresholdTest], count: int, alpha: float, delta: float, binary: bool) -> int | None:
@@ -245,10 +250,13 @@ def _more_problems(tested: Sequence[ThresholdTest], count: int, alpha: float, de
 def _smallest_error(
     walks: Sequence[Sequence[float]], ranked: Floats, cumulated: Floats, delta: float, binary: bool
 ) -> float | None:
-    """The smallest alpha, to 0.001, that is certified at any threshold; what passes at alpha passes above it."""
+    """The smallest alpha, to 0.001, that is certified at any threshold; what passes at alpha passes above it. A walk
+    certifies something exactly where its first threshold passes."""
+    level = delta / len(STARTS)
+    firsts = [_answered(walk[0], ranked, cumulated) for walk in walks]
 
     def passes(alpha: float) -> bool:
-        return any(row.certified for row in _test(walks, ranked, cumulated, alpha=alpha, delta=delta, binary=binary))
+        return any(risk_p_value(wrong, answered, alpha, binary=binary) <= level for answered, wrong in firsts)
 
     low, high = 0, 999
     if not walks or not passes(high / 1000):

@@ -150,7 +150,8 @@ class Posterior:
         )
         scores[proof == 0] = -math.inf  # what is refuted takes no share of what is left
         is_exclusive = self.competition == "exclusive"
-        found = self.recalibrate(softmax(scores, none, owner) if is_exclusive else _sigmoid(scores - none[owner]))
+        shares = softmax(scores, none, owner) if is_exclusive else _sigmoid(scores - none[owner])
+        found = self.recalibrate(np.clip(shares, LOWEST, 1 - LOWEST))  # a rounded 0 or 1 is no proof
         found = np.where(np.isnan(proof), found, proof)
         if is_exclusive:
             is_proven = np.bincount(owner, proof == 1, count)[owner] > 0
