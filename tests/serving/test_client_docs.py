@@ -16,7 +16,7 @@ from ray import serve
 
 from raydebm.cli import main
 from raydebm.client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
-from raydebm.serving import schema
+from raydebm.serving import schema, score_schema
 from raydebm.serving.app import AppArgs
 from raydebm.serving.bundle import load_bundle
 from raydebm.serving.decisions.reader import DecisionReader
@@ -179,8 +179,8 @@ def test_health_and_models(connected):
     [
         (results.TriageResult, schema.TriageResponse),
         (results.CandidateResult, schema.CandidateBody),
-        (results.ScoredText, schema.ScoreItem),
-        (results.ScoreResult, schema.ScoreResponse),
+        (results.ScoredText, score_schema.ScoreItem),
+        (results.ScoreResult, score_schema.ScoreResponse),
     ],
     ids=lambda kind: kind.__name__,
 )

@@ -6,7 +6,8 @@ import pytest
 
 from raydebm.serving.asking import read_problem
 from raydebm.serving.errors import ServiceError
-from raydebm.serving.schema import ScoreRequest, TriageRequest
+from raydebm.serving.schema import TriageRequest
+from raydebm.serving.score_schema import ScoreRequest
 from raydebm.tasks import get_task
 from raydebm.tasks.taco.public_tests import public_tests
 
