@@ -6,6 +6,7 @@ complete exactly when its manifest is there. The directory is a local path or an
 
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -374,6 +375,16 @@ class RunDir:
                 target_fs.create_dir(copied.rsplit("/", 1)[0], recursive=True)
                 fs.copy_files(info.path, copied, source_filesystem=source_fs, destination_filesystem=target_fs)
         other.finish(stage, manifest)
+
+
+def local_copy(address: str) -> str:
+    """A folder on this machine's disk; one behind a filesystem URL is copied to a new temporary folder."""
+    if "://" not in address:
+        return address
+    source, path = fs.FileSystem.from_uri(address)
+    folder = tempfile.mkdtemp(prefix="raydebm-")
+    fs.copy_files(path, folder, source_filesystem=source, destination_filesystem=fs.LocalFileSystem())
+    return folder
 
 
 def pools_of(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:

@@ -3,23 +3,22 @@
 Everything that can be wrong with a run directory is found here, before a replica starts.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm import __version__
-from raydebm.config import GeneratorConfig, Recipe, parse_recipe
-from raydebm.decision.policy import Policy, policy_of
+from raydebm.config import GeneratorConfig, Recipe
+from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import Reasoning
+from raydebm.run_settings import read_policy, read_recipe, read_task
 from raydebm.serving.ceilings import DayCeilings, RequestCeilings
 from raydebm.serving.decisions.record import policy_id
 from raydebm.serving.decisions.writer import RecordsArgs
@@ -28,7 +27,6 @@ from raydebm.serving.outcomes.monitor import WatchArgs
 from raydebm.serving.schema import Profile
 from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
-from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
 
 
@@ -186,7 +184,7 @@ class Bundle:
 
     def task(self, name: str) -> Task:
         """The served task of that name."""
-        return _task(self.recipe, name)
+        return read_task(self.recipe, name)
 
     def in_time(self, policy: Policy) -> Policy:
         """The policy with a deadline that the service keeps: its own, unless the service's is earlier."""
@@ -211,10 +209,10 @@ def load_bundle(args: AppArgs) -> Bundle:
         CheckpointError: there is no trained ensemble in it.
     """
     run = RunDir(args.run_dir)
-    recipe = _recipe(run)
-    task = _task(recipe, args.task or recipe.task.name)
+    recipe = read_recipe(run)
+    task = read_task(recipe, args.task)
     generators = _generators(recipe, args.generators)
-    policy = _policy(run, recipe, args.policy, task)
+    policy = read_policy(run, recipe, task, args.policy)
     checkpoint = args.checkpoint or run.uri("scorer")
     ensemble = _ensemble(checkpoint)
     _check_ceilings(args.limits, recipe, generators, run)
@@ -249,18 +247,6 @@ def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
     return None if args is None else args.model_copy(update={"folder": args.folder or run.uri("records")})
 
 
-def _task(recipe: Recipe, name: str) -> Task:
-    return task_of(recipe.task) if name == recipe.task.name else get_task(name)
-
-
-def _recipe(run: RunDir) -> Recipe:
-    where = run.uri("recipe.json")
-    tree = _json(run, "recipe.json", way_out="make a run first (`raydebm run` or `make demo`), or correct `run_dir`")
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{where} must hold a recipe, got {type(tree).__name__}")
-    return parse_recipe(tree, where=where)
-
-
 def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     known = [config.name for config in recipe.generators]
     if wanted is None:
@@ -269,20 +255,6 @@ def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ..
         if name not in known:
             raise UnknownNameError("generator", name, known)
     return tuple(name for name in known if name in wanted)
-
-
-def _policy(run: RunDir, recipe: Recipe, wanted: str | None, task: Task) -> Policy:
-    if wanted == "recipe":
-        return policy_of(recipe.triage, task.defaults)
-    if wanted is None:
-        way_out = "run `raydebm calibrate`, or set `policy: recipe` to serve the recipe's own thresholds"
-        value, where = _json(run, "calibration", "policy.json", way_out=way_out), run.uri("calibration", "policy.json")
-    else:
-        value, where = _json_file(wanted), wanted
-    try:
-        return Policy.from_json(value)
-    except (ConfigError, TypeError) as error:
-        raise ConfigError(f"{where} is not a policy: {error}") from error
 
 
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:
@@ -337,23 +309,3 @@ def _ensemble(where: str) -> dict[str, Any]:
     if not isinstance(ensemble, dict):
         raise CheckpointError(f"{where}/ensemble.json must be an object, got {type(ensemble).__name__}; train again")
     return ensemble
-
-
-def _json(run: RunDir, *parts: str, way_out: str) -> Any:
-    try:
-        return run.read_json(*parts)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{run.uri(*parts)} does not exist; {way_out}") from error
-    except ValueError as error:
-        raise ConfigError(f"{run.uri(*parts)} is not JSON: {error}") from error
-
-
-def _json_file(path: str) -> Any:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"policy file {path!r} does not exist; give a file, `recipe`, or leave `policy` out"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"policy file {path!r} is not JSON: {error}") from error

@@ -6,18 +6,15 @@ answers and whatever is loaded meanwhile. Torch is imported when something is lo
 
 import asyncio
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyarrow import fs
-
 from raydebm.errors import CheckpointError
 from raydebm.identity import content_id
-from raydebm.store import RunDir
+from raydebm.store import RunDir, local_copy
 
 if TYPE_CHECKING:
     from raydebm.scorer.backbone import Backbone
@@ -120,7 +117,7 @@ class Ensembles:
                 f"{ref.folder} holds checkpoint {found.fingerprint} by now, but {ref.fingerprint} is served; give new "
                 "adapters a folder of their own and name it in the ingress deployment's user_config"
             )
-        folder = local_folder(ref.folder)
+        folder = local_copy(ref.folder)
         try:
             record, adapters = read_ensemble(Path(folder))
         finally:
@@ -151,13 +148,3 @@ def read_ref(address: str) -> CheckpointRef:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}; train again") from error
     return CheckpointRef(address, fingerprint_of(ensemble))
-
-
-def local_folder(address: str) -> str:
-    """A checkpoint folder on this machine's disk; one behind a filesystem URL is copied to a temporary folder."""
-    if "://" not in address:
-        return address
-    source, path = fs.FileSystem.from_uri(address)
-    folder = tempfile.mkdtemp(prefix="raydebm-scorer-")
-    fs.copy_files(path, folder, source_filesystem=source, destination_filesystem=fs.LocalFileSystem())
-    return folder

@@ -1,6 +1,8 @@
 """A toy task and fakes for the loop: completions are ``<number>`` or ``<number>!<amount>`` (a violated constraint)."""
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,8 @@ from raydebm.decision.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.records import Candidate, Energies, Problem, Verdict
 from raydebm.tasks.base import Judgement, TaskDefaults
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
 
 
 class ToyTask:

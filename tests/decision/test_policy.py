@@ -1,11 +1,14 @@
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from raydebm.config import TriageConfig
-from raydebm.decision.policy import Policy, decide, policy_of, rule, select, signal_of
+from raydebm.decision.evidence import Author, Reference
+from raydebm.decision.policy import Policy, decide, decide_by_confidence, policy_of, rule, select, signal_of
+from raydebm.decision.posterior import Posterior, special_case
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
@@ -249,3 +252,201 @@ def test_limits_stand_in_the_json_only_where_they_are_set():
 def test_a_limit_below_its_least_value_is_refused(limits):
     with pytest.raises(ConfigError, match=next(iter(limits))):
         Policy(**limits)
+
+
+# ---- the posterior's rule -------------------------------------------------------------------------------------------
+
+PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.6}
+VOTES = special_case("votes")
+BY_VOTES = Policy(rule="posterior", posterior=VOTES, tau_accept=0.6, tau_answer=0.3, max_passes=2)
+PROMISED = replace(BY_VOTES, guarantee=PROMISE)
+
+
+def answered(candidate_id, answer, members=None, *, proof=None, penalty=0.0):
+    found = scored(candidate_id, members, penalty)
+    report = replace(found.report, answer=answer, vote_key=answer, proof=proof)
+    return replace(found, report=report)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "passes_left", "expected"),
+    [
+        (0.6, 1, Decision.ACCEPT),
+        (0.59, 1, Decision.REGENERATE),
+        (0.0, 1, Decision.REGENERATE),
+        (0.3, 0, Decision.ACCEPT),
+        (0.29, 0, Decision.ABSTAIN),
+        (1.0, 0, Decision.ACCEPT),
+    ],
+)
+def test_decide_by_confidence(confidence, passes_left, expected):
+    assert decide_by_confidence(confidence, passes_left=passes_left, policy=BY_VOTES) is expected
+
+
+def test_the_posterior_decides_and_says_why():
+    """Masses 2/3 and 1/3 beside 1 for none: p = 1/3."""
+    pool = [answered("a", "A"), answered("b", "A"), answered("c", "B")]
+
+    ruling = rule(pool, passes_left=0, policy=BY_VOTES)
+
+    assert (ruling.decision, ruling.best) == (Decision.ACCEPT, pool[0])
+    assert ruling.confidence == pytest.approx(1 / 3)
+    assert ruling.reason == (
+        "the answer is right with probability 0.333, at or above tau_answer 0.3; evidence (log-odds): share of "
+        "candidates +0.35"
+    )
+
+
+@pytest.mark.parametrize(
+    ("passes_left", "decision", "words"),
+    [
+        (1, Decision.REGENERATE, "below tau_accept 0.6"),
+        (0, Decision.ABSTAIN, "below tau_answer 0.3"),
+    ],
+)
+def test_reason_of_an_answer_that_is_not_sure_enough(passes_left, decision, words):
+    pool = [answered(name, name) for name in "ABCD"]  # each 1/4 beside 1
+
+    ruling = rule(pool, passes_left=passes_left, policy=BY_VOTES)
+
+    assert ruling.decision is decision
+    assert words in ruling.reason
+
+
+@pytest.mark.parametrize("passes_left", [0, 1])
+def test_a_proven_answer_is_accepted_at_once_whatever_the_thresholds(passes_left):
+    pool = [answered("a", "A", proof=True), *(answered(f"b{index}", "B") for index in range(9))]
+
+    ruling = rule(pool, passes_left=passes_left, policy=replace(BY_VOTES, tau_accept=1.0, tau_answer=1.0))
+
+    assert (ruling.decision, ruling.best, ruling.confidence) == (Decision.ACCEPT, pool[0], 1.0)
+    assert ruling.reason == "an exact constraint proves the answer"
+
+
+@pytest.mark.parametrize(("passes_left", "expected"), [(1, Decision.REGENERATE), (0, Decision.ABSTAIN)])
+def test_refuted_answers_are_never_given_out(passes_left, expected):
+    ruling = rule(
+        [answered("a", "A", (0.0,), proof=False)],
+        passes_left=passes_left,
+        policy=replace(BY_VOTES, tau_accept=0.0, tau_answer=0.0),
+    )
+
+    assert (ruling.decision, ruling.best, ruling.confidence) == (expected, None, None)
+    assert ruling.reason == "every answer is refuted by an exact constraint"
+
+
+def test_the_posterior_says_what_is_wrong_with_a_pool_without_answers():
+    ruling = rule([scored("a", (0.0,), penalty=math.inf)], passes_left=0, policy=BY_VOTES)
+
+    assert (ruling.decision, ruling.beliefs) == (Decision.ABSTAIN, ())
+    assert ruling.reason == "no candidate can be selected: of 1, 1 did not parse"
+
+
+@pytest.mark.parametrize(
+    ("energies", "words"),
+    [([(1.0,), None], "; 1 of 2 candidates have no energy"), ([None, None], ""), ([(1.0,), (2.0,)], "")],
+)
+def test_reason_says_where_only_some_candidates_have_energies(energies, words):
+    pool = [answered(f"c{index}", "A", members) for index, members in enumerate(energies)]
+
+    reason = rule(pool, passes_left=0, policy=BY_VOTES).reason
+
+    assert ("energy" in reason) == bool(words)
+    assert reason.endswith(words)
+
+
+def test_the_papers_rule_tells_the_confidence_of_its_selection_beside_a_posterior():
+    pool = [answered("a", "A", (5.0, 5.0)), answered("b", "A", (5.0, 5.0)), answered("c", "B", (0.0, 0.0))]
+
+    ruling = rule(pool, passes_left=0, policy=replace(POLICY, posterior=VOTES))
+
+    assert ruling.best is pool[2]
+    assert ruling.confidence == pytest.approx(1 / 6)
+    assert [belief.cluster.key for belief in ruling.beliefs] == ["B", "A"]
+
+
+def test_a_policy_with_posterior_and_promise_survives_json():
+    posterior = Posterior(
+        weights={"votes": 1.25},
+        context_weights={"none": -0.5},
+        reference=Reference(
+            authors={"g": Author(skill=0.3, center=1.0, scale=2.0)},
+            default=Author(skill=0.0, center=0.0, scale=1.0),
+            lambda_=2.0,
+        ),
+        slope=0.8,
+        num_problems=90,
+        task="t",
+    )
+    policy = replace(PROMISED, posterior=posterior, profile="vote")
+
+    assert Policy.from_json(json.loads(json.dumps(policy.to_json()))) == policy
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes"),
+    [
+        (PROMISED, {}),
+        (PROMISED, {"tau_answer": 0.5}),
+        (PROMISED, {"tau_answer": 0.8}),
+        (replace(PROMISED, max_passes=1), {"tau_accept": 0.9}),
+    ],
+    ids=["nothing", "stricter", "stricter-than-tau-accept", "one-pass-ignores-tau-accept"],
+)
+def test_a_promise_survives_what_only_answers_less(policy, changes):
+    assert policy.changed(changes).guarantee == PROMISE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tau_answer": 0.2},
+        {"tau_accept": 0.4},
+        {"tau_accept": 0.9},
+        {"tau_accept": 0.3},
+        {"profile": "vote"},
+        {"rule": "paper"},
+        {"lambda": 3.0},
+        {"max_passes": 1},
+        {"num_regenerate": 1},
+        {"budget": 4},
+        {"deadline_ms": 100},
+        {"max_usd": 0.1},
+        {"posterior": special_case("energy").to_json()},
+    ],
+    ids=str,
+)
+def test_any_other_change_voids_the_promise_and_says_so(changes):
+    found = PROMISED.changed(changes).guarantee
+
+    assert found["certified"] is False
+    assert next(iter(changes)) in found["reason"]
+    assert found["max_error"] == 0.1
+
+
+def test_a_stricter_tau_answer_takes_tau_accept_along():
+    assert BY_VOTES.changed({"tau_answer": 0.8}).tau_accept == 0.8
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tau_answer": "0.7"}, "'tau_answer' must be like 0.5, got '0.7'"),
+        ({"tau_answer": None}, "'tau_answer' must be like 0.5, got None"),
+        ({"tau_answer": 1.5}, "0 <= tau_answer <= tau_accept <= 1"),
+        ({"tau_answer": math.nan}, "0 <= tau_answer <= tau_accept <= 1"),
+        ({"profile": "best"}, r"triage\.profile must be one of vote, best_author, .*, got 'best'"),
+        ({"rule": "best"}, r"triage\.rule must be one of paper, posterior, got 'best'"),
+        ({"guarantee": 5}, "'guarantee' must be an object, got 5"),
+        ({"posterior": {"weights": {}}}, "the posterior cannot be read"),
+        ({"posterior": {**VOTES.to_json(), "weights": {"vibes": 1.0}}}, "unknown terms of evidence: vibes"),
+    ],
+)
+def test_changes_that_cannot_work_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        BY_VOTES.changed(changes)
+
+
+def test_the_posteriors_rule_needs_a_posterior():
+    with pytest.raises(ConfigError, match=r"none was fitted; run `raydebm calibrate`, or set triage\.rule: paper"):
+        Policy(rule="posterior")

@@ -1,0 +1,252 @@
+"""Choosing among given answers in this process, by what a finished run learned: no Ray, no HTTP, nothing is drawn.
+
+    from raydebm import best_of
+    choice = best_of(problem, candidates, run="runs/demo")
+    print(choice.text if choice.text is not None else choice.reason)
+
+The decision is the service's for the same candidates when no further pass is left.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.decision.posterior import Belief
+from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
+from raydebm.generators.replies import split_reasoning
+from raydebm.identity import content_id
+from raydebm.records import Candidate, Decision, Energies, Problem, ScoredCandidate, well_formed
+from raydebm.run_settings import read_policy, read_recipe, read_task
+from raydebm.scorer.halving import TextScorer, scores_or_errors
+from raydebm.store import RunDir, local_copy
+from raydebm.tasks.base import Task
+
+Given = str | tuple[str, str] | Candidate
+"""A candidate: its text, (text, author), or a record. An author is the name of the generator that wrote it, as in the
+run's recipe, so that what the run learned about its skill counts. Texts without one count as one unknown author's."""
+
+UNKNOWN_AUTHOR = "client"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One distinct answer among the candidates."""
+
+    answer: str
+    """In the task's canonical text."""
+    text: str
+    """The candidate to give out for it."""
+    probability: float
+    """That it is right; where labels are violation scores, 1 minus the expected violation."""
+    contributions: Mapping[str, float]
+    """What each term of evidence adds to the log-odds; empty where it is proven right or wrong."""
+    candidates: tuple[int, ...]
+    """Places of the candidates that give it, in the order given."""
+    proof: bool | None
+    """True or False: an exact constraint proves it right or wrong; None: neither."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What was decided about the candidates of one problem."""
+
+    decision: Decision
+    """ACCEPT or ABSTAIN."""
+    answer: str | None
+    """The selected answer in the task's canonical text; None after an abstention."""
+    text: str | None
+    """The selected candidate's text; None after an abstention."""
+    selected: int | None
+    """Place of the selected candidate, also after an abstention; None where nothing could be selected."""
+    confidence: float | None
+    """Probability that the selected answer is right; None without a fitted posterior or a selection."""
+    reason: str
+    """Why it was decided so, in one sentence."""
+    answers: tuple[Answer, ...]
+    """The selected one first, the others by probability; empty without a fitted posterior."""
+    guarantee: Mapping[str, Any] | None
+    """What is promised about accepted answers; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chooser:
+    """A run's task, policy and scorer, in memory."""
+
+    task: Task
+    policy: Policy
+    scorer: TextScorer | None
+    """None: candidates have no energies."""
+
+    @classmethod
+    def load(
+        cls, run: str, *, energies: bool = True, policy: str | None = None, device: str = "auto", dtype: str = "auto"
+    ) -> "Chooser":
+        """Read a run directory once, for any number of problems.
+
+        Args:
+            run: a local path or a filesystem URL.
+            energies: False: leave the scorer out, and with it torch; the other evidence decides.
+            policy: None: the run's calibrated one; ``recipe``: the recipe's own thresholds; else a policy file.
+            device: of the scorer: ``auto``, ``cpu`` or ``cuda``.
+            dtype: of the scorer's encoder: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
+
+        Raises:
+            ConfigError: the recipe or the policy is missing or wrong, or nothing can be decided without energies.
+            CheckpointError: there is no trained scorer that can be loaded.
+        """
+        folder = RunDir(str(run))
+        recipe = read_recipe(folder)
+        task = read_task(recipe)
+        found = read_policy(folder, recipe, task, policy)
+        if not energies and found.rule == "paper":
+            raise ConfigError(
+                "the policy's rule is paper, which selects by energies; calibrate with triage.rule: posterior, or "
+                "leave energies=False out"
+            )
+        scorer = _load_scorer(folder.uri("scorer"), device=device, dtype=dtype) if energies else None
+        return cls(task=task, policy=found, scorer=scorer)
+
+    def best_of(self, problem: str | Problem, candidates: Sequence[Given]) -> Choice:
+        """Check, score and decide. See ``raydebm.best_of``."""
+        asked = self._problem(problem)
+        written = _candidates(candidates, task=self.task, problem=asked)
+        energies = self._energies(asked, written)
+        pool = [
+            ScoredCandidate(candidate=item, report=check_candidate(self.task, asked, item), energies=found)
+            for item, found in zip(written, energies, strict=True)
+        ]
+        return _choice(rule(pool, passes_left=0, policy=self.policy), pool, self.policy)
+
+    def _problem(self, problem: str | Problem) -> Problem:
+        if isinstance(problem, Problem):
+            if problem.task != self.task.name:
+                raise ConfigError(f"the problem belongs to task {problem.task!r}; the run is about {self.task.name!r}")
+            return problem
+        try:
+            return self.task.problem_from_text(well_formed(problem))
+        except RaydebmError:
+            raise
+        except Exception as error:
+            message = f"the text is not a problem of task {self.task.name!r}: {error!r}; give one in its format"
+            raise TaskDataError(message) from error
+
+    def _energies(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
+        """Equal texts are scored once, so that they have equal energies."""
+        if self.scorer is None:
+            return [None] * len(candidates)
+        texts = list(dict.fromkeys(item.text for item in candidates if item.text is not None))
+        scores = scores_or_errors(self.scorer, [(problem.prompt, text) for text in texts])
+        known = dict(zip(texts, scores, strict=True))
+        return [None if item.text is None else _energies_of(item, known[item.text]) for item in candidates]
+
+
+def best_of(problem: str | Problem, candidates: Sequence[Given], *, run: str, energies: bool = True) -> Choice:
+    """Choose the best of several answers to a problem, or abstain.
+
+    Args:
+        problem: its text as users write it, or a record.
+        candidates: texts, (text, author) pairs, or records; see ``Given``.
+        run: directory of a finished run. It is read once per process; ``Chooser.load`` reads it again.
+        energies: False: decide without the scorer, and so without torch.
+
+    Raises:
+        ConfigError: no candidate, or one that is none; the run is missing or incomplete.
+        TaskDataError: the text is not a problem of the run's task.
+        CheckpointError: the scorer cannot be loaded.
+    """
+    return _loaded(str(run), energies).best_of(problem, candidates)
+
+
+@lru_cache(maxsize=4)
+def _loaded(run: str, energies: bool) -> Chooser:
+    return Chooser.load(run, energies=energies)
+
+
+def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
+    remedy = "pass energies=False to decide without energies"
+    try:
+        from raydebm.scorer.ensemble import EnsembleScorer
+    except ImportError as error:
+        raise CheckpointError(f"the scorer cannot be loaded ({error}); {remedy}") from error
+    if not RunDir(address).exists("ensemble.json"):
+        raise CheckpointError(f"{address} holds no trained ensemble; run `raydebm train`, or {remedy}")
+    folder = local_copy(address)
+    try:
+        return EnsembleScorer.load(folder, device=device, dtype=dtype)
+    finally:
+        if folder != address:
+            shutil.rmtree(folder, ignore_errors=True)  # all of it is in memory
+
+
+def _candidates(given: Sequence[Given], *, task: Task, problem: Problem) -> list[Candidate]:
+    if isinstance(given, str) or not given:
+        raise ConfigError("best_of needs a list of candidates with at least one in it")
+    return [_candidate(item, index, task=task, problem=problem) for index, item in enumerate(given)]
+
+
+def _candidate(item: Given, index: int, *, task: Task, problem: Problem) -> Candidate:
+    if isinstance(item, Candidate):
+        return item
+    text, author = (item, UNKNOWN_AUTHOR) if isinstance(item, str) else _pair(item, index)
+    answer, thinking = split_reasoning(well_formed(text))
+    return Candidate(
+        candidate_id=content_id("given", problem.problem_id, index, well_formed(text)),
+        task=task.name,
+        problem_id=problem.problem_id,
+        generator=author,
+        text=answer,
+        reasoning=thinking,
+        sample_index=index,
+    )
+
+
+def _pair(item: Any, index: int) -> tuple[str, str]:
+    is_pair = isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item)
+    if not is_pair:
+        raise ConfigError(f"candidate {index} must be a text, a (text, author) pair or a Candidate, got {item!r:.80}")
+    return item[0], item[1]
+
+
+def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:
+    if isinstance(scored, ScoringError):
+        return None
+    return Energies(
+        candidate_id=candidate.candidate_id,
+        members=scored.members,
+        num_tokens=scored.num_tokens,
+        num_truncated=scored.num_truncated,
+    )
+
+
+def _choice(ruling: Ruling, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
+    best = ruling.best
+    given_out = best if ruling.decision is Decision.ACCEPT else None
+    return Choice(
+        decision=ruling.decision,
+        answer=None if given_out is None else given_out.report.answer,
+        text=None if given_out is None else given_out.candidate.text,
+        selected=None if best is None else _place(best, pool),
+        confidence=ruling.confidence,
+        reason=ruling.reason,
+        answers=tuple(_answer(belief) for belief in ruling.beliefs),
+        guarantee=policy.guarantee,
+    )
+
+
+def _answer(belief: Belief) -> Answer:
+    return Answer(
+        answer=belief.best.report.answer or "",
+        text=belief.best.candidate.text or "",
+        probability=belief.probability,
+        contributions=belief.contributions,
+        candidates=belief.cluster.rows,
+        proof=belief.cluster.proof,
+    )
+
+
+def _place(best: ScoredCandidate, pool: Sequence[ScoredCandidate]) -> int:
+    return next(place for place, scored in enumerate(pool) if scored is best)

@@ -1,0 +1,85 @@
+"""Pools written by hand, and pools that hypothesis makes up."""
+
+import math
+import random
+
+import numpy as np
+from hypothesis import strategies as st
+
+from raydebm.decision.fitting import LabelledPool
+from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
+
+
+def scored(name, answer, members=None, *, author="g", penalty=0.0, proof=None, pass_index=1, text="x", error=None):
+    """A candidate with its answer (None: no answer was found) and one energy per member (None: no energies)."""
+    return ScoredCandidate(
+        candidate=Candidate(
+            candidate_id=name,
+            task="t",
+            problem_id="p",
+            generator=author,
+            text=text,
+            error="HTTP 500" if text is None else None,
+            pass_index=pass_index,
+        ),
+        report=ConstraintReport(
+            candidate_id=name,
+            answer=answer,
+            vote_key=answer,
+            penalty=math.inf if answer is None else penalty,
+            proof=proof,
+            error=error,
+        ),
+        energies=None if members is None else Energies(candidate_id=name, members=tuple(members)),
+    )
+
+
+def labelled(problem_id, candidates, right=(), *, worth=None):
+    """The pool with label 1 for answers in ``right`` and 0 for others, or with the given worth by candidate."""
+    values = [float(item.report.vote_key in right) for item in candidates] if worth is None else worth
+    return LabelledPool(problem_id=problem_id, candidates=candidates, worth=np.array(values, dtype=np.float64))
+
+
+def synthetic_problems(count, *, seed, size=6, members=2, skills=(0.8, 0.5, 0.35)):
+    """Problems whose authors are right with the chances ``skills``, and whose right answers have the lower energies."""
+    rng = random.Random(seed)
+    problems = []
+    for index in range(count):
+        pool = []
+        hard = rng.gauss(0, 1)
+        for place in range(size):
+            author = place % len(skills)
+            is_right = rng.random() < 1 / (1 + math.exp(hard)) * 0.4 + skills[author] * 0.6
+            answer = "right" if is_right else f"wrong{rng.randrange(3)}"
+            level = -0.5 if is_right else 0.5
+            energies = [rng.gauss(level, 1) for _ in range(members)]
+            pool.append(scored(f"{index}-{place}", answer, energies, author=f"g{author}"))
+        problems.append(labelled(f"q{index}", pool, {"right"}))
+    return problems
+
+
+ENERGY = st.floats(-20, 20, allow_nan=False)
+
+
+@st.composite
+def pools(draw, *, proofs=(None,), max_size=9, members=None, penalties=(0.0, 1.0)):
+    """A pool of one task: every candidate with the same number of members, or without energies."""
+    count = draw(st.integers(1, 3)) if members is None else members
+    made = []
+    proof_of = {}
+    for index in range(draw(st.integers(1, max_size))):
+        answer = draw(st.sampled_from(["A", "B", "C", None]))
+        energies = draw(st.one_of(st.none(), st.tuples(*[ENERGY] * count)))
+        if answer is not None and answer not in proof_of:
+            proof_of[answer] = draw(st.sampled_from(proofs))
+        made.append(
+            scored(
+                f"c{index}",
+                answer,
+                energies,
+                author=draw(st.sampled_from(["g1", "g2", "g3"])),
+                penalty=draw(st.sampled_from(penalties)),
+                proof=proof_of.get(answer),
+            )
+        )
+    return made

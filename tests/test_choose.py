@@ -1,0 +1,329 @@
+"""``best_of`` on hand-made runs; energies come from a table."""
+
+import asyncio
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+
+import raydebm
+from raydebm.choose import Chooser, best_of
+from raydebm.config import parse_recipe
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.evidence import Author, Reference
+from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
+from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataError
+from raydebm.generators.requests import answered
+from raydebm.records import Candidate, Decision, Energies
+from raydebm.serving.asking import make_ask
+from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.schema import Overrides
+from raydebm.serving.service import TriageService
+from raydebm.store import RunDir
+
+POSTERIOR = Posterior(
+    weights={"votes": 1.0, "skill": 0.5, "authors": 0.5, "energy": 0.5},
+    context_weights={"none": -2.0},
+    reference=Reference(
+        authors={
+            "ada": Author(skill=3.0, center=0.0, scale=1.0),
+            "bo": Author(skill=-3.0, center=0.0, scale=1.0),
+        },
+        default=Author(skill=0.0, center=0.0, scale=1.0),
+        lambda_=1.0,
+    ),
+)
+POLICY = Policy(rule="posterior", posterior=POSTERIOR, tau_accept=0.6, tau_answer=0.5, num_regenerate=1, max_passes=1)
+RECIPE = {
+    "name": "tiny",
+    "task": {"name": "gsm8k"},
+    "generators": [
+        {"kind": "openai", "name": name, "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None}
+        for name in ("ada", "bo")
+    ],
+    "generation": {"num_samples": 2},
+    "scorer": {"backbone": "embedded:encoder-mini"},
+}
+PROBLEM = "Ann has 3 apples and buys 4. How many has she?"
+SEVEN, EIGHT = "3 + 4 = 7\n#### 7", "I guess\n#### 8"
+
+
+@dataclass(frozen=True)
+class Scored:
+    members: tuple[float, ...]
+    num_tokens: int = 3
+    num_truncated: int = 0
+
+
+class TableScorer:
+    """Energies by text; a text that is not in the table cannot be scored."""
+
+    def __init__(self, table):
+        self.table, self.read = table, []
+
+    def score(self, texts):
+        self.read += [text for _, text in texts]
+        if any(text not in self.table for _, text in texts):
+            raise ScoringError("no finite energy")
+        return [Scored(self.table[text]) for _, text in texts]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run directory with recipe and policy, without adapters; returns its path."""
+    found = RunDir(str(tmp_path / "run"))
+    found.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
+    found.write_json(POLICY.to_json(), "calibration", "policy.json")
+    return found.root
+
+
+@pytest.fixture
+def chooser(run):
+    return Chooser.load(run, energies=False)
+
+
+def test_three_lines(run):
+    choice = raydebm.best_of(PROBLEM, [SEVEN, SEVEN, EIGHT], run=run, energies=False)
+
+    assert (choice.decision, choice.answer, choice.text, choice.selected) == (Decision.ACCEPT, "#### 7", SEVEN, 0)
+
+
+def test_probabilities_by_hand(chooser):
+    """All texts are one unknown author's of skill 0: scores log 2/3 + 1/2 * 2/3 and log 1/3 + 1/2 * 1/3; none -2."""
+    choice = chooser.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
+
+    mass = [2 / 3 * math.exp(1 / 3), 1 / 3 * math.exp(1 / 6)]
+    total = sum(mass) + math.exp(-2)
+    assert [found.probability for found in choice.answers] == pytest.approx([value / total for value in mass])
+    assert choice.confidence == choice.answers[0].probability
+    assert [(found.answer, found.candidates) for found in choice.answers] == [("#### 7", (0, 2)), ("#### 8", (1,))]
+
+
+def test_contributions_add_up(chooser):
+    for found in chooser.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN]).answers:
+        log_odds = math.log(found.probability / (1 - found.probability))
+        assert math.fsum(found.contributions.values()) == pytest.approx(log_odds)
+
+
+def test_the_skill_of_authors_counts(chooser):
+    """One answer by the skilled author outweighs two by the other."""
+    pairs = [(SEVEN, "ada"), (EIGHT, "bo"), (EIGHT, "bo")]
+
+    assert chooser.best_of(PROBLEM, pairs).answer == "#### 7"
+    assert chooser.best_of(PROBLEM, [text for text, _ in pairs]).answers[0].answer == "#### 8"
+
+
+def test_records_keep_their_author(chooser):
+    records = [
+        Candidate(candidate_id=name, task="gsm8k", problem_id="p", generator=author, text=text)
+        for name, author, text in [("a", "ada", SEVEN), ("b", "bo", EIGHT), ("c", "bo", EIGHT)]
+    ]
+
+    assert chooser.best_of(PROBLEM, records).selected == 0
+
+
+def test_a_failed_candidate_is_left_out(chooser):
+    failed = Candidate(candidate_id="f", task="gsm8k", problem_id="p", generator="bo", text=None, error="HTTP 500")
+
+    assert [found.answer for found in chooser.best_of(PROBLEM, [failed, SEVEN]).answers] == ["#### 7"]
+
+
+def test_an_abstention_gives_no_text_and_keeps_what_was_selected(chooser):
+    choice = chooser.best_of(PROBLEM, [(SEVEN, "bo"), (EIGHT, "bo")])
+
+    assert (choice.decision, choice.answer, choice.text, choice.selected) == (Decision.ABSTAIN, None, None, 0)
+    assert choice.answers[0].text == SEVEN
+    assert "below tau_answer 0.5" in choice.reason
+
+
+def test_answers_apart_from_their_thinking(chooser):
+    choice = chooser.best_of(PROBLEM, [f"<think>#### 8</think>{SEVEN}"])
+
+    assert (choice.answer, choice.text) == ("#### 7", SEVEN)
+
+
+def test_no_candidate_with_an_answer(chooser):
+    choice = chooser.best_of(PROBLEM, ["no idea", "<think>and never an answer"])
+
+    assert (choice.decision, choice.selected, choice.confidence, choice.answers) == (Decision.ABSTAIN, None, None, ())
+
+
+def test_a_promise_travels_along(chooser):
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+
+    assert replace(chooser, policy=replace(POLICY, guarantee=promise)).best_of(PROBLEM, [SEVEN]).guarantee == promise
+
+
+def test_energies_count_and_equal_texts_are_scored_once(chooser):
+    scorer = TableScorer({SEVEN: (3.0, 3.0), EIGHT: (-3.0, -3.0)})
+
+    choice = replace(chooser, scorer=scorer).best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
+
+    assert scorer.read == [SEVEN, EIGHT]
+    assert choice.answer == "#### 8"
+
+
+def test_a_text_that_cannot_be_scored_costs_only_its_own_energies(chooser):
+    choice = replace(chooser, scorer=TableScorer({SEVEN: (0.0,)})).best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
+
+    assert choice.answer == "#### 7"
+    assert "1 of 3 candidates have no energy" in choice.reason
+
+
+def test_the_papers_rule_needs_energies_and_ranks_no_answers(chooser):
+    paper = replace(chooser, policy=Policy(), scorer=TableScorer({SEVEN: (0.0, 0.1), EIGHT: (1.0, 1.1)}))
+
+    choice = paper.best_of(PROBLEM, [EIGHT, EIGHT, SEVEN])
+
+    assert (choice.answer, choice.confidence, choice.answers) == ("#### 7", None, ())
+
+
+def test_a_run_is_read_once_per_process(run):
+    first = best_of(PROBLEM, [SEVEN], run=run, energies=False)
+    RunDir(run).remove("calibration")
+
+    assert best_of(PROBLEM, [SEVEN], run=run, energies=False) == first
+    with pytest.raises(ConfigError, match=r"policy\.json does not exist; run `raydebm calibrate`"):
+        Chooser.load(run, energies=False)
+
+
+def test_nothing_heavy_is_loaded_without_energies(run, run_python):
+    loaded = run_python(
+        f"import sys, raydebm; raydebm.best_of({PROBLEM!r}, [{SEVEN!r}], run={run!r}, energies=False); "
+        "print(sorted({'ray', 'torch', 'transformers', 'fastapi', 'httpx'} & set(sys.modules)))"
+    )
+
+    assert loaded.strip() == "[]"
+
+
+@pytest.fixture
+def run_python(repository):
+    def run(code):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=repository, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+# ---- the service decides the same -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A service's backend that writes given texts, by generator and sample, and scores them by a table."""
+
+    task: object
+    texts: dict
+    scorer: TableScorer
+
+    async def generate(self, requests, on_candidate, *, hedge):
+        found = [answered(request, self.texts[request.generator][request.sample_index]) for request in requests]
+        for candidate in found:
+            on_candidate(candidate)
+        return found
+
+    async def check(self, problem, candidates):
+        return [check_candidate(self.task, problem, candidate) for candidate in candidates]
+
+    async def score(self, texts):
+        return [Energies(candidate_id=text.candidate_id, members=self.scorer.table[text.text]) for text in texts]
+
+
+@pytest.mark.parametrize("tau_answer", [0.2, 0.99])
+@pytest.mark.parametrize("profile", ["posterior", "vote", "energy"])
+def test_the_service_decides_the_same(run, chooser, profile, tau_answer):
+    policy = replace(POLICY, profile=profile, tau_answer=tau_answer, tau_accept=0.99)
+    folder = RunDir(run)
+    folder.write_json(policy.to_json(), "calibration", "policy.json")
+    folder.write_json({"backbone": "embedded:encoder-mini"}, "scorer", "ensemble.json")
+    scorer = TableScorer({SEVEN: (1.0, 1.4), EIGHT: (0.5, -0.2), "#### 9": (0.3, 0.1), "what?": (0.0, 0.0)})
+    texts = {"ada": [SEVEN, "#### 9"], "bo": [EIGHT, "what?"]}
+    bundle = load_bundle(AppArgs(run_dir=run, records=None))
+    service = TriageService(bundle, Recorded(task=chooser.task, texts=texts, scorer=scorer))
+    ask = make_ask(bundle, Overrides(), request_id="r", task_name="gsm8k", problem=PROBLEM)
+
+    served = asyncio.run(service.triage(ask))
+    choice = replace(chooser, policy=policy, scorer=scorer).best_of(
+        PROBLEM, [(text, author) for author in texts for text in texts[author]]
+    )
+
+    assert (choice.decision, choice.answer, choice.text) == (served.decision, served.answer, served.text)
+    assert choice.reason == served.reason
+
+
+# ---- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ([], "at least one"),
+        ("7", "a list of candidates"),
+        ([7], "candidate 0 must be a text, a .text, author. pair or a Candidate, got 7"),
+        ([SEVEN, (SEVEN,)], "candidate 1 must be a text"),
+        ([(SEVEN, None)], "candidate 0 must be a text"),
+    ],
+)
+def test_what_is_no_candidate_is_refused(chooser, candidates, message):
+    with pytest.raises(ConfigError, match=message):
+        chooser.best_of(PROBLEM, candidates)
+
+
+def test_half_a_character_is_read(chooser):
+    assert chooser.best_of(f"{PROBLEM} \ud83d", [f"\ud83d {SEVEN}"]).answer == "#### 7"
+
+
+def test_a_problem_of_another_task_is_refused(chooser):
+    other = replace(chooser.task.problem_from_text(PROBLEM), task="musr")
+
+    with pytest.raises(ConfigError, match="belongs to task 'musr'; the run is about 'gsm8k'"):
+        chooser.best_of(other, [SEVEN])
+
+
+def test_a_text_that_the_task_cannot_read_is_refused(chooser):
+    class Strict:
+        name = "strict"
+
+        def problem_from_text(self, text):
+            raise KeyError("people")
+
+    with pytest.raises(TaskDataError, match=r"not a problem of task 'strict'.*people"):
+        replace(chooser, task=Strict()).best_of(PROBLEM, [SEVEN])
+
+
+def test_a_run_without_adapters_says_how_to_do_without(run):
+    with pytest.raises(CheckpointError, match="no trained ensemble; run `raydebm train`, or pass energies=False"):
+        best_of(PROBLEM, [SEVEN], run=run)
+
+
+def test_without_torch_it_says_how_to_do_without(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "raydebm.scorer.ensemble", None)
+
+    with pytest.raises(CheckpointError, match=r"cannot be loaded.*pass energies=False"):
+        Chooser.load(run)
+
+
+def test_the_papers_rule_without_energies_is_refused(run):
+    RunDir(run).write_json(Policy().to_json(), "calibration", "policy.json")
+
+    with pytest.raises(ConfigError, match="rule is paper, which selects by energies"):
+        Chooser.load(run, energies=False)
+
+
+def test_a_run_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"recipe\.json does not exist; make a run first"):
+        best_of(PROBLEM, [SEVEN], run=str(tmp_path / "none"), energies=False)
+
+
+def test_an_unknown_public_name():
+    with pytest.raises(AttributeError, match="no attribute 'worst_of'"):
+        _ = raydebm.worst_of
+
+
+def test_public_names_are_listed():
+    assert {"best_of", "Choice", "Chooser"} <= set(dir(raydebm))
+    assert raydebm.Chooser is Chooser
