@@ -133,7 +133,8 @@ class AsyncRaydebm:
         calls.check_paired(prompts, responses)
         found: dict[int, float] = {}
         for places in calls.reward_groups(prompts):
-            found |= await self._do(calls.rewards_call(prompts, responses, places, settings))
+            part: dict[int, float] = await self._do(calls.rewards_call(prompts, responses, places, settings))
+            found.update(part)
         return [found[place] for place in range(len(prompts))]
 
     async def report_outcome(
