@@ -90,7 +90,7 @@ def test_a_promise_that_is_not_certified_says_why_and_hostile_words_are_words(as
 
 def test_candidates_are_taken_together_by_their_answer(asked):
     cards = asked().locator("#answers .answer-card")
-    assert cards.locator("h3").all_inner_texts() == ["4", "5"]
+    assert cards.locator("h3").all_inner_texts() == ["#### 4", "#### 5"]
     assert ["p 0.60" in cards.nth(0).inner_text(), "p 0.20" in cards.nth(1).inner_text()] == [True, True]
     assert "3 candidates from 2 models: ada, bo" in cards.nth(0).inner_text()
     assert "1 candidate from 1 model: bo" in cards.nth(1).inner_text()
