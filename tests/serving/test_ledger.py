@@ -157,7 +157,8 @@ def spend(path, ceiling, seed, spending):
         thread.join()
 
 
-def test_parallel_processes_stay_below_the_ceiling_when_one_is_killed(tmp_path):
+def test_parallel_processes_stay_below_the_ceiling_when_one_is_killed(tmp_path, repository, monkeypatch):
+    monkeypatch.syspath_prepend(str(repository))  # spawned processes import this module by its name
     path, ceiling = str(tmp_path / "ledger.sqlite"), 20_000
     context, total, connections = multiprocessing.get_context("spawn"), 0, []
     Ledger(path).spent("service")
