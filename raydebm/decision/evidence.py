@@ -359,5 +359,5 @@ def _lead_spread(best: Floats, of_pool: Floats, owner: Ints) -> Floats:
     for pool in np.flatnonzero(np.isfinite(rival).any(axis=1) & (first < len(best))):
         members = np.isfinite(of_pool[pool]) & np.isfinite(rival[pool])
         if members.sum() > 1:
-            spread[pool] = (rival[pool] - best[first[pool]])[members].std()
+            spread[pool] = (rival[pool][members] - best[first[pool]][members]).std()
     return spread
