@@ -178,14 +178,20 @@ def test_pools_beside_each_other_do_not_touch():
     )
 
 
-def test_pools_with_different_numbers_of_members_do_not_touch():
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("members", [1, 3])
+def test_pools_with_different_numbers_of_members_do_not_touch(members):
     """Out-of-bag energies leave out other members for every problem."""
-    few = [scored("x", "A", (1.0,)), scored("y", "B", (2.0,))]
+    other = [scored("x", "A", (1.0, 3.0, 2.0)[:members]), scored("y", "B", (2.0, 5.0, 9.0)[:members])]
+    alone = [measured(pool, REFERENCE) for pool in (POOL, other)]
 
-    evidence = evidence_of(PoolTable.of([POOL, few], 2.0), REFERENCE)
+    evidence = evidence_of(PoolTable.of([POOL, other], 2.0), REFERENCE)
 
-    assert evidence.terms[2:] == pytest.approx(
-        np.column_stack([measured(few, REFERENCE)[0][name] for name in TERMS]), nan_ok=True
+    assert evidence.terms == pytest.approx(
+        np.vstack([np.column_stack([terms[name] for name in TERMS]) for terms, _ in alone]), nan_ok=True
+    )
+    assert evidence.context == pytest.approx(
+        np.array([[context[name] for name in CONTEXT] for _, context in alone]), nan_ok=True
     )
 
 
