@@ -110,8 +110,8 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
         reason = _why(name) or str(error)
         stop_local()  # or the port would stay taken by a service without an application
         raise ResourceError(f"the service could not start: {reason}") from error
-    except KeyboardInterrupt:
-        stop_local()
+    except KeyboardInterrupt as stop:
+        _finish(stop, args, name)  # the ingress answers before ``serve.run`` returns
         raise
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -160,11 +160,29 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
         try:
             _watch(url)
         except KeyboardInterrupt as stop:
-            log.warning("%s: new requests are refused, running ones finish; once more ends the service at once", stop)
-            if num_open := drain(close_application(APP_NAME, INGRESS), limit_s=_timeout_s(args)):
-                log.warning("%d requests are cut off", num_open)
-        finally:
+            _finish(stop, args, APP_NAME)
+        except ResourceError:
             stop_local()
+            raise
+
+
+def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
+    """Finish the requests that run, where the ingress has come up, and end Serve."""
+    try:
+        if not _has_ingress(name):
+            return
+        log.warning("%s: new requests are refused, running ones finish; once more ends the service at once", stop)
+        if num_open := drain(close_application(name, INGRESS), limit_s=_timeout_s(args)):
+            log.warning("%d requests are cut off", num_open)
+    finally:
+        stop_local()
+
+
+def _has_ingress(name: str) -> bool:
+    application = serve.status().applications.get(name)
+    ingress = None if application is None else application.deployments.get(INGRESS)
+    states = {} if ingress is None else ingress.replica_states
+    return any(state == "RUNNING" and count > 0 for state, count in states.items())
 
 
 def _watch(url: str) -> NoReturn:

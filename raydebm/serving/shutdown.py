@@ -68,11 +68,15 @@ def close_application(name: str, ingress: str) -> Callable[[], int]:
         ingress: name of its ingress deployment, whose ``close`` is called.
     """
     handle = serve.get_deployment_handle(ingress, name)
+    known_by = time.monotonic() + ANSWER_TIMEOUT_S
 
     def count_open() -> int:
         try:
             return sum(handle.broadcast("close").results(timeout_s=ANSWER_TIMEOUT_S))
         except (RayError, RayServeException, TimeoutError) as error:
+            # A new handle has not heard of its replicas yet: none known is not none there.
+            if not handle.running_replicas_populated() and time.monotonic() < known_by:
+                return 1
             # A replica that is gone holds no request, and one that is too busy to answer holds some.
             log.warning("an ingress replica does not tell what it works on: %s", error)
             return 1 if isinstance(error, TimeoutError) else 0

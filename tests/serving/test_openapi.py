@@ -19,7 +19,7 @@ from raydebm.serving.service import TriageService  # noqa: E402
 
 # Requests for each operation that fit the document, and as many that do not.
 # With fewer, none of the requests with many settings may happen to be accepted.
-NUM_EXAMPLES = int(os.environ.get("RAYDEBM_FUZZ_EXAMPLES", "30"))
+NUM_EXAMPLES = int(os.environ.get("RAYDEBM_FUZZ_EXAMPLES", "60"))
 PATHS = {
     "chat": "/v1/chat/completions",
     "triage": "/v1/triage",

@@ -391,6 +391,7 @@ def test_the_curl_command_holds_the_request(start, backend, open_page):
     page = ready(open_page(start(backend)))
     page.get_by_label("Text of the problem").fill("it's")
     page.locator("#curl-details summary").click()
+    page.locator("#curl", has_text="problem").wait_for()  # it is written a moment after the typing
     words = page.locator("#curl").inner_text()
     assert "/v1/triage" in words
     assert '"problem": "it\'\\\'\'s"' in words
