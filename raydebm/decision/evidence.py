@@ -18,6 +18,8 @@ an answer enters through ``authors`` alone:
 ``energy``       mean of z over the pool minus the lowest z in a
 ``mean_energy``  mean of z over the pool minus the mean of z in a
 ``members``      share of ensemble members whose lowest energy is in a
+``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
+                 like the energy: high for an answer that is reached briefly
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``energy_vote``  log of a's share of sum exp(-E), E = mu + lambda E_constraint (energy-weighted vote)
 ``minus_energy`` minus the lowest E in a (the paper's Eq. 1)
@@ -28,6 +30,7 @@ Terms for "none of them":
 ==============  ======================================================================================
 ``none``        1
 ``pool_energy`` mean of z over the pool: high when all answers look wrong
+``pool_length`` mean over the pool of the standardised log number of characters: high where all write more than usual
 ``unparsed``    share of written candidates without an answer
 ``disagreement`` log of the number of clusters
 ``sigma``       spread over members of the lead of the best cluster (paper's sigma, taken on the decision)
@@ -41,7 +44,7 @@ Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; o
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -53,14 +56,25 @@ from raydebm.records import ScoredCandidate
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-TERMS = ("votes", "authors", "skill", "energy", "mean_energy", "members", "penalty", "energy_vote", "minus_energy")
-CONTEXT = ("none", "pool_energy", "unparsed", "disagreement", "sigma")
+TERMS = (
+    "votes",
+    "authors",
+    "skill",
+    "energy",
+    "mean_energy",
+    "members",
+    "penalty",
+    "length",
+    "energy_vote",
+    "minus_energy",
+)
+CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement", "sigma")
 ENERGY_TERMS = frozenset({"energy", "mean_energy", "members", "energy_vote", "minus_energy", "pool_energy", "sigma"})
 """Terms that need a scorer."""
 MAX_PENALTY = 10.0
 MIN_LOG_SHARE = -50.0
 MAX_Z = 5.0
-"""Standardised energies are cut to [-5, 5], so that one outlier cannot decide alone."""
+"""Standardised energies and lengths are cut to [-5, 5], so that one outlier cannot decide alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,10 @@ class Author:
     """Mean of mu over its candidates."""
     scale: float
     """Standard deviation of mu over its candidates, > 0."""
+    length_center: float = 0.0
+    """Mean of log(1 + characters) over its candidates."""
+    length_scale: float = 1.0
+    """Standard deviation of log(1 + characters) over its candidates, > 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +192,8 @@ class PoolTable:
     """(R, K); NaN where a member has no energy."""
     penalty: Floats
     """(R,)"""
+    length: Floats
+    """(R,): log(1 + number of characters)."""
     unparsed: Floats
     """(P,): share of written candidates that are in no cluster; 0 where none was written."""
 
@@ -206,6 +226,7 @@ class PoolTable:
             place_of_row=places[:, 2],
             members=members,
             penalty=np.array([item.report.penalty for item in scored], dtype=np.float64),
+            length=np.log1p([len(item.candidate.text or "") for item in scored]),
             unparsed=np.array([_unparsed(pool, found) for pool, found in zip(pools, clusters, strict=True)]),
         )
 
@@ -259,13 +280,15 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
         skills: log-odds of each row's author, shape (R,), in place of the reference's.
     """
     known = [reference.author(name) for name in table.authors]
-    per_author = np.array([(author.skill, author.center, author.scale) for author in known]).reshape(len(known), 3)
-    skill, center, scale = per_author[table.author_of_row].T
+    per_author = np.array([astuple(author) for author in known]).reshape(len(known), len(fields(Author)))
+    skill, center, scale, length_center, length_scale = per_author[table.author_of_row].T
     count, cluster, pool = table.num_clusters, table.cluster_of_row, table.pool_of_row
     sizes = np.bincount(cluster, minlength=count)
     voices = 1 / table.votes_of_author
     scored = ~np.isnan(table.mu)
     z = np.clip((table.mu - center) / scale, -MAX_Z, MAX_Z)
+    length = np.clip((table.length - length_center) / length_scale, -MAX_Z, MAX_Z)
+    pool_length = _mean(length, pool, len(table.clusters))
     energy = table.mu + reference.lambda_ * table.penalty
     level = _mean(z[scored], pool[scored], len(table.clusters))
     cluster_level = level[table.pool_of_cluster]
@@ -278,12 +301,20 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
         "mean_energy": cluster_level - _mean(z[scored], cluster[scored], count),
         "members": wins,
         "penalty": -np.minimum(_lowest(table.penalty, cluster, count), MAX_PENALTY),
+        "length": pool_length[table.pool_of_cluster] - _mean(length, cluster, count),
         "energy_vote": _log_shares(energy[scored], cluster[scored], table),
         "minus_energy": -_lowest(energy[scored], cluster[scored], count),
     }
     num_clusters = np.bincount(table.pool_of_cluster, minlength=len(table.clusters))
     context = np.column_stack(
-        [np.ones(len(table.clusters)), level, table.unparsed, np.log(np.maximum(num_clusters, 1)), spread]
+        [
+            np.ones(len(table.clusters)),
+            level,
+            pool_length,
+            table.unparsed,
+            np.log(np.maximum(num_clusters, 1)),
+            spread,
+        ]
     )
     return Evidence(terms=np.column_stack([columns[name] for name in TERMS]), context=context)
 

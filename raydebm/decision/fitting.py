@@ -31,8 +31,8 @@ from raydebm.records import ScoredCandidate
 
 Bools = NDArray[np.bool_]
 
-DEFAULT_TERMS = ("votes", "authors", "skill", "energy", "mean_energy", "members", "penalty")
-DEFAULT_CONTEXT = ("none", "pool_energy", "unparsed", "disagreement")
+DEFAULT_TERMS = ("votes", "authors", "skill", "energy", "mean_energy", "members", "penalty", "length")
+DEFAULT_CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement")
 PRIOR_SD = 0.5
 SKILL_PRIOR = 10.0
 """Pseudo-candidates of the pooled share of right ones in every author's skill."""
@@ -125,24 +125,43 @@ def _logit(share: float) -> float:
 
 
 def reference_of(found: LabelledTable, used: Bools, *, lambda_: float) -> Reference:
-    """Author skills and author energies from the pools in use."""
+    """Skill, energies and lengths of each author, from the pools in use."""
     table = found.table
     right, total = found.right[used].sum(axis=0), found.total[used].sum(axis=0)
     pooled = _pooled(right, total)
-    scored = ~np.isnan(table.mu) & used[table.pool_of_row]
-    mu, author = table.mu[scored], table.author_of_row[scored]
-    center = float(mu.mean()) if len(mu) else 0.0
-    scale = max(float(mu.std()), 1e-6) if len(mu) > 1 else 1.0
-    authors = {}
-    for code, name in enumerate(table.authors):
-        own = mu[author == code]
-        authors[name] = Author(
-            skill=_logit(float((right[code] + SKILL_PRIOR * pooled) / (total[code] + SKILL_PRIOR))),
-            center=_shrunk(float(own.mean()) if len(own) else center, center, len(own)),
-            scale=max(_shrunk(float(own.std()) if len(own) else scale, scale, len(own)), 1e-6),
+    in_use = used[table.pool_of_row]
+    energies = _norms(table.mu, table, in_use & ~np.isnan(table.mu))
+    lengths = _norms(table.length, table, in_use)
+    authors = {
+        name: _author(
+            float((right[code] + SKILL_PRIOR * pooled) / (total[code] + SKILL_PRIOR)), energies[code], lengths[code]
         )
-    default = Author(skill=_logit(pooled), center=center, scale=scale)
-    return Reference(authors=authors, default=default, lambda_=lambda_)
+        for code, name in enumerate(table.authors)
+    }
+    return Reference(authors=authors, default=_author(pooled, energies[-1], lengths[-1]), lambda_=lambda_)
+
+
+def _author(share: float, energy: tuple[float, float], length: tuple[float, float]) -> Author:
+    return Author(
+        skill=_logit(share), center=energy[0], scale=energy[1], length_center=length[0], length_scale=length[1]
+    )
+
+
+def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, float]]:
+    """(mean, standard deviation) of each author's values, shrunk towards those of all authors, which come last."""
+    own, author = values[used], table.author_of_row[used]
+    center = float(own.mean()) if len(own) else 0.0
+    scale = max(float(own.std()), 1e-6) if len(own) > 1 else 1.0
+    found = []
+    for code in range(len(table.authors)):
+        part = own[author == code]
+        found.append(
+            (
+                _shrunk(float(part.mean()) if len(part) else center, center, len(part)),
+                max(_shrunk(float(part.std()) if len(part) else scale, scale, len(part)), 1e-6),
+            )
+        )
+    return [*found, (center, scale)]
 
 
 def _shrunk(own: float, pooled: float, count: int) -> float:

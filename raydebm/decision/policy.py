@@ -363,6 +363,7 @@ _WORDS = {
     "mean_energy": "its mean energy",
     "members": "agreement of the adapters",
     "penalty": "constraints",
+    "length": "brevity of its texts",
     "energy_vote": "energy-weighted share",
     "minus_energy": "its energy",
 }

@@ -69,6 +69,36 @@ def test_term_of_none(term, expected):
     assert measured(POOL, REFERENCE)[1][term] == pytest.approx(expected)
 
 
+LENGTHS = Reference(
+    authors={
+        "g": Author(skill=0.0, center=0.0, scale=1.0, length_center=math.log(2), length_scale=math.log(2)),
+        "wordy": Author(skill=0.0, center=0.0, scale=1.0, length_center=math.log(8), length_scale=math.log(2)),
+    },
+    default=Author(skill=0.0, center=0.0, scale=1.0),
+    lambda_=1.0,
+)
+"""1, 3, 7 and 15 characters are 0, 1, 2 and 3 standard deviations above the mean of g; 15 are one above wordy's."""
+
+
+def test_length_is_measured_within_authors():
+    pool = [
+        scored("a1", "A", text="x"),
+        scored("a2", "A", text="x" * 15, author="wordy"),
+        scored("b", "B", text="x" * 7),
+    ]
+
+    terms, context = measured(pool, LENGTHS)
+
+    assert terms["length"] == pytest.approx([1 - 0.5, 1 - 2])
+    assert context["pool_length"] == pytest.approx(1.0)
+
+
+def test_a_very_long_text_counts_five_standard_deviations():
+    pool = [scored("a", "A", text="x"), scored("b", "B", text="x" * 100_000)]
+
+    assert measured(pool, LENGTHS)[0]["length"] == pytest.approx([2.5, -2.5])
+
+
 def test_skills_by_row_replace_the_references():
     table = PoolTable.of([POOL], 2.0)
 

@@ -58,6 +58,17 @@ def test_author_energies_are_shrunk_by_ten_pseudo_candidates():
     assert (found.default.center, found.default.scale) == pytest.approx((3, math.sqrt(3.5)))
 
 
+def test_author_lengths_are_shrunk_by_ten_pseudo_candidates():
+    """Lengths 1 and 3, so log lengths log 2 and log 4: mean 1.5 log 2, standard deviation 0.5 log 2."""
+    pool = [scored("a", "A", author="g1", text="x"), scored("b", "B", author="g2", text="xxx")]
+
+    found = reference_of(table_of([labelled("p", pool, {"A"})]), np.array([True]), lambda_=1.0)
+
+    assert found.authors["g1"].length_center == pytest.approx((1 + 10 * 1.5) / 11 * math.log(2))
+    assert found.authors["g1"].length_scale == pytest.approx((0 + 10 * 0.5) / 11 * math.log(2))
+    assert found.default.length_center == pytest.approx(1.5 * math.log(2))
+
+
 def test_a_problems_own_labels_are_left_out_of_the_skills_it_is_measured_with():
     skills = table_of(TWO).skills(ALL)
 

@@ -5,7 +5,7 @@ import { NONE, count, el, number, plural, svg } from "./base.js";
 const TERMS = {
   base: "start: an average answer", votes: "share of candidates", authors: "number of authors", skill: "skill of its authors",
   energy: "its lowest energy", mean_energy: "its mean energy", members: "agreement of the adapters", penalty: "constraints",
-  energy_vote: "energy-weighted share", minus_energy: "its energy",
+  length: "brevity of its texts", energy_vote: "energy-weighted share", minus_energy: "its energy",
 };
 
 /** "5 of 8 candidates from 3 models agree; right with probability 0.93."; null without a posterior or a selection.
