@@ -1,6 +1,6 @@
 """The posterior's decision on a finished run: fitted on its labelled validation problems, judged on its test problems.
 
-    python benchmarks/decision_on_run.py runs/gsm8k-recorded
+    python benchmarks/decision_on_run.py runs/gsm8k-recorded runs/math-recorded
 
 Prints every profile's accuracy with paired differences to the vote, the best author and argmin E, and for the chosen
 profile AUROC and calibration of the confidence, accuracy on the most certain 80 %, and learned certainty beside it. The
@@ -9,64 +9,115 @@ the run scored them; the validation problems carry the weight of the energies' t
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import LabelledTable
-from raydebm.decision.policy_fit import fit_policy
+from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import PROFILES, Profile, winners
 from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.evaluation.confidence_calibration import confidence_calibration
 from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.signals import Signal
-from raydebm.evaluation.table_cells import number, percent, points, with_interval
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.table_cells import number, points, with_interval
+from raydebm.evaluation.trust import LEARNED, trust
 from raydebm.evaluation.uncertainty import signal_rows
 from raydebm.store import RunDir
+
+PROMISES = (0.02, 0.05, 0.1, 0.2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dir")
+    parser.add_argument("run_dirs", nargs="+")
     parser.add_argument("--validation-only", action="store_true", help="do not learn from training problems")
     given = parser.parse_args()
-    recipe = parse_recipe({**RunDir(given.run_dir).read_json("recipe.json"), "run_dir": given.run_dir}, where="run")
+    for run_dir in given.run_dirs:
+        print("\n".join(section(run_dir, validation_only=given.validation_only)), flush=True)
+
+
+def section(run_dir: str, *, validation_only: bool) -> list[str]:
+    """Markdown about one run."""
+    recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
     validation, test = (pipeline.evaluated_pools(split) for split in (VALIDATION, TEST))
-    is_violation = has_violations(validation)
-    labelled = labelled_pools(validation) + ([] if given.validation_only else out_of_bag(pipeline))
+    labelled = labelled_pools(validation) + ([] if validation_only else out_of_bag(pipeline))
     base = pipeline.policy()
     fitted = fit_policy(
         labelled,
         base=base,
         config=DecisionConfig(),
         task=recipe.task.name,
-        outcome="violation" if is_violation else "correct",
+        outcome="violation" if has_violations(validation) else "correct",
+        promises=PROMISES,
     )
     posterior = fitted.policy.posterior
     assert posterior is not None
     found = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled], base.lambda_)
-    estimates = posterior.estimates(found.table)
     bootstrap = Bootstrap.of(len(found.pools), num_bootstrap=2000, seed=recipe.seed)
+    estimates = posterior.estimates(found.table)
     chosen = {profile: winners(profile, found.table, estimates, posterior) for profile in PROFILES}
     worth = {profile: np.where(rows >= 0, found.cluster_worth[rows], 0.0) for profile, rows in chosen.items()}
-    print(f"{given.run_dir}: {len(labelled)} labelled problems, {len(found.pools)} test problems")
-    print(f"chosen profile: {fitted.policy.profile}; answers are {posterior.competition}")
+    confidence = {profile: np.where(rows >= 0, estimates.probability[rows], 0.0) for profile, rows in chosen.items()}
     weights = {**posterior.weights, **posterior.context_weights}
-    print("weights: " + ", ".join(f"{name} {value:.2f}" for name, value in weights.items()) + "\n")
-    for outcome in fitted.choice.tests:
-        print(f"- {outcome.challenger} against {outcome.incumbent}: {outcome.wins} won, {outcome.losses} lost, "
-              f"p = {outcome.p_value:.3g}{', replaces it' if outcome.replaced else ''}")  # fmt: skip
-    print(
-        "\n| profile | worth % | minus vote | minus best author | minus argmin E | AUROC | ECE | 80 % most certain % |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for profile in PROFILES:
-        confidence = np.where(chosen[profile] >= 0, estimates.probability[chosen[profile]], 0.0)
-        print(_row(profile, confidence, worth, bootstrap))
+    return [
+        f"## {recipe.name}\n",
+        f"{len(labelled)} labelled problems, {len(found.pools)} test problems. Chosen profile: "
+        f"**{fitted.policy.profile}**; answers are {posterior.competition}.\n",
+        "Weights: " + ", ".join(f"{name} {value:.2f}" for name, value in weights.items()) + "\n",
+        *(
+            f"- {test.challenger} against {test.incumbent}: {test.wins} won, {test.losses} lost, p = {test.p_value:.3g}"
+            f"{', replaces it' if test.replaced else ''}"
+            for test in fitted.choice.tests
+        ),
+        "",
+        "| selection | worth % | minus vote | minus best author | minus argmin E | AUROC | ECE | 80 % most certain % |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *(_row(profile, confidence[profile], worth, bootstrap) for profile in PROFILES),
+        *_learned(test, validation, base.lambda_, seed=recipe.seed),
+        "",
+        *_promises(fitted, confidence[fitted.policy.profile], worth[fitted.policy.profile], bootstrap),
+    ]
+
+
+def _learned(
+    test: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool], lambda_: float, *, seed: int
+) -> list[str]:
+    """The row of argmin E with learned certainty, the best signal before there was a posterior."""
+    bootstrap = Bootstrap.of(len(test), num_bootstrap=2000, seed=seed)
+    earlier = trust(Stack.of(test), Stack.of(validation), lambda_=lambda_, bootstrap=bootstrap, seed=seed)
+    row = None if earlier is None else earlier.signal(LEARNED)
+    if row is None:
+        return []
+    return [f"| energy, by learned certainty | | | | | {number(row.auroc)} | | {with_interval(row.accuracy_at_80)} |"]
+
+
+def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: Bootstrap) -> list[str]:
+    """What the labelled problems certify, and what the test problems say of it."""
+    lines = [
+        "| promised | certified | threshold | coverage, labelled % | coverage, test % | mean loss, test % |",
+        "|---:|---|---:|---:|---:|---:|",
+    ]
+    for promise in fitted.promises:
+        tau = np.inf if promise.tau is None else promise.tau
+        answered = confidence >= tau
+        loss = bootstrap.ratio(answered * (1 - worth), answered.astype(np.float64))
+        cells = (
+            f"{promise.max_error:g}",
+            "yes" if promise.certified else f"no; {promise.more_problems or 'many'} more problems",
+            "-" if promise.tau is None else f"{promise.tau:.3f}",
+            f"{100 * promise.coverage:.1f}",
+            with_interval(bootstrap.proportion(answered.astype(np.float64))),
+            with_interval(loss),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _row(profile: Profile, confidence: Floats, worth: Mapping[Profile, Floats], bootstrap: Bootstrap) -> str:
@@ -80,7 +131,7 @@ def _row(profile: Profile, confidence: Floats, worth: Mapping[Profile, Floats], 
         *differences,
         number(signal.auroc),
         number(calibration.ece),
-        f"{percent(signal.accuracy_at_80)}",
+        with_interval(signal.accuracy_at_80),
     )
     return f"| {profile} | {' | '.join(cells)} |"
 
