@@ -19,7 +19,8 @@ class AsyncRaydebm:
     """As ``Raydebm``, for asyncio: many requests may run at once. Close it, or use it in ``async with``.
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
-    the service's. Answers 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After`` says.
+    the service's. Answers 409, 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After``
+    says; all tries have one ``Idempotency-Key``, so that none is paid for twice.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class AsyncRaydebm:
 
     async def _do(self, call: Call[T]) -> T:
         method = "GET" if call.body is None else "POST"
-        response = await self._send(method, call.path, json=call.body, params=dict(call.query))
+        response = await self._send(method, call.path, **calls.content(call))
         return calls.answer_of(call, response.content)
 
     async def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,7 +35,8 @@ Problem = str | Mapping[str, Any]
 DEFAULT_URL = "http://127.0.0.1:8000"
 BATCH_SIZE = 32
 """Problems of one HTTP request; more are sent one request after the other."""
-RETRIED = frozenset({429, 502, 503, 504})
+RETRIED = frozenset({409, 429, 502, 503, 504})
+"""409: the service still works on the first try of this request."""
 LONGEST_PAUSE_S = 60.0
 """A service that wants to be left alone for longer is not waited for."""
 FIRST_PAUSE_S = 0.5
@@ -290,6 +292,12 @@ def _batch_item(item: Mapping[str, Any]) -> TriageResult | ServiceError:
         return triage_result(item["result"])
     error = item["error"]
     return ServiceError(error["message"], item["status"], error["code"], error.get("param"))
+
+
+def content(call: Call[Any]) -> dict[str, Any]:
+    """What httpx sends. A request that may cost something has a key, so that all its tries are one to the service."""
+    headers = {} if call.body is None else {"Idempotency-Key": uuid.uuid4().hex}
+    return {"json": call.body, "params": dict(call.query), "headers": headers}
 
 
 def may_retry(status: int, headers: Mapping[str, str]) -> bool:

@@ -19,7 +19,8 @@ class Raydebm:
     """A client of one service. Threads may share it; close it, or use it in a ``with`` statement.
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
-    the service's. Answers 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After`` says.
+    the service's. Answers 409, 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After``
+    says; all tries have one ``Idempotency-Key``, so that none is paid for twice.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Raydebm:
 
     def _do(self, call: Call[T]) -> T:
         method = "GET" if call.body is None else "POST"
-        response = self._send(method, call.path, json=call.body, params=dict(call.query))
+        response = self._send(method, call.path, **calls.content(call))
         return calls.answer_of(call, response.content)
 
     def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:

@@ -21,7 +21,7 @@ from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, Loggin
 
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
-from raydebm.serving.bundle import AppArgs, load_bundle
+from raydebm.serving.bundle import AppArgs, load_bundle, request_timeout_s
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
 from raydebm.serving.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
@@ -33,9 +33,6 @@ log = logging.getLogger(__name__)
 
 APP_NAME = "raydebm"
 INGRESS = TriageIngress.__name__
-REQUEST_TIMEOUT_S = 300.0
-ANSWER_S = 60.0
-"""Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
 MAX_QUEUED = 256
 
 
@@ -101,7 +98,7 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
             "`serve deploy serve_config.yaml`"
         )
     serve.start(
-        http_options=HTTPOptions(host=host, port=port, request_timeout_s=_timeout_s(args)),
+        http_options=HTTPOptions(host=host, port=port, request_timeout_s=request_timeout_s(args.max_deadline_s)),
         logging_config=LoggingConfig(enable_access_log=False),  # the ingress writes a line for each request
     )
     try:
@@ -114,11 +111,6 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
         _finish(stop, args, name)  # the ingress answers before ``serve.run`` returns
         raise
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _timeout_s(args: AppArgs) -> float:
-    """Seconds after which Serve cuts a request off."""
-    return max(REQUEST_TIMEOUT_S, (args.max_deadline_s or 0.0) + ANSWER_S)
 
 
 def _why(name: str) -> str:
@@ -172,7 +164,7 @@ def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
         if not _has_ingress(name):
             return
         log.warning("%s: new requests are refused, running ones finish; once more ends the service at once", stop)
-        if num_open := drain(close_application(name, INGRESS), limit_s=_timeout_s(args)):
+        if num_open := drain(close_application(name, INGRESS), limit_s=request_timeout_s(args.max_deadline_s)):
             log.warning("%d requests are cut off", num_open)
     finally:
         stop_local()

@@ -29,6 +29,15 @@ from raydebm.serving.spending import no_prices, unpriced
 from raydebm.store import RunDir
 from raydebm.tasks.base import Task
 
+REQUEST_TIMEOUT_S = 300.0
+ANSWER_S = 60.0
+"""Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
+
+
+def request_timeout_s(max_deadline_s: float | None) -> float:
+    """Seconds after which Serve cuts a request off."""
+    return max(REQUEST_TIMEOUT_S, (max_deadline_s or 0.0) + ANSWER_S)
+
 
 class LimitArgs(BaseModel):
     """How much one ingress replica takes on. With several replicas each has these limits for itself."""

@@ -19,6 +19,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.bundle import LimitArgs
 from raydebm.serving.errors import as_service_error, error_response
 from raydebm.serving.hosts import check_host
+from raydebm.serving.idempotency import IdempotencyStore, answer_once
 from raydebm.serving.keys import ApiKey, Keyring
 from raydebm.serving.ledger import Ledger
 from raydebm.serving.limits import Admission, Intake, KeyLimits
@@ -69,6 +70,7 @@ class Guard:
         allowed_hosts: names under which it answers where there are no keys, beside localhost and addresses.
         intake: counts open requests and can be closed; None: one of its own.
         ledger: counts the days' spending; None: nobody does.
+        idempotency: answers repeated requests; None: ``Idempotency-Key`` is not looked at.
     """
 
     def __init__(
@@ -85,8 +87,9 @@ class Guard:
         allowed_hosts: Collection[str] = (),
         intake: Intake | None = None,
         ledger: Ledger | None = None,
+        idempotency: IdempotencyStore | None = None,
     ) -> None:
-        self._app = app
+        self._app, self._idempotency = app, idempotency
         self._uploads = Uploads(limits or LimitArgs(), max_bytes=max_body_bytes)
         self._echo_request_id = echo_request_id
         self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
@@ -134,9 +137,16 @@ class Guard:
                 return
             self._admission.check()  # when nobody could wait, nobody need upload
             body = await self._uploads.read(scope, receive)
-            async with self._admission.place():
-                self._tell_load()
-                await self._app(scope, replayed(body, receive), answer.send)
+
+            async def work(send: Send) -> None:
+                async with self._admission.place():
+                    self._tell_load()
+                    await self._app(scope, replayed(body, receive), send)
+
+            if self._idempotency is None:
+                await work(answer.send)
+            else:
+                await answer_once(self._idempotency, scope, body, answer.send, work)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
         if self._keyring is None:

@@ -8,24 +8,15 @@ Does not know: requests, Ray, HTTP.
 
 import math
 import sqlite3
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from raydebm.errors import ResourceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from raydebm.serving.sqlite_file import SqliteFile
 
 NANO = 1_000_000_000
 MAX_USD = 1e8
-BUSY_S = 30.0
-"""How long a process waits for another one's transaction, which takes milliseconds."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spent (
   day TEXT, account TEXT, nano_usd INTEGER, candidates INTEGER, tokens INTEGER, PRIMARY KEY (day, account));
@@ -85,14 +76,11 @@ class Ledger:
     ) -> None:
         """
         Args:
-            path: of the SQLite file, made when it is first needed; on a disk with working file locks.
-            across_nodes: whether processes of several nodes use the file. SQLite's fast journal (WAL) works within one
-                node only; the other one costs two writes to the disk per transaction.
+            path, across_nodes: see ``SqliteFile``.
             clock: tells the day.
         """
-        self._path, self._across_nodes, self._clock = path, across_nodes, clock
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._file = SqliteFile(path, tables=_TABLES, name="ledger", across_nodes=across_nodes)
+        self._clock = clock
 
     def reserve(self, accounts: Mapping[str, Ceiling], wanted: Sequence[Amount]) -> Hold:
         """Hold as many of the wanted amounts as fit below every ceiling, in their order; one that does not fit is
@@ -102,7 +90,7 @@ class Ledger:
             ResourceError: the file cannot be used.
         """
         hold_id, day = uuid.uuid4().hex, self._day()
-        with self._transaction() as db:
+        with self._file.transaction() as db:
             totals = {account: _total(db, day, account) for account in accounts}
             held, granted = Amount(), []
             for place, amount in enumerate(wanted):
@@ -123,7 +111,7 @@ class Ledger:
         Raises:
             ResourceError: the file cannot be used; what was held then counts as spent.
         """
-        with self._transaction() as db:
+        with self._file.transaction() as db:
             rows = db.execute(
                 "DELETE FROM held WHERE id = ? RETURNING account, day, nano_usd, candidates, tokens", (hold.hold_id,)
             ).fetchall()
@@ -133,7 +121,7 @@ class Ledger:
 
     def spent(self, account: str) -> Amount:
         """Of today, what is held included. Raises ResourceError."""
-        with self._transaction() as db:
+        with self._file.transaction() as db:
             return _total(db, self._day(), account)
 
     def resets_at(self) -> datetime:
@@ -142,37 +130,10 @@ class Ledger:
         return (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        self._file.close()
 
     def _day(self) -> str:
         return self._clock().date().isoformat()
-
-    @contextmanager
-    def _transaction(self) -> "Iterator[sqlite3.Connection]":
-        with self._lock:
-            try:
-                db = self._connection = self._connection or self._open()
-                db.execute("BEGIN IMMEDIATE")
-                try:
-                    yield db
-                except BaseException:
-                    db.execute("ROLLBACK")
-                    raise
-                db.execute("COMMIT")
-            except (sqlite3.Error, OSError) as error:
-                raise ResourceError(f"the ledger {self._path!r} cannot be used: {error}") from error
-
-    def _open(self) -> sqlite3.Connection:
-        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        # Neither loses anything when a process dies; after a power cut WAL may lack the last moments.
-        db.execute(f"PRAGMA journal_mode={'DELETE' if self._across_nodes else 'WAL'}")
-        db.execute(f"PRAGMA synchronous={'FULL' if self._across_nodes else 'NORMAL'}")
-        db.executescript(_TABLES)
-        return db
 
 
 def _total(db: sqlite3.Connection, day: str, account: str) -> Amount:

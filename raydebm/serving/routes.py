@@ -1,5 +1,6 @@
 """The HTTP surface: routes, and failures in OpenAI's form. Knows the service, not Ray."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
@@ -11,7 +12,7 @@ from raydebm import __version__
 from raydebm.errors import RaydebmError
 from raydebm.serving.asking import charged_to
 from raydebm.serving.batch import BatchRequest, BatchResponse, triage_ask, triage_batch
-from raydebm.serving.bundle import Bundle
+from raydebm.serving.bundle import Bundle, request_timeout_s
 from raydebm.serving.ceilings import CeilingBody
 from raydebm.serving.chat import completion_body, make_chat_ask
 from raydebm.serving.connection import EventStream, while_connected
@@ -21,6 +22,7 @@ from raydebm.serving.decisions.viewing import Decisions
 from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.errors import as_service_error, error_response, http_error, validation_error
 from raydebm.serving.guard import PUBLIC_PATHS, Guard
+from raydebm.serving.idempotency import IdempotencyStore
 from raydebm.serving.keys import Keyring
 from raydebm.serving.ledger import Ledger
 from raydebm.serving.limits import Intake
@@ -50,6 +52,7 @@ def create_app(
     live: LiveMeter | None = None,
     intake: Intake | None = None,
     ledger: Ledger | None = None,
+    idempotency: IdempotencyStore | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
 
@@ -60,6 +63,7 @@ def create_app(
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
         intake: see ``Guard``.
         ledger: counts the days' spending; None: one of the bundle's file.
+        idempotency: see ``Guard``; None: one of the bundle's file.
     """
     app = FastAPI(
         title="raydebm",
@@ -101,6 +105,7 @@ def create_app(
         allowed_hosts=service.bundle.allowed_hosts,
         intake=intake,
         ledger=ledger or ledger_of(service.bundle),
+        idempotency=idempotency or idempotency_of(service.bundle),
     )
     _add_error_handlers(app)
     for router in routers:
@@ -114,6 +119,16 @@ def ledger_of(bundle: Bundle) -> Ledger | None:
     if bundle.ledger_file is None:
         return None
     return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
+
+
+def idempotency_of(bundle: Bundle) -> IdempotencyStore:
+    """The store beside the ledger's file; without one, the keys of this process alone."""
+    path = None if bundle.ledger_file is None else Path(bundle.ledger_file).with_name("idempotency.sqlite")
+    return IdempotencyStore(
+        ":memory:" if path is None else str(path),
+        longest_s=request_timeout_s(bundle.max_deadline_s),
+        across_nodes=bundle.limits.ledger_across_nodes,
+    )
 
 
 def _add_error_handlers(app: FastAPI) -> None:

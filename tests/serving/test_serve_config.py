@@ -14,7 +14,8 @@ from ray.serve.schema import (
     ServeDeploySchema,
 )
 
-from raydebm.serving.app import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
+from raydebm.serving.app import AppArgs
+from raydebm.serving.bundle import ANSWER_S, REQUEST_TIMEOUT_S
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
 from raydebm.serving.reload import CHANGEABLE, REVISION

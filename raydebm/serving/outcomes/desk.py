@@ -233,7 +233,7 @@ class _Earlier:
         if last != reported.content:
             if len(before) >= MAX_REPORTS:
                 message = f"{MAX_REPORTS} outcomes of this decision were reported; no more are stored"
-                raise ServiceError(message, 409, "too_many_outcomes", "record_id")
+                raise ServiceError(message, 409, "too_many_outcomes", "record_id", retry=False)
             before.append((reported.by, reported.correct, reported.content))
         current = {by: correct for by, correct, _ in before}
         return OutcomeReceipt(
