@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from raydebm.decision.drawing import Parts, draw
 from raydebm.decision.loop import PASS_FAILURES, next_messages
-from raydebm.decision.policy import Policy, rule
+from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
+from raydebm.decision.rules import rule
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
 from raydebm.tasks.base import Task
@@ -340,7 +341,7 @@ class _Table:
     def stop_index(self, theta_sigma: float, stop_above: float = math.inf) -> NDArray[np.intp]:
         """The pass after which each problem stops: the first that passes the gate, else the last. Above ``stop_above``
         sigma also stops, where every constraint holds (Eq. 3)."""
-        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``policy.decide``.
+        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``rules.decide``.
         passed = ((self.signal <= theta_sigma) | (self.sigma > stop_above)) & (self.penalty == 0)
         passed[:, -1] = True
         stops: NDArray[np.intp] = passed.argmax(axis=1)

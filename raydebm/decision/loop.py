@@ -18,7 +18,8 @@ from raydebm.decision.drawing import (
     draw,
 )
 from raydebm.decision.feedback import exemplar, feedback_messages
-from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import Ruling, rule
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
 from raydebm.records import Decision, Message, Outcome, PassRecord, Problem, ScoredCandidate
 from raydebm.tasks.base import Task

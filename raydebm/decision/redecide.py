@@ -12,7 +12,8 @@ but about another candidate, the recorded pass stands in for the one that would 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import Ruling, rule
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Energies, Outcome, ScoredCandidate
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from raydebm.decision.deadline import is_late
-from raydebm.decision.policy import Policy, beliefs_about
+from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief
+from raydebm.decision.rules import beliefs_about
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact

@@ -7,8 +7,9 @@ import pytest
 
 from raydebm.config import TriageConfig
 from raydebm.decision.evidence import Author, Reference
-from raydebm.decision.policy import Policy, decide, decide_by_confidence, policy_of, rule, select, signal_of
+from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.posterior import Posterior, special_case
+from raydebm.decision.rules import decide, decide_by_confidence, rule, select, signal_of
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults

@@ -8,8 +8,9 @@ from decision_pools import labelled, scored, synthetic_problems
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.fitting import LabelledPool
-from raydebm.decision.policy import Policy, rule
+from raydebm.decision.policy import Policy
 from raydebm.decision.policy_fit import Walk, final_step, fit_policy, promise_rows, reliability_table
+from raydebm.decision.rules import rule
 from raydebm.errors import PoolError
 from raydebm.records import Decision
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydebm.decision.policy import beliefs_about
+from raydebm.decision.rules import beliefs_about
 from raydebm.records import Decision, ScoredCandidate
 from raydebm.serving.bodies import answer_body, candidate_body, guarantee_body, pass_body
 from raydebm.serving.decisions.record import DecisionRecord, record_row
