@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.drawing import Parts, draw
+from raydebm.decision.drawing import Parts, draw, waves_of
 from raydebm.decision.loop import PASS_FAILURES, next_messages
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
@@ -256,7 +256,8 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
     messages = None
     for pass_index in range(1, policy.max_passes + 1):
         try:
-            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages)
+            waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=pool)
+            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
         except PASS_FAILURES:
             if pass_index == 1:
                 raise

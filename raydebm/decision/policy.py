@@ -36,7 +36,7 @@ change the answer, or make it certain.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -147,6 +147,9 @@ class Policy:
             raise ConfigError(
                 f"triage.epsilon must be in [0, 1) and triage.eta in [0, 1], got {self.epsilon} and {self.eta}"
             )
+        for name, price in self.prices.items():
+            if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+                raise ConfigError(f"the price of generator {name!r} must be a number >= 0, got {price!r}")
 
     def within(self, most_ms: int) -> "Policy":
         """The same with a deadline that is not later than this."""
