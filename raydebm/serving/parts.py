@@ -171,7 +171,7 @@ class Source:
         return [found[request.candidate_id] for request in plan.asked if request.candidate_id in found]
 
     def _check_parts(self) -> None:
-        """Raises LimitReachedError where the next candidates would fare no better than those before, and cost as much."""
+        """Raises LimitReachedError where the next candidates would fare no better, and cost as much."""
         if (fault := fault_of(self.watch.judged)) is not None:
             raise LimitReachedError(str(fault))
 
