@@ -112,7 +112,9 @@ class PassRule:
             num_samples=len(pool),
             num_unanswered=len(pool) - int(sum(votes.values())),
         )
-        settled = SettledRule(epsilon=policy.epsilon, eta=policy.eta, tau_accept=tau if by_posterior else 0.0)
+        # Only a proof reaches a threshold of 1, and votes do not foretell proofs.
+        eta = policy.eta if tau < 1 else 0.0
+        settled = SettledRule(epsilon=policy.epsilon, eta=eta, tau_accept=tau if by_posterior else 0.0)
         found = settled.decide(state, _answer_posterior(ruling.beliefs) if by_posterior else None)
         selected = None if ruling.best is None else ruling.best.report.vote_key
         if by_posterior and found.reason is StopReason.ACCEPT and found.leader != selected:
@@ -229,7 +231,8 @@ class PassWaves:
         ordered = in_turns(samples, self._policy)
         self._num_planned, begin = len(ordered), 0
         pass_rule = PassRule(policy=self._policy, earlier=self._earlier, num_planned=len(ordered))
-        self._decision = PassDecision(StopReason.BUDGET, "there is nothing to sample")
+        if not ordered:
+            self._decision = PassDecision(StopReason.BUDGET, "there is nothing to sample")
         for number, end in enumerate(wave_ends(self._policy.waves or (len(ordered),), len(ordered)), start=1):
             if begin and self._deadline is not None and now_s() >= self._deadline.draw_until_s:
                 words = f"the deadline of {self._deadline.total_ms:g} ms leaves no time for wave {number}"
