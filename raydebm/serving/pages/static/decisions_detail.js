@@ -120,7 +120,7 @@ function pairs(values) {
 }
 
 /** The settings of a policy, without what was fitted and promised. */
-function settings({ posterior, guarantee, ...others }) {
+function settings({ posterior, prices, guarantee, ...others }) {
   return others;
 }
 
