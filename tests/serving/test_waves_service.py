@@ -18,10 +18,9 @@ from raydebm.serving.decisions.redeciding import stored_decisions
 from raydebm.serving.decisions.replaying import Changes, replay_stored
 from raydebm.serving.decisions.writer import DecisionWriter
 from raydebm.serving.ledger import Ledger
-from raydebm.serving.metrics import RayMeter
 from raydebm.serving.parts import Source, Watch
 from raydebm.serving.routes import create_app
-from raydebm.serving.schema import Overrides, TriageResponse
+from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
 
 WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,), epsilon=0.3)
@@ -165,29 +164,6 @@ def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, s
     [strict] = replay_stored([stored], Changes(values={"epsilon": 0.0}))
     assert (same.changed, same.again.exact, same.again.num_candidates) == (False, True, 4)
     assert str(strict.again.decision) == "regenerate"
-
-
-class Metered:
-    """Keeps the answers that are counted."""
-
-    def __init__(self):
-        self.saved = []
-
-    def inc(self, count, labels):
-        self.saved.append((count, labels))
-
-
-def test_metrics_count_what_waves_left_out(ask, script, texts, monkeypatch):
-    script(write=lambda request: texts["wrong"])
-    answer = TriageResponse.model_validate(ask())
-    meter, samples, tokens = RayMeter(), Metered(), Metered()
-    monkeypatch.setattr(meter, "_saved", samples)
-    monkeypatch.setattr(meter, "_saved_tokens", tokens)
-
-    meter.decided(answer)
-
-    labels = {"task": "knights_knaves", "reason": "accept"}
-    assert (samples.saved, tokens.saved) == ([(12, labels)], [(180, labels)])
 
 
 # ---- a real endpoint -------------------------------------------------------------------------------------------------
