@@ -15,8 +15,9 @@ import numpy as np
 
 from raydebm.decision.evidence import PLAIN, PoolTable, evidence_of
 from raydebm.decision.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
-from raydebm.decision.policy import Policy, rule
+from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Posterior
+from raydebm.decision.rules import rule
 from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
 
 POSTERIOR = Posterior(

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from raydebm.decision.policy import Policy, rule
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import rule
 from raydebm.records import (
     Candidate,
     ConstraintReport,

@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from raydebm.decision.checks import check_candidate
-from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief
+from raydebm.decision.rules import Ruling, rule
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id

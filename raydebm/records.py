@@ -284,6 +284,36 @@ class ScoredCandidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassStop:
+    """Why a pass that was sampled in waves ended, and what that saved."""
+
+    reason: str
+    """``accept``, ``abstain`` or ``cost``: the rest of the pass was left out, because the answer is settled, will
+    hardly ever be certain enough, or more samples are not worth their cost. ``budget``: everything was sampled that the
+    pass, the deadline and the generators allowed."""
+    words: str
+    """One sentence with the numbers."""
+    num_planned: int
+    """Samples of the whole pass."""
+    num_samples: int
+    """Samples that were drawn, failed ones included."""
+    num_cancelled: int = 0
+    """Requests that were cancelled in flight. They may have cost something."""
+    tokens_saved: int | None = None
+    """Samples that were not asked for times the mean tokens of those that were; None: nobody reports tokens."""
+
+    @property
+    def num_saved(self) -> int:
+        """Samples that were never asked for."""
+        return 0 if self.reason == "budget" else max(self.num_planned - self.num_samples - self.num_cancelled, 0)
+
+    @property
+    def saved_frac(self) -> float:
+        """Share of the pass that was never asked for."""
+        return self.num_saved / self.num_planned if self.num_planned else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassRecord:
     """One round: what was asked for, what was best over all rounds so far, and what was decided."""
 
@@ -300,6 +330,8 @@ class PassRecord:
     """What the next round was told."""
     confidence: float | None = None
     """Probability that the selected answer is right; None without a posterior."""
+    stop: PassStop | None = None
+    """Why it ended; None where it was not sampled in waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,11 @@ def replay(
     tau_answer: Annotated[float | None, typer.Option(help="Abstain below this probability.")] = None,
     max_passes: Annotated[int | None, typer.Option(help="Rounds of generation.")] = None,
     num_regenerate: Annotated[int | None, typer.Option(help="Candidates of each later pass.")] = None,
+    waves: Annotated[
+        str | None, typer.Option(help="Sizes of the waves of a pass, such as 4,4,8,16; empty: the whole pass at once.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="With waves: accepted chance of losing the answer.")] = None,
+    eta: Annotated[float | None, typer.Option(help="With waves: least chance of ever reaching tau_accept.")] = None,
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
@@ -66,6 +71,9 @@ def replay(
         "tau_answer": tau_answer,
         "max_passes": max_passes,
         "num_regenerate": num_regenerate,
+        "waves": _sizes(waves),
+        "epsilon": epsilon,
+        "eta": eta,
     }
     given = {key: value for key, value in values.items() if value is not None}
     if budget is not None and budget < 1:
@@ -85,6 +93,15 @@ def replay(
     if tally.num_decisions == 0:
         raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
     show_tally(tally, changes, with_labels=bool(verdicts))
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ConfigError(f"--waves must be whole numbers such as 4,4,8,16, got {text!r}") from error
 
 
 def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]) -> Iterator["Replayed"]:
@@ -198,7 +215,7 @@ def move_rows(tally: "Tally") -> Iterator[tuple[str, str, str, str]]:
     """From what to what, how many, what share; the most frequent first."""
     from raydebm.records import Decision
 
-    words = {Decision.REGENERATE: "would draw a pass that is not recorded"}
+    words = {Decision.REGENERATE: "would draw a pass or wave that is not recorded"}
     for (old, new), count in sorted(tally.moves.items(), key=lambda item: (-item[1], item[0])):
         if old is new is Decision.ACCEPT and tally.num_other_answer:
             other = tally.num_other_answer

@@ -46,7 +46,7 @@ def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = No
         ConfigError: there is no such policy, or it is wrong.
     """
     if wanted == "recipe":
-        return policy_of(recipe.triage, task.defaults)
+        return policy_of(recipe.triage, task.defaults, recipe.generators)
     if wanted is None:
         remedy = "run `raydebm calibrate`, or set `policy: recipe` to use the recipe's own thresholds"
         value, where = _json(run, "calibration", "policy.json", remedy=remedy), run.uri("calibration", "policy.json")

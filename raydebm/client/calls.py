@@ -58,6 +58,9 @@ class Overrides(TypedDict, total=False):
     max_passes: int
     num_samples: int
     num_regenerate: int
+    waves: Sequence[int]
+    epsilon: float
+    eta: float
     budget: int
     deadline_ms: int
     max_usd: float

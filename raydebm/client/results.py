@@ -75,6 +75,21 @@ class TriageResult:
     generators: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
     cost_usd: float | None = None
+    cancelled_usd: float | None = None
+    """What cancelled requests may have cost at most, beyond ``cost_usd``."""
+    stop_reason: str | None = None
+    """``accept``, ``abstain``, ``cost`` or ``budget``: why sampling in waves ended; None: it was not in waves."""
+    stop_words: str | None = None
+    num_planned: int | None = None
+    """Samples of all passes, had none ended early."""
+    num_samples: int | None = None
+    """Samples that were drawn."""
+    num_cancelled: int | None = None
+    """Requests that were cancelled in flight."""
+    tokens_saved: int | None = None
+    """By samples that were never asked for."""
+    saved_frac: float | None = None
+    """Share of the planned samples that were never asked for."""
     latency_ms: float | None = None
     policy: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -179,7 +194,7 @@ class Progress:
     """Something that happened while an answer is made."""
 
     event: str
-    """``start``, ``pass``, ``candidate``, ``scored`` or ``decision`` (docs/service.md, Progress)."""
+    """``start``, ``pass``, ``candidate``, ``scored``, ``wave`` or ``decision`` (docs/service.md, Progress)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -261,6 +261,13 @@ class TriageConfig(Section):
     """N2: candidates of each later pass."""
     regenerate_with: str | None = None
     """The generator of later passes; None: the first one (the paper's Qwen-2.5-7B)."""
+    waves: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
+    """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
+    change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""
+    epsilon: float = Field(0.05, ge=0, lt=1)
+    """With ``waves``: chance that is accepted of losing the answer that the whole pass would give."""
+    eta: float = Field(0.05, ge=0, le=1)
+    """With ``waves``: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "TriageConfig":

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.drawing import Parts, draw
+from raydebm.decision.drawing import Parts, draw, waves_of
 from raydebm.decision.loop import PASS_FAILURES, next_messages
-from raydebm.decision.policy import Policy, rule
+from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
+from raydebm.decision.rules import rule
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict
 from raydebm.tasks.base import Task
@@ -255,7 +256,8 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
     messages = None
     for pass_index in range(1, policy.max_passes + 1):
         try:
-            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages)
+            waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=pool)
+            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
         except PASS_FAILURES:
             if pass_index == 1:
                 raise
@@ -340,7 +342,7 @@ class _Table:
     def stop_index(self, theta_sigma: float, stop_above: float = math.inf) -> NDArray[np.intp]:
         """The pass after which each problem stops: the first that passes the gate, else the last. Above ``stop_above``
         sigma also stops, where every constraint holds (Eq. 3)."""
-        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``policy.decide``.
+        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``rules.decide``.
         passed = ((self.signal <= theta_sigma) | (self.sigma > stop_above)) & (self.penalty == 0)
         passed[:, -1] = True
         stops: NDArray[np.intp] = passed.argmax(axis=1)

@@ -13,6 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from raydebm.decision.checks import unchecked
 from raydebm.decision.deadline import Deadline, now_s
+from raydebm.decision.policy import Policy
+from raydebm.decision.waves import PassWaves, Wave
 from raydebm.errors import ScoringError
 from raydebm.records import (
     Candidate,
@@ -33,7 +35,13 @@ class CandidateSource(Protocol):
     """Writes candidates, or looks them up."""
 
     async def generate(
-        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None, arrived: Arrived
+        self,
+        problem: Problem,
+        *,
+        pass_index: int,
+        messages: tuple[Message, ...] | None,
+        arrived: Arrived,
+        waves: PassWaves | None = None,
     ) -> list[Candidate]:
         """Candidates of one pass; a failed one carries ``error``.
 
@@ -42,6 +50,7 @@ class CandidateSource(Protocol):
             pass_index: from 1.
             messages: the chat with feedback; None in the first pass, which asks as the task asks.
             arrived: may be called with each candidate as soon as it is there; the returned list holds them all.
+            waves: where given, the pass is sampled by its ``run``, and ``arrived`` is called with each candidate.
 
         Raises:
             LimitReachedError: a limit of the request forbids the pass; nothing was asked.
@@ -69,6 +78,10 @@ class Observer(Protocol):
         """A candidate with text, as soon as its checks and energies are known."""
         ...
 
+    def waved(self, wave: Wave) -> None:
+        """A wave of a pass is over."""
+        ...
+
     def decided(self, record: PassRecord, reason: str) -> None:
         """A pass is over."""
         ...
@@ -76,6 +89,9 @@ class Observer(Protocol):
 
 class NoObserver:
     def scored(self, scored: ScoredCandidate) -> None:
+        pass
+
+    def waved(self, wave: Wave) -> None:
         pass
 
     def decided(self, record: PassRecord, reason: str) -> None:
@@ -148,6 +164,8 @@ class _Pass:
 
     def __init__(self, problem: Problem, parts: Parts) -> None:
         self._parts = parts
+        self.news = asyncio.Event()
+        self._is_closed = False
         self._arrived: dict[str, Candidate] = {}
         self._checks: _Stage[ConstraintReport] = _Stage(
             "checker", lambda some: parts.checker.check(problem, some), self._tell
@@ -157,12 +175,25 @@ class _Pass:
         )
 
     def arrive(self, candidate: Candidate) -> None:
-        if candidate.candidate_id in self._arrived:
+        if self._is_closed or candidate.candidate_id in self._arrived:
             return
         self._arrived[candidate.candidate_id] = candidate
         if candidate.text is not None:
             self._checks.put(candidate)
             self._scores.put(candidate)
+        self.news.set()
+
+    # What ``waves`` sees of the pass (``waves.Arrivals``).
+
+    def has(self, candidate_id: str) -> bool:
+        return candidate_id in self._arrived
+
+    def judged(self) -> tuple[ScoredCandidate, ...] | None:
+        written = (candidate for candidate in self._arrived.values() if candidate.text is not None)
+        return tuple(map(self._scored, self._arrived.values())) if all(map(self._is_judged, written)) else None
+
+    def close(self) -> None:
+        self._is_closed = True
 
     async def run(self, generate: Callable[[], Awaitable[list[Candidate]]]) -> tuple[ScoredCandidate, ...]:
         """The scored candidates in the order of the returned list, until the deadline."""
@@ -181,7 +212,8 @@ class _Pass:
             await asyncio.gather(*work, return_exceptions=True)
         # A source that does not keep to the deadline has only given what it announced.
         drawn = list(self._arrived.values()) if drawing.cancelled() else drawing.result()
-        return tuple(map(self._scored, drawn))
+        # What comes after the others have settled a pass is not part of it.
+        return tuple(self._scored(candidate) for candidate in drawn if self.has(candidate.candidate_id))
 
     async def _draw(self, generate: Callable[[], Awaitable[list[Candidate]]]) -> list[Candidate]:
         candidates = await generate()
@@ -197,6 +229,7 @@ class _Pass:
     def _tell(self, candidate: Candidate) -> None:
         if self._is_judged(candidate):
             self._parts.observer.scored(self._scored(candidate))
+            self.news.set()
 
     def _scored(self, candidate: Candidate) -> ScoredCandidate:
         if candidate.text is None:
@@ -212,15 +245,35 @@ class _Pass:
 
 
 async def draw(
-    problem: Problem, *, parts: Parts, pass_index: int, messages: tuple[Message, ...] | None
+    problem: Problem,
+    *,
+    parts: Parts,
+    pass_index: int,
+    messages: tuple[Message, ...] | None,
+    waves: PassWaves | None = None,
 ) -> tuple[ScoredCandidate, ...]:
     """One pass: candidates of the source, checked and scored as they arrive, in the source's order.
+
+    With ``waves`` the pass ends where they end it; ``waves.stop`` then says why.
 
     Raises:
         ScoringError: the checker or the scorer returned another number of results than it got candidates.
         Exception: what a part raised; the others are then cancelled.
     """
     drawn = _Pass(problem, parts)
+    if waves is not None:
+        waves.watch(drawn)
     return await drawn.run(
-        lambda: parts.source.generate(problem, pass_index=pass_index, messages=messages, arrived=drawn.arrive)
+        lambda: parts.source.generate(
+            problem, pass_index=pass_index, messages=messages, arrived=drawn.arrive, waves=waves
+        )
+    )
+
+
+def waves_of(policy: Policy, *, parts: Parts, pass_index: int, earlier: Sequence[ScoredCandidate]) -> PassWaves | None:
+    """The waves of one pass; None where the policy samples it at once."""
+    if policy.waves is None:
+        return None
+    return PassWaves(
+        policy, pass_index=pass_index, earlier=earlier, deadline=parts.deadline, on_wave=parts.observer.waved
     )

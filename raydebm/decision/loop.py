@@ -16,11 +16,13 @@ from raydebm.decision.drawing import (
     Observer,
     Parts,
     draw,
+    waves_of,
 )
 from raydebm.decision.feedback import exemplar, feedback_messages
-from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import Ruling, rule
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
-from raydebm.records import Decision, Message, Outcome, PassRecord, Problem, ScoredCandidate
+from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
 from raydebm.tasks.base import Task
 
 PASS_FAILURES = (GenerationError, ScoringError, ServiceError, ResourceError, OSError)
@@ -35,6 +37,8 @@ class _Drawn:
     candidates: tuple[ScoredCandidate, ...] = ()
     num_requested: int = 0
     num_failed: int = 0
+    stop: PassStop | None = None
+    """Why it ended; None where it was not sampled in waves."""
     lost: str = ""
     """Why there is nothing of it, as the end of a reason; empty where there is."""
 
@@ -79,7 +83,13 @@ async def solve(
     while True:
         pass_index, started_s = len(passes) + 1, now_s()
         drawn = await _draw(
-            problem, parts=parts, policy=policy, pass_index=pass_index, messages=messages, longest_s=longest_s
+            problem,
+            parts=parts,
+            policy=policy,
+            pass_index=pass_index,
+            earlier=pool,
+            messages=messages,
+            longest_s=longest_s,
         )
         longest_s = max(longest_s, now_s() - started_s)
         pool += drawn.candidates
@@ -97,6 +107,7 @@ async def solve(
             decision=ruling.decision,
             feedback=_last_words(messages) if again else None,
             confidence=ruling.confidence,
+            stop=drawn.stop,
         )
         passes.append(record)
         parts.observer.decided(record, ruling.reason + drawn.lost)
@@ -122,6 +133,7 @@ async def _draw(
     parts: Parts,
     policy: Policy,
     pass_index: int,
+    earlier: Sequence[ScoredCandidate],
     messages: tuple[Message, ...] | None,
     longest_s: float,
 ) -> _Drawn:
@@ -133,7 +145,8 @@ async def _draw(
             return _Drawn(lost=f"; pass {pass_index} was not begun ({refusal}), {so}")
     try:
         with tracing.span("pass", {"raydebm.pass": pass_index}):
-            found = await draw(problem, parts=parts, pass_index=pass_index, messages=messages)
+            waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=earlier)
+            found = await draw(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
     except LimitReachedError as error:
         if pass_index == 1:
             raise
@@ -145,7 +158,9 @@ async def _draw(
         lost = f"; pass {pass_index} could not be drawn ({error}), {so}"
         return _Drawn(num_requested=count, num_failed=count, lost=lost)
     num_failed = sum(scored.candidate.text is None for scored in found)
-    return _Drawn(candidates=found, num_requested=len(found), num_failed=num_failed)
+    stop = None if waves is None else waves.stop(found)
+    num_cancelled = 0 if stop is None else stop.num_cancelled
+    return _Drawn(candidates=found, num_requested=len(found) + num_cancelled, num_failed=num_failed, stop=stop)
 
 
 def next_messages(

@@ -1,4 +1,6 @@
-"""The triage rule (paper Eq. 1, Eq. 3 and Algorithm 1), as pure functions over scored candidates.
+"""What decides about a pool of candidates: the settings of the triage rule (paper Eq. 1, Eq. 3 and Algorithm 1).
+
+``rules`` carries them out.
 
 The paper gives the gate twice. Its equation (Eq. 3) compares sigma of the selected candidate and abstains at once when
 that is extreme; its algorithm compares the mean sigma over the pool and always tries again before it abstains.
@@ -28,6 +30,9 @@ right (``posterior``), and the profile says how it is selected (``profiles``):
 5. else accept.
 
 A policy also holds the limits of one request (candidates, time, money). They end the sampling, never the deciding.
+
+With ``waves`` a pass is sampled in waves, and ends as soon as ``waves.PassRule`` says that the rest of it could hardly
+change the answer, or make it certain.
 """
 
 import math
@@ -35,11 +40,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from raydebm.config import TriageConfig
-from raydebm.decision.posterior import Belief, Posterior
-from raydebm.decision.profiles import PROFILES, Profile, ranked
+from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
+from raydebm.decision.posterior import Posterior
+from raydebm.decision.profiles import PROFILES, Profile
 from raydebm.errors import ConfigError
-from raydebm.records import Decision, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
 
 Rule = Literal["paper", "posterior"]
@@ -83,6 +87,18 @@ class Policy:
     """After the last pass, give no answer below this probability; at most tau_accept."""
     posterior: Posterior | None = field(default=None, hash=False)
     """What ``rule="posterior"`` decides by; beside the paper's rule it only adds the confidence to the answer."""
+    waves: tuple[int, ...] | None = None
+    """Sizes of the waves in which a pass is sampled, the last one repeating; None: the whole pass at once."""
+    epsilon: float = 0.05
+    """With waves, in [0, 1): chance that is accepted of losing the answer that the whole pass would give."""
+    eta: float = 0.05
+    """With waves, in [0, 1]: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
+    prices: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """US dollars per million completion tokens by generator, where they are known. With ``waves``, generators are asked
+    in the order of their skill per price."""
+    tau_settled: float | None = field(default=None, compare=False)
+    """What the stopping rule takes for ``tau_accept``; None: ``tau_accept``. Only calibration sets it, which walks
+    problems through all passes with the stopping rule of one threshold."""
     guarantee: Mapping[str, Any] | None = field(default=None, hash=False)
     """What is promised about answers (``guarantee.Guarantee.summary``); None: nothing."""
 
@@ -102,6 +118,7 @@ class Policy:
                 f"got {self.max_passes} and {self.num_regenerate}"
             )
         self._check_rule()
+        self._check_waves()
         for name, least in _LIMITS.items():
             limit = getattr(self, name)
             if limit is not None and not (math.isfinite(limit) and limit >= least):
@@ -120,6 +137,19 @@ class Policy:
             raise ConfigError(
                 "triage.rule is posterior, but none was fitted; run `raydebm calibrate`, or set triage.rule: paper"
             )
+
+    def _check_waves(self) -> None:
+        if self.waves is not None and (not self.waves or any(size < 1 for size in self.waves)):
+            raise ConfigError(
+                f"triage.waves must be sizes >= 1, got {list(self.waves)}; leave it out to sample a pass at once"
+            )
+        if not 0 <= self.epsilon < 1 or not 0 <= self.eta <= 1:  # written so that NaN fails too
+            raise ConfigError(
+                f"triage.epsilon must be in [0, 1) and triage.eta in [0, 1], got {self.epsilon} and {self.eta}"
+            )
+        for name, price in self.prices.items():
+            if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+                raise ConfigError(f"the price of generator {name!r} must be a number >= 0, got {price!r}")
 
     def within(self, most_ms: int) -> "Policy":
         """The same with a deadline that is not later than this."""
@@ -140,6 +170,9 @@ class Policy:
             "profile": self.profile,
             "tau_accept": self.tau_accept,
             "tau_answer": self.tau_answer,
+            "epsilon": self.epsilon,
+            "eta": self.eta,
+            **({} if self.waves is None else {"waves": list(self.waves)}),
             **{name: limit for name, limit in limits.items() if limit is not None},
         }
 
@@ -147,7 +180,8 @@ class Policy:
         """Everything, as ``calibration/policy.json`` holds it."""
         fitted = {} if self.posterior is None else {"posterior": self.posterior.to_json()}
         promised = {} if self.guarantee is None else {"guarantee": dict(self.guarantee)}
-        return {**self.settings(), **fitted, **promised}
+        prices = {"prices": dict(self.prices)} if self.prices else {}
+        return {**self.settings(), **fitted, **prices, **promised}
 
     def changed(self, changes: Mapping[str, Any]) -> "Policy":
         """The policy with some settings changed, by their names in JSON.
@@ -164,8 +198,7 @@ class Policy:
         other = Policy.from_json({**self.to_json(), **changes})
         after = other.settings()
         changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-        if other.posterior != self.posterior:
-            changed.add("posterior")
+        changed |= {name for name in ("posterior", "prices") if getattr(other, name) != getattr(self, name)}
         changed -= _harmless(self, other)
         if other.guarantee is None or not changed:
             return other
@@ -179,35 +212,66 @@ class Policy:
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
         """
-        known = cls(budget=64, deadline_ms=30_000, max_usd=0.05).to_json()
-        fitted = {name: value[name] for name in ("posterior", "guarantee") if value.get(name) is not None}
-        value = {name: item for name, item in value.items() if name not in ("posterior", "guarantee")}
-        unknown = sorted(set(value) - set(known))
+        known = cls(budget=64, deadline_ms=30_000, max_usd=0.05, waves=(4, 8)).settings()
+        parts = {name: value[name] for name in _PARTS if value.get(name) is not None}
+        given = {key: item for key, item in value.items() if key not in _PARTS}
+        unknown = sorted(set(given) - set(known))
         if unknown:
-            raise ConfigError(f"policy has unknown key(s) {', '.join(unknown)}; known: {', '.join(known)}")
-        given = {key: item for key, item in value.items() if item is not None or key not in _LIMITS}
+            raise ConfigError(f"policy has unknown key(s) {', '.join(unknown)}; known: {', '.join([*known, *_PARTS])}")
+        for name in [name for name, item in given.items() if item is None and name in (*_LIMITS, "waves")]:
+            del given[name]
         for key, item in given.items():
-            wanted = str if isinstance(known[key], str) else int if isinstance(known[key], int) else (int, float)
+            wanted = _type_of(known[key])
             if isinstance(item, bool) or not isinstance(item, wanted):
                 raise ConfigError(f"policy key {key!r} must be like {known[key]!r}, got {item!r}")
-        if not isinstance(fitted.get("guarantee", {}), Mapping):
-            raise ConfigError(f"policy key 'guarantee' must be an object, got {fitted['guarantee']!r}")
-        if "posterior" in fitted:
-            fitted["posterior"] = Posterior.from_json(fitted["posterior"])
-        return cls(**{"lambda_" if key == "lambda" else key: item for key, item in given.items()}, **fitted)
+        if "waves" in given:
+            given["waves"] = _waves_of(given["waves"])
+        for name in ("guarantee", "prices"):
+            if not isinstance(parts.get(name, {}), Mapping):
+                raise ConfigError(f"policy key {name!r} must be an object, got {parts[name]!r}")
+        if "posterior" in parts:
+            parts["posterior"] = Posterior.from_json(parts["posterior"])
+        return cls(**{"lambda_" if key == "lambda" else key: item for key, item in given.items()}, **parts)
+
+
+_PARTS = ("posterior", "prices", "guarantee")
+"""What a policy has beside its settings."""
+
+
+def _type_of(example: Any) -> type | tuple[type, ...]:
+    if isinstance(example, list):
+        return (list, tuple)
+    return str if isinstance(example, str) else int if isinstance(example, int) else (int, float)
+
+
+def _waves_of(value: Sequence[Any]) -> tuple[int, ...] | None:
+    """Sizes of waves; none of them: the whole pass at once, so that a request can undo an operator's waves."""
+    if any(isinstance(size, bool) or not isinstance(size, int) for size in value):
+        raise ConfigError(f"policy key 'waves' must be whole numbers, got {list(value)!r}")
+    return tuple(value) or None
 
 
 def _harmless(before: Policy, after: Policy) -> set[str]:
-    """Settings that may differ without voiding a promise: answering less; and what ends the sampling, where there is
-    one pass or it only follows a stricter ``tau_answer``."""
+    """Settings that may differ without voiding a promise: answering less; without waves, the stopping rule's, and what
+    ends the sampling where there is one pass or it only follows a stricter ``tau_answer``."""
     is_stricter = after.tau_answer >= before.tau_answer
+    harmless = {"tau_answer"} if is_stricter else set()
+    if before.waves is not None or after.waves is not None:
+        return harmless
     is_one_pass = before.max_passes == after.max_passes == 1
     is_implied = is_stricter and before.tau_accept <= after.tau_accept == after.tau_answer
-    return ({"tau_answer"} if is_stricter else set()) | ({"tau_accept"} if is_one_pass or is_implied else set())
+    return harmless | {"epsilon", "eta"} | ({"tau_accept"} if is_one_pass or is_implied else set())
 
 
-def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:
-    """The policy that a recipe states; lambda falls back to the task's."""
+def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Sequence[GeneratorConfig] = ()) -> Policy:
+    """The policy that a recipe states; lambda falls back to the task's.
+
+    Args:
+        config: the recipe's section ``triage``.
+        task_defaults: of the recipe's task.
+        generators: the recipe's, for their prices. Models of our own and recorded ones are free.
+    """
+    prices = {found.name: _price_of(found) for found in generators}
     return Policy(
         lambda_=task_defaults.lambda_ if config.lambda_ is None else config.lambda_,
         theta_sigma=config.theta_sigma,
@@ -217,226 +281,12 @@ def policy_of(config: TriageConfig, task_defaults: TaskDefaults) -> Policy:
         num_regenerate=config.num_regenerate,
         tau_accept=config.tau_accept,
         tau_answer=config.tau_answer,
+        waves=config.waves,
+        epsilon=config.epsilon,
+        eta=config.eta,
+        prices={name: price for name, price in prices.items() if price is not None},
     )
 
 
-def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate | None:
-    """The energy minimiser argmin E, or None when every E is +inf (nothing parsed, or nothing could be scored).
-
-    Ties go to the lower mu, then to the earlier pass, then to the smaller candidate id: a later pass that adds
-    nothing better leaves the selection as it was, and the order of the pool never matters.
-    """
-    best: ScoredCandidate | None = None
-    best_key: tuple[float, float, int, str] | None = None
-    for scored in pool:
-        energy = scored.total_energy(lambda_)
-        if math.isinf(energy) or scored.energies is None:
-            continue
-        candidate = scored.candidate
-        key = (energy, scored.energies.mu, candidate.pass_index, candidate.candidate_id)
-        if best_key is None or key < best_key:
-            best, best_key = scored, key
-    return best
-
-
-def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
-    """The sigma that gates: the mean over every scored candidate of the pool (``pool_mean``), else the selected one's.
-
-    None when there is no such candidate.
-    """
-    if signal != "pool_mean":
-        return None if best is None or best.energies is None else best.energies.sigma
-    sigmas = [scored.energies.sigma for scored in pool if scored.energies is not None]
-    return math.fsum(sigmas) / len(sigmas) if sigmas else None
-
-
-def decide(
-    *, signal: float | None, sigma: float | None, penalty: float | None, passes_left: int, policy: Policy
-) -> Decision:
-    """The rule itself.
-
-    Args:
-        signal: the gating sigma (see ``signal_of``), None when nothing was scored.
-        sigma: sigma of the selected candidate, None when nothing could be selected.
-        penalty: E_constraint of the selected candidate, None when nothing could be selected.
-        passes_left: how many more rounds may be drawn.
-        policy: thresholds.
-    """
-    if sigma is None or penalty is None or signal is None:
-        return Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
-    if policy.signal == "equation" and sigma > policy.theta_abstain and penalty == 0:
-        return Decision.ABSTAIN
-    if passes_left > 0 and (signal > policy.theta_sigma or penalty > 0):
-        return Decision.REGENERATE
-    return Decision.ABSTAIN if sigma > policy.theta_abstain else Decision.ACCEPT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """A decision about one pool, with what it was based on."""
-
-    decision: Decision
-    best: ScoredCandidate | None
-    signal: float | None
-    penalty: float | None
-    reason: str
-    beliefs: tuple[Belief, ...] = ()
-    """What is believed about every answer of the pool, the selected one first; empty without a posterior."""
-
-    @property
-    def confidence(self) -> float | None:
-        """Probability that the selected answer is right; None without a posterior or a selection."""
-        return self.beliefs[0].probability if self.beliefs and self.best is not None else None
-
-
-def rule(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
-    """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
-    if policy.rule == "posterior" and policy.posterior is not None:
-        return _rule_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
-    ruling = _rule_by_sigma(pool, passes_left=passes_left, policy=policy)
-    return replace(ruling, beliefs=beliefs_about(pool, policy, ruling.best))
-
-
-def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
-    """What the policy's posterior believes about a pool's answers, that of ``best`` first, the others by probability.
-
-    Empty without a posterior or without a selection.
-    """
-    if policy.posterior is None or best is None:
-        return ()
-    beliefs = policy.posterior.beliefs(pool)
-    own = [belief for belief in beliefs.beliefs if any(scored is best for scored in belief.candidates)]
-    return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
-
-
-def _rule_by_posterior(
-    pool: Sequence[ScoredCandidate], posterior: Posterior, *, passes_left: int, policy: Policy
-) -> Ruling:
-    beliefs = ranked(policy.profile, posterior.beliefs(pool), posterior)
-    first = beliefs[0] if beliefs and beliefs[0].probability > 0 else None
-    best = None if first is None else first.best
-    if first is None:
-        decision = Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
-        reason = "every answer is refuted by an exact constraint" if beliefs else _nothing_selected(pool)
-    else:
-        decision = decide_by_confidence(first.probability, passes_left=passes_left, policy=policy)
-        reason = _reason_by_posterior(first, decision, policy) + _without_energy(pool)
-    return Ruling(
-        decision=decision,
-        best=best,
-        signal=signal_of(pool, best, policy.signal),
-        penalty=None if best is None else best.report.penalty,
-        reason=reason,
-        beliefs=beliefs,
-    )
-
-
-def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:
-    """The rule of ``rule="posterior"`` for a selection with this probability of being right."""
-    if confidence >= policy.tau_accept:
-        return Decision.ACCEPT
-    if passes_left > 0:
-        return Decision.REGENERATE
-    return Decision.ACCEPT if confidence >= policy.tau_answer else Decision.ABSTAIN
-
-
-def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> str:
-    if first.cluster.proof:
-        return "an exact constraint proves the answer"
-    p = first.probability
-    threshold = (
-        f"tau_accept {policy.tau_accept:.4g}"
-        if decision is Decision.REGENERATE or p >= policy.tau_accept
-        else f"tau_answer {policy.tau_answer:.4g}"
-    )
-    side = "below" if decision is not Decision.ACCEPT else "at or above"
-    what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
-    broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
-    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence_in_words(first)}{broken}"
-
-
-_WORDS = {
-    "votes": "share of candidates",
-    "authors": "number of authors",
-    "skill": "skill of its authors",
-    "energy": "its lowest energy",
-    "mean_energy": "its mean energy",
-    "members": "agreement of the adapters",
-    "penalty": "constraints",
-    "length": "brevity of its texts",
-    "energy_vote": "energy-weighted share",
-    "minus_energy": "its energy",
-}
-
-
-def evidence_in_words(belief: Belief, count: int = 3) -> str:
-    """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
-    terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
-    terms.sort(key=lambda term: -abs(term[1]))
-    parts = [f"{_WORDS[name]} {value:+.2f}" for name, value in terms[:count]]
-    return f"evidence (log-odds): {', '.join(parts)}" if parts else "there is no other answer to compare it with"
-
-
-def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
-    best = select(pool, policy.lambda_)
-    signal = signal_of(pool, best, policy.signal)
-    sigma = best.energies.sigma if best is not None and best.energies is not None else None
-    penalty = None if best is None else best.report.penalty
-    decision = decide(signal=signal, sigma=sigma, penalty=penalty, passes_left=passes_left, policy=policy)
-    if best is None or sigma is None or signal is None:
-        reason = _nothing_selected(pool)
-    else:
-        reason = _reason(decision, best, signal=signal, sigma=sigma, policy=policy) + _unscored(pool)
-    return Ruling(decision=decision, best=best, signal=signal, penalty=penalty, reason=reason)
-
-
-def _reason(decision: Decision, best: ScoredCandidate, *, signal: float, sigma: float, policy: Policy) -> str:
-    name = "mean sigma of the pool" if policy.signal == "pool_mean" else "sigma"
-    gate = f"{name} {signal:.4g} is {_side(signal, policy.theta_sigma)} theta_sigma {policy.theta_sigma:g}"
-    if decision is Decision.ABSTAIN:
-        text = f"sigma {sigma:.4g} of the selected candidate is above theta_abstain {policy.theta_abstain:g}"
-        return text if best.report.penalty == 0 else f"{text}; {_violated(best)}"
-    if best.report.penalty > 0:
-        return f"{_violated(best)}; {gate}"
-    if decision is Decision.ACCEPT and signal > policy.theta_sigma:
-        return f"{gate} but no pass is left, and sigma {sigma:.4g} is not above theta_abstain {policy.theta_abstain:g}"
-    return f"{gate} and every constraint holds"
-
-
-def _side(value: float, threshold: float) -> str:
-    return "above" if value > threshold else "at or below"
-
-
-def _violated(best: ScoredCandidate) -> str:
-    messages = "; ".join(violation.message for violation in best.report.violations)
-    return f"the selected candidate violates constraints (E_constraint {best.report.penalty:.4g}): {messages}"
-
-
-def _unscored(pool: Sequence[ScoredCandidate]) -> str:
-    missing = sum(scored.energies is None and scored.candidate.text is not None for scored in pool)
-    return f"; {missing} of {len(pool)} candidates could not be scored and were left out" if missing else ""
-
-
-def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
-    """Says so where energies were measured for some candidates only: these count for less than the others."""
-    written = [scored for scored in pool if scored.candidate.text is not None]
-    missing = sum(scored.energies is None for scored in written)
-    return f"; {missing} of {len(written)} candidates have no energy" if 0 < missing < len(written) else ""
-
-
-def _nothing_selected(pool: Sequence[ScoredCandidate]) -> str:
-    if not pool:
-        return "no candidate was drawn"
-    failures = [scored.candidate.error for scored in pool if scored.candidate.text is None]
-    if len(failures) == len(pool):
-        return f"all {len(pool)} candidates failed to generate; the first error: {failures[0]}"
-    written = [scored for scored in pool if scored.candidate.text is not None]
-    unchecked = [scored.report.error for scored in written if scored.report.error is not None]
-    counts = {
-        "failed to generate": len(failures),
-        "did not parse": sum(not s.report.parsed and s.report.error is None for s in written),
-        f"could not be checked ({unchecked[0] if unchecked else ''})": len(unchecked),
-        "could not be scored": sum(s.report.parsed and s.energies is None for s in written),
-    }
-    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"no candidate can be selected: of {len(pool)}, {counted}"
+def _price_of(config: GeneratorConfig) -> float | None:
+    return config.usd_per_million_completion_tokens if isinstance(config, OpenAIGenerator) else 0.0

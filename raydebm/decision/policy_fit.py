@@ -8,6 +8,10 @@ Every number that judges the policy comes from cross-fitted predictions: each pr
 fitted on other problems. Without a promise a problem is worth answering when its expected gain is above that of
 refusing: p - (1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean
 gain over the problems' passes. With a promise, tau_answer is the lowest certified threshold (``guarantee``).
+
+Where passes are sampled in waves, problems are walked with the stopping rule, which depends on tau_accept. Thresholds
+are chosen on the walk of the base policy's tau_accept; then the problems are walked again under the chosen one, and the
+promise is tested there, until neither raises the other: what is promised is what will be done.
 """
 
 import math
@@ -25,11 +29,15 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.decision.rules import rule
+from raydebm.decision.waves import cut_pass
 from raydebm.errors import PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Errors of the table "what may be promised"."""
 NUM_ACCEPT_THRESHOLDS = 20
+MAX_WALKS = 6
+"""With waves, walks until ``tau_accept`` is settled; the last one has ``tau_accept`` 1, which nothing raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,8 +140,14 @@ def fit_policy(
     chosen = _selected(choice.profile, found, crossed)
     posterior = recalibrated(fit(), _at(crossed.probability, chosen), by_profile[choice.profile])
     policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
-    steps = _walked(found, crossed, chosen, posterior, policy=policy, walk=walk)
+
+    def walked(current: Policy) -> Walk:
+        return _walked(found, crossed, chosen, posterior, policy=current, walk=walk)
+
+    steps = walked(policy)
     policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, outcome)
+    if policy.waves is not None:
+        policy, guarantee, steps = _in_waves(policy, walked, config, outcome)
     confidence, worth = _labelled_step(steps, policy.tau_accept)
     return PolicyFit(
         policy=policy,
@@ -176,16 +190,30 @@ def _walked(
     walk: WalkOf | None,
 ) -> Walk:
     """Every problem under its cross-fitted posterior, recalibrated as the final one is."""
-    if walk is not None:
+    if walk is not None or policy.waves is not None:
         own = [
             replace(other, offset=posterior.offset, slope=posterior.slope)
             for other in (crossed.posteriors[fold] for fold in crossed.fold)
         ]
-        return walk([replace(policy, posterior=other, tau_accept=1.0) for other in own])
+        policies = [replace(policy, posterior=other, tau_accept=1.0, tau_settled=policy.tau_accept) for other in own]
+        return _first_pass_in_waves(found.pools, policies) if walk is None else walk(policies)
     raw = _at(crossed.probability, chosen)
     confidence = np.where(chosen >= 0, posterior.recalibrate(raw), -math.inf)
     worth = np.where(chosen >= 0, _at(found.cluster_worth, chosen), 0.0)
     return Walk(confidence=confidence[:, None], worth=worth[:, None])
+
+
+def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Policy]) -> Walk:
+    """Each problem's first pass, cut to what its policy would have sampled of it."""
+    confidence, worth = np.full((len(pools), 1), -math.inf), np.zeros((len(pools), 1))
+    for place, (pool, policy) in enumerate(zip(pools, policies, strict=True)):
+        ruling = rule(cut_pass(pool.candidates, policy).candidates, passes_left=0, policy=policy)
+        if ruling.best is None or ruling.confidence is None:
+            continue
+        ids = [scored.candidate.candidate_id for scored in pool.candidates]
+        confidence[place] = ruling.confidence
+        worth[place] = pool.worth[ids.index(ruling.best.candidate.candidate_id)]
+    return Walk(confidence=confidence, worth=worth)
 
 
 def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
@@ -267,6 +295,20 @@ def _with_promise(
         policy = replace(policy, tau_accept=raised)
         if is_settled:
             return replace(policy, tau_answer=tau, guarantee={**guarantee.summary(), "tau": tau}), guarantee
+
+
+def _in_waves(
+    policy: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig, outcome: Outcome
+) -> tuple[Policy, Guarantee | None, Walk]:
+    """The policy with the promise that holds for its own stopping rule, the promise, and the walk it was tested on."""
+    num_walks = 0
+    while True:
+        steps = walked(policy)
+        num_walks += 1
+        tested, guarantee = _with_promise(policy, steps, config, outcome)
+        if tested.tau_accept == policy.tau_accept:
+            return tested, guarantee, steps
+        policy = tested if num_walks < MAX_WALKS - 1 else replace(tested, tau_accept=1.0)
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:

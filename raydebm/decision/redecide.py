@@ -6,15 +6,22 @@ Does not know: files, models, upstream endpoints. Nothing is drawn.
 
 A later pass was drawn about the candidate that was best at that time. Where the new policy would also have drawn again,
 but about another candidate, the recorded pass stands in for the one that would have been drawn, and the result says so
-(``exact`` is False). Where the new policy would draw a pass that nobody drew, the result is REGENERATE.
+(``exact`` is False). Where the new policy would draw a pass that nobody drew, or more of a pass than was sampled, the
+result is REGENERATE.
+
+Under a policy with waves a recorded pass is cut to what its rule would have sampled (``waves.cut_pass``), at the ends
+of waves; live, a wave may also end before its last candidates have come.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.decision.policy import Policy, Ruling, rule
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.stopping import StopReason
+from raydebm.decision.waves import cut_pass
 from raydebm.errors import ConfigError
-from raydebm.records import Decision, Energies, Outcome, ScoredCandidate
+from raydebm.records import Decision, Energies, Outcome, PassStop, ScoredCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,12 @@ class Recorded:
     """The energy minimiser after each pass; as many as there were passes, also those that could not be drawn."""
     pool: Sequence[ScoredCandidate]
     """All passes, in the order in which they were asked for."""
+    stops: tuple[PassStop | None, ...] = ()
+    """Why each pass ended, None where it was not sampled in waves; empty where none was."""
+
+    def stop(self, pass_index: int) -> PassStop | None:
+        """Why a pass ended; None where it was sampled at once."""
+        return self.stops[pass_index - 1] if pass_index <= len(self.stops) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +53,7 @@ class Redecision:
 
     record_id: str
     decision: Decision
-    """REGENERATE: a pass would be drawn that is not in the record."""
+    """REGENERATE: a pass, or the rest of one, would be drawn that is not in the record."""
     as_it_stands: Decision
     """ACCEPT or ABSTAIN: ``decision``, or what it comes to when that pass cannot be drawn."""
     best: ScoredCandidate | None
@@ -68,6 +81,7 @@ def recorded_outcome(outcome: Outcome, *, record_id: str, policy: Policy) -> Rec
         selected=None if outcome.best is None else outcome.best.candidate.candidate_id,
         selections=tuple(record.selected for record in outcome.passes),
         pool=outcome.pool,
+        stops=tuple(record.stop for record in outcome.passes),
     )
 
 
@@ -99,9 +113,12 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     num_recorded = max(1, len(recorded.selections))
     for pass_index in range(1, num_recorded + 1):
         drawn = [scored for scored in recorded.pool if scored.candidate.pass_index == pass_index]
-        kept = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=_left(budget, pool))
+        kept, lacking = _sampled(drawn, pass_index, recorded=recorded, policy=policy, budget=budget, pool=pool)
         cut = cut or len(kept) < len(drawn)
         pool += kept
+        if lacking:
+            ruling = replace(rule(pool, passes_left=0, policy=policy), decision=Decision.REGENERATE, reason=lacking)
+            break
         # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
         passes_left = 0 if lost or _left(budget, pool) == 0 else policy.max_passes - pass_index
@@ -137,6 +154,36 @@ def _redecision(
         exact=exact,
         reason=ruling.reason,
     )
+
+
+def _sampled(
+    drawn: list[ScoredCandidate],
+    pass_index: int,
+    *,
+    recorded: Recorded,
+    policy: Policy,
+    budget: int | None,
+    pool: Sequence[ScoredCandidate],
+) -> tuple[list[ScoredCandidate], str]:
+    """The candidates of a pass that the policy would have sampled, and what the record lacks of them, in words."""
+    left, stop = _left(budget, pool), recorded.stop(pass_index)
+    kept = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
+    num_planned = len(kept) if stop is None else _planned(stop, pass_index, policy, left, at_least=len(kept))
+    if policy.waves is None:
+        is_short = len(kept) < num_planned
+    else:
+        found = cut_pass(kept, policy, earlier=pool, num_planned=num_planned)
+        kept, is_short = list(found.candidates), found.decision.reason is None
+    # What a deadline or a failure ended had no more to give, under whatever rule.
+    if not is_short or stop is None or stop.reason == StopReason.BUDGET:
+        return kept, ""
+    return kept, f"more of pass {pass_index} would be sampled than the {len(kept)} of {num_planned} that are recorded"
+
+
+def _planned(stop: PassStop, pass_index: int, policy: Policy, left: int | None, *, at_least: int) -> int:
+    """Samples of a whole pass within the policy's limits."""
+    limits = [stop.num_planned, *([] if left is None else [left]), *([policy.num_regenerate] if pass_index > 1 else [])]
+    return max(min(limits), at_least)
 
 
 def _left(budget: int | None, pool: Sequence[ScoredCandidate]) -> int | None:

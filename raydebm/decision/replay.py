@@ -6,10 +6,12 @@ everything in ``ReplaySource.missing`` at once, checks and scores it, and replay
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from raydebm.decision.drawing import Arrived, CandidateSource, Checker, EnergyScorer
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
+from raydebm.decision.waves import PassWaves
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import (
     Candidate,
@@ -51,30 +53,59 @@ class ReplaySource:
         return list(self._missing.values())
 
     async def generate(
-        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None, arrived: Arrived
+        self,
+        problem: Problem,
+        *,
+        pass_index: int,
+        messages: tuple[Message, ...] | None,
+        arrived: Arrived,
+        waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """Look one pass up; all of it is there at once, so ``arrived`` is not called.
+        """Look one pass up. All of it is there at once, so ``arrived`` is called for waves alone.
 
         Raises:
-            GenerationError: any of its candidates is not in the record; the request is then in ``missing``.
+            GenerationError: any of its candidates is not in the record; the request is then in ``missing``. With
+                ``waves`` only those are looked up that are sampled.
         """
         if pass_index == 1:
             if problem.problem_id not in self._first:
                 raise GenerationError(
                     f"no first-pass candidate of problem {problem.problem_id!r} is recorded; generate candidates first"
                 )
-            return list(self._first[problem.problem_id])
+            recorded = list(self._first[problem.problem_id])
+            if waves is not None:
+                await waves.run(recorded, partial(_announce, arrived))
+            return recorded
         if self._requests_of is None or messages is None:
             raise GenerationError(f"pass {pass_index} of problem {problem.problem_id!r} is not recorded")
         requests = self._requests_of(problem, pass_index, messages)
+        if waves is None:
+            return self._looked_up(problem, requests)
+        found: list[Candidate] = []
+
+        async def draw(wave: Sequence[GenerationRequest]) -> None:
+            some = self._looked_up(problem, wave)
+            found.extend(some)
+            await _announce(arrived, some)
+
+        await waves.run(requests, draw)
+        return found
+
+    def _looked_up(self, problem: Problem, requests: Sequence[GenerationRequest]) -> list[Candidate]:
+        """The recorded candidates of these requests, in their order. Raises GenerationError."""
         absent = {r.candidate_id: r for r in requests if r.candidate_id not in self._by_id}
         if absent:
             self._missing.update(absent)
             raise GenerationError(
-                f"{len(absent)} of {len(requests)} candidates of pass {pass_index} of problem "
+                f"{len(absent)} of {len(requests)} candidates of pass {requests[0].pass_index} of problem "
                 f"{problem.problem_id!r} are not recorded yet"
             )
         return [self._by_id[request.candidate_id] for request in requests]
+
+
+async def _announce(arrived: Arrived, candidates: Sequence[Candidate]) -> None:
+    for candidate in candidates:
+        arrived(candidate)
 
 
 class RecordedChecker:

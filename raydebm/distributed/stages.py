@@ -329,7 +329,7 @@ class Pipeline:
 
     def default_policy(self) -> Policy:
         """The recipe's own policy, before calibration. Recorded pools have no generator that could answer feedback."""
-        policy = policy_of(self.recipe.triage, task_of(self.recipe.task).defaults)
+        policy = policy_of(self.recipe.triage, task_of(self.recipe.task).defaults, self.recipe.generators)
         return policy if self.passes.regenerator.kind != "recorded" else replace(policy, max_passes=1)
 
     def recorded(self, split: str) -> RecordedPools:

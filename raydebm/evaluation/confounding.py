@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.policy import select
+from raydebm.decision.rules import select
 from raydebm.evaluation.effects import generator_effects
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats, weighted_auroc
 from raydebm.evaluation.pools import EvaluatedPool

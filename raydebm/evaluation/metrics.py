@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.policy import select
+from raydebm.decision.rules import select
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.uncertainty import NUM_RESAMPLES, Ranking, kept

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.decision.policy import select
+from raydebm.decision.rules import select
 from raydebm.evaluation.effects import comparable, generator_effects
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 

@@ -1,7 +1,7 @@
 """All pools side by side as padded arrays, so that studies that select thousands of times are a few array operations.
 
 Letters of shapes: P pools, N candidates of the largest pool, K adapters. A pool's candidates stand in the order of
-their ids, so that the first of equals is the one that ``triage.policy.select`` takes.
+their ids, so that the first of equals is the one that ``decision.rules.select`` takes.
 """
 
 import math

@@ -6,24 +6,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from raydebm.decision.deadline import is_late
-from raydebm.decision.policy import Policy, beliefs_about
+from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief
-from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, ScoredCandidate, Violation
+from raydebm.decision.rules import beliefs_about
+from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
 from raydebm.serving.logs import redact
 from raydebm.serving.parts import NO_ENERGY, Watch
+from raydebm.serving.pass_schema import GeneratorBody, PassBody
 from raydebm.serving.schema import (
     MAX_ANSWERS,
     AnswerBody,
     CandidateBody,
-    GeneratorBody,
     GuaranteeBody,
-    PassBody,
     TriageResponse,
     Usage,
     ViolationBody,
 )
 from raydebm.serving.score_schema import ScoreItem
+from raydebm.serving.spending import worst_of
 
 NO_ANSWER = "no answer in the requested output format was found in the text"
 
@@ -67,6 +68,8 @@ def response_body(
         generators=_generators(watch, outcome),
         usage=_usage(watch.drawn),
         cost_usd=math.fsum(costs) if costs else None,  # the same in whatever order they came
+        cancelled_usd=_cancelled_usd(ask, watch),
+        **stop_fields([record.stop for record in outcome.passes]),
         latency_ms=round(elapsed_ms, 3),
         stages_ms=watch.stages_ms,
         ceilings=watch.ceilings,
@@ -123,6 +126,9 @@ def decision_facts(answer: TriageResponse) -> dict[str, Any]:
         "cost_usd",
         "latency_ms",
         "confidence",
+        "stop_reason",
+        "num_cancelled",
+        "tokens_saved",
     }
     return {
         **answer.model_dump(include=facts),
@@ -240,7 +246,33 @@ def pass_body(record: PassRecord) -> PassBody:
         decision=str(record.decision),
         confidence=record.confidence,
         feedback=record.feedback,
+        **stop_fields([record.stop]),
     )
+
+
+def stop_fields(stops: Iterable[PassStop | None]) -> dict[str, Any]:
+    """The fields of ``schema.StopFields`` of some passes together; nothing where none was sampled in waves."""
+    known = [stop for stop in stops if stop is not None]
+    if not known:
+        return {}
+    tokens = [stop.tokens_saved for stop in known if stop.tokens_saved is not None]
+    num_planned = sum(stop.num_planned for stop in known)
+    return {
+        "stop_reason": known[-1].reason,
+        "stop_words": known[-1].words,
+        "num_planned": num_planned,
+        "num_samples": sum(stop.num_samples for stop in known),
+        "num_cancelled": sum(stop.num_cancelled for stop in known),
+        "tokens_saved": sum(tokens) if tokens else None,
+        "saved_frac": sum(stop.num_saved for stop in known) / num_planned if num_planned else 0.0,
+    }
+
+
+def _cancelled_usd(ask: Ask, watch: Watch) -> float | None:
+    if not watch.cancelled:
+        return None
+    worst = worst_of(ask.bundle.generator_configs())
+    return _finite(math.fsum(worst(request) for request in watch.cancelled))
 
 
 def _generators(watch: Watch, outcome: Outcome) -> list[GeneratorBody]:
@@ -248,6 +280,7 @@ def _generators(watch: Watch, outcome: Outcome) -> list[GeneratorBody]:
     failed."""
     asked = Counter(request.generator for request in watch.asked)
     over_budget = Counter(request.generator for request in watch.over_budget)
+    cancelled = Counter(request.generator for request in watch.cancelled)
     pool = [scored.candidate for scored in outcome.pool]
     num_late = Counter(candidate.generator for candidate in pool if is_late(candidate))
     written = Counter(candidate.generator for candidate in pool if candidate.text is not None)
@@ -259,9 +292,10 @@ def _generators(watch: Watch, outcome: Outcome) -> list[GeneratorBody]:
         GeneratorBody(
             name=name,
             asked=asked[name],
-            failed=asked[name] - written[name],
+            failed=asked[name] - cancelled[name] - written[name],
             late=num_late[name],
             over_budget=over_budget[name],
+            cancelled=cancelled[name],
             error=errors.get(name),
         )
         for name in dict.fromkeys([*asked, *over_budget])

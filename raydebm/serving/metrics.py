@@ -12,6 +12,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 
 from raydebm.decision.watch import ErrorWatch
 from raydebm.records import Candidate
+from raydebm.serving.pass_schema import PassBody
 from raydebm.serving.schema import TriageResponse
 
 SECONDS: list[float] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
@@ -40,6 +41,12 @@ class RayMeter:
         self._violations = Counter("raydebm_violations", "Violations of selected candidates", ("task", "constraint"))
         self._candidates = Counter("raydebm_candidates", "Candidates drawn", ("generator", "outcome"))
         self._tokens = Counter("raydebm_tokens", "Tokens of candidates", ("generator", "kind"))
+        self._saved = Counter(
+            "raydebm_saved_samples", "Samples that waves left out, never asked for", ("task", "reason")
+        )
+        self._saved_tokens = Counter(
+            "raydebm_saved_tokens", "Tokens of samples that waves left out, estimated", ("task", "reason")
+        )
         self._cost = Counter("raydebm_cost_usd", "Cost of candidates in US dollars", ("generator",))
         self._outcomes = Counter("raydebm_outcomes", "Outcomes that were reported", ("task", "decision", "outcome"))
         self._suspended = Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",))
@@ -66,8 +73,17 @@ class RayMeter:
             self._energy.observe(answer.energy + ENERGY_OFFSET, task)
         if answer.sigma is not None:
             self._sigma.observe(answer.sigma, task)
+        for found in answer.passes:
+            self._stopped(answer.task, found)
         for violation in answer.violations:
             self._violations.inc(1, {**task, "constraint": violation.constraint})
+
+    def _stopped(self, task: str, found: PassBody) -> None:
+        labels = {"task": task, "reason": found.stop_reason or ""}
+        if found.num_planned and found.saved_frac:
+            self._saved.inc(round(found.num_planned * found.saved_frac), labels)
+        if found.tokens_saved:
+            self._saved_tokens.inc(found.tokens_saved, labels)
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:

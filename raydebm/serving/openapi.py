@@ -207,5 +207,7 @@ def _simple(schema: dict[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in kinds[0].items() if key not in ("title", "default")}
     if found.get("type") != "array":
         return found
+    if found["items"].get("type") == "integer":
+        return {"type": "string", "pattern": r"^(\d+(, *\d+)*)?$"}
     one = "|".join(map(re.escape, found["items"]["enum"]))
     return {"type": "string", "pattern": f"^({one})(, *({one}))*$"}

@@ -20,6 +20,7 @@ HEADERS: dict[str, str] = {
     for name, field in ChatOverrides.model_fields.items()
 }
 """Header name in lower case, and the field that it sets."""
+_LISTS = ("generators", "waves")
 
 
 def merged_overrides(
@@ -62,7 +63,7 @@ def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
             message = f"header {header!r} is not known; known: {', '.join(HEADERS)}"
             raise ServiceError(message, 400, "bad_override", header)
         field = HEADERS[name]
-        found[field] = [part.strip() for part in value.split(",") if part.strip()] if field == "generators" else value
+        found[field] = [part.strip() for part in value.split(",") if part.strip()] if field in _LISTS else value
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from raydebm import tracing
 from raydebm.decision.deadline import Deadline, is_late, now_s
 from raydebm.decision.drawing import Arrived
+from raydebm.decision.waves import PassWaves
 from raydebm.errors import LimitReachedError, RaydebmError, ResourceError, ScoringError, ServiceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import (
@@ -85,6 +86,8 @@ class Watch:
 
     on_progress: Progress | None
     asked: list[GenerationRequest] = field(default_factory=list)
+    cancelled: list[GenerationRequest] = field(default_factory=list)
+    """Of those asked: cancelled in flight, because the others settled the pass. They may have cost something."""
     over_budget: list[GenerationRequest] = field(default_factory=list)
     """Not asked, because ``max_usd`` might not have covered them."""
     drawn: list[Candidate] = field(default_factory=list)
@@ -120,15 +123,21 @@ class Source:
     deadline: Deadline | None = None
 
     async def generate(
-        self, problem: Problem, *, pass_index: int, messages: tuple[Message, ...] | None, arrived: Arrived
+        self,
+        problem: Problem,
+        *,
+        pass_index: int,
+        messages: tuple[Message, ...] | None,
+        arrived: Arrived,
+        waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        if pass_index > 1 and (fault := fault_of(self.watch.judged)) is not None:
-            raise LimitReachedError(str(fault))  # the next candidates would fare no better, and cost as much
+        if pass_index > 1:
+            self._check_parts()
         plan, hold = await self._reserved(self._plan(pass_index, messages))
-        self.watch.asked.extend(plan.asked)
         self.watch.over_budget.extend(plan.over_budget)
         self._tell_plan(pass_index, messages, plan)
         found: dict[str, Candidate] = {}
+        asked: list[GenerationRequest] = []
 
         def take(candidate: Candidate) -> None:
             if candidate.candidate_id not in found:
@@ -138,19 +147,33 @@ class Source:
                 self._tell_candidate(fitting, done=len(found), total=len(plan.asked))
                 arrived(fitting)
 
-        try:
+        async def draw(requests: Sequence[GenerationRequest]) -> None:
+            if asked:
+                self._check_parts()
+            asked.extend(requests)
+            self.watch.asked.extend(requests)
             with self.watch.timed("generate"):
-                await self._draw(plan.asked, take)
+                await self._draw(requests, take)
+
+        try:
+            await (draw(plan.asked) if waves is None else waves.run(plan.asked, draw))
         except (RaydebmError, OSError) as error:
             if not found:
                 raise
             # What has arrived was paid for, and can be decided about.
-            missing = [request for request in plan.asked if request.candidate_id not in found]
+            missing = [request for request in asked if request.candidate_id not in found]
             for request in missing:
                 take(unanswered(request, str(error)))
         finally:
-            await self._settled(hold, plan.asked)
-        return [found[request.candidate_id] for request in plan.asked]
+            if waves is not None:
+                self.watch.cancelled.extend(request for request in asked if request.candidate_id in waves.cancelled)
+            await self._settled(hold, asked)
+        return [found[request.candidate_id] for request in plan.asked if request.candidate_id in found]
+
+    def _check_parts(self) -> None:
+        """Raises LimitReachedError where the next candidates would fare no better, and cost as much."""
+        if (fault := fault_of(self.watch.judged)) is not None:
+            raise LimitReachedError(str(fault))
 
     async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
         """The part of a pass that the day's ceilings allow. Raises CeilingReachedError when that is nothing."""
@@ -197,7 +220,8 @@ class Source:
     def _plan(self, pass_index: int, messages: tuple[Message, ...] | None) -> Affordable:
         """Raises LimitReachedError when the money that is left pays for no candidate of the pass."""
         requests, policy = self.ask.requests(pass_index, messages), self.ask.policy
-        most = None if policy.budget is None else policy.budget - len(self.watch.asked)
+        num_drawn = len(self.watch.asked) - len(self.watch.cancelled)
+        most = None if policy.budget is None else policy.budget - num_drawn
         if policy.max_usd is None:
             return affordable(requests, most=most)
         worst = worst_of(self.ask.bundle.generator_configs())

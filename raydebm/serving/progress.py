@@ -8,6 +8,7 @@ Does not know: how events travel.
 from dataclasses import dataclass
 from typing import Any
 
+from raydebm.decision.waves import Wave
 from raydebm.records import PassRecord, ScoredCandidate
 from raydebm.serving.asking import Ask
 from raydebm.serving.bodies import candidate_body, pass_body
@@ -40,6 +41,18 @@ class Teller:
         if not self.ask.return_candidates:
             body["text"] = None
         self.watch.tell("scored", **{"pass": scored.candidate.pass_index}, candidate=body)
+
+    def waved(self, wave: Wave) -> None:
+        reason = wave.decision.reason
+        self.watch.tell(
+            "wave",
+            **{"pass": wave.pass_index, "wave": wave.number},
+            num_planned=wave.num_planned,
+            num_samples=wave.num_samples,
+            num_cancelled=wave.num_cancelled,
+            stop_reason=None if reason is None else reason.value,
+            stop_words=wave.decision.words,
+        )
 
     def decided(self, record: PassRecord, reason: str) -> None:
         if self.watch.on_progress is not None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from raydebm.serving.ceilings import CeilingBody
+from raydebm.serving.pass_schema import GeneratorBody, PassBody, StopFields
 
 MAX_SAMPLES = 64
 """Most candidates that one request may ask of one generator in one pass."""
@@ -81,6 +82,12 @@ class PolicyChanges(Body):
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each later pass."""
+    waves: list[Annotated[int, Field(ge=1, le=MAX_SAMPLES)]] | None = Field(None, max_length=MAX_SAMPLES)
+    """Sizes of the waves in which a pass is sampled, the last one repeating; an empty list: the whole pass at once."""
+    epsilon: float | None = Field(None, ge=0, lt=1, allow_inf_nan=False)
+    """With waves: chance that is accepted of losing the answer that the whole pass would give."""
+    eta: Probability | None = None
+    """With waves: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
 
     def policy_changes(self) -> dict[str, Any]:
         """The settings that were given, by the policy's own names."""
@@ -285,34 +292,6 @@ class CandidateBody(BaseModel):
     cost_usd: float | None
 
 
-class PassBody(BaseModel):
-    pass_index: int
-    num_requested: int
-    num_failed: int
-    selected: str | None
-    signal: float | None
-    """What was compared with the thresholds."""
-    penalty: float | None
-    decision: str
-    confidence: float | None = None
-    """Probability that the selection is right."""
-    feedback: str | None
-    """What the next pass was told."""
-
-
-class GeneratorBody(BaseModel):
-    name: str
-    asked: int
-    failed: int
-    """Of those asked: without a text that could be used, the late ones included."""
-    late: int = 0
-    """Of those that failed: not there, or not checked and scored, within ``deadline_ms``."""
-    over_budget: int = 0
-    """Not asked, because each might have cost more than what was left of ``max_usd``."""
-    error: str | None
-    """The first error, when some failed."""
-
-
 class AnswerBody(BaseModel):
     """One distinct answer of the pool, with the evidence for it."""
 
@@ -347,8 +326,11 @@ class GuaranteeBody(BaseModel):
     reason: str | None = None
 
 
-class DecisionBody(BaseModel):
-    """The decision with its reasons; the ``raydebm`` object of chat answers."""
+class DecisionBody(StopFields):
+    """The decision with its reasons; the ``raydebm`` object of chat answers.
+
+    What it says of sampling in waves adds up its passes; reason and words are those of the last one.
+    """
 
     request_id: str
     record_id: str | None = None
@@ -380,7 +362,10 @@ class DecisionBody(BaseModel):
     usage: Usage
     cost_usd: float | None
     """Null when no generator reports cost."""
-    ceilings: list[CeilingBody] = []
+    cancelled_usd: float | None = None
+    """What cancelled requests may have cost at most, beyond ``cost_usd``, at the recipe's prices; null where none was
+    cancelled or a price is unknown."""
+    ceilings: list[CeilingBody] = Field(default_factory=list)
     """What is left of the day's ceilings, where the operator set any."""
     latency_ms: float
     stages_ms: dict[str, float]

@@ -58,7 +58,7 @@ class ScriptedSource:
         self.passes = passes
         self.chats = []
 
-    async def generate(self, problem, *, pass_index, messages, arrived):
+    async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
         self.chats.append(messages)
         drawn = self.passes[pass_index - 1]
         if isinstance(drawn, Exception):

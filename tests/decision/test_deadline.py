@@ -20,7 +20,7 @@ class TimedSource:
         self.passes, self.deadline, self.unanswered = passes, deadline, unanswered
         self.begun_at = []
 
-    async def generate(self, problem, *, pass_index, messages, arrived):
+    async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
         self.begun_at.append(now_s())
         drawn = self.passes[pass_index - 1]
         found = {}
@@ -156,7 +156,7 @@ def test_a_source_that_ignores_the_deadline_is_left_behind(
     task, problem, checker, make_scorer, make_candidate, run_virtually
 ):
     class Deaf:
-        async def generate(self, problem, *, pass_index, messages, arrived):
+        async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
             arrived(make_candidate("a", "42"))
             await asyncio.sleep(60)
 

@@ -24,7 +24,7 @@ class Arriving:
         self.items = items
         self.was_cancelled = False
 
-    async def generate(self, problem, *, pass_index, messages, arrived):
+    async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
         async def write(seconds, candidate):
             await asyncio.sleep(seconds)
             arrived(candidate)
@@ -175,7 +175,7 @@ def test_a_scorer_that_breaks_ends_the_pass_and_cancels_the_source(run, arriving
 
 def test_a_source_that_breaks_cancels_the_scorer(run, checker, make_candidate):
     class Broken:
-        async def generate(self, problem, *, pass_index, messages, arrived):
+        async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
             arrived(make_candidate("a", "42"))
             await asyncio.sleep(1)
             raise OSError("no route")

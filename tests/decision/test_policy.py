@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from raydebm.config import TriageConfig
+from raydebm.config import TriageConfig, parse_recipe
 from raydebm.decision.evidence import Author, Reference
-from raydebm.decision.policy import Policy, decide, decide_by_confidence, policy_of, rule, select, signal_of
+from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.posterior import Posterior, special_case
+from raydebm.decision.rules import decide, decide_by_confidence, rule, select, signal_of
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
@@ -450,3 +451,62 @@ def test_changes_that_cannot_work_are_refused(changes, message):
 def test_the_posteriors_rule_needs_a_posterior():
     with pytest.raises(ConfigError, match=r"none was fitted; run `raydebm calibrate`, or set triage\.rule: paper"):
         Policy(rule="posterior")
+
+
+# ---- waves -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_with_waves_survives_json():
+    policy = Policy(waves=(4, 8), epsilon=0.1, eta=0.2, prices={"g": 2.0})
+
+    assert Policy.from_json(policy.to_json()) == policy
+    assert (policy.settings()["waves"], "prices" in policy.settings()) == ([4, 8], False)
+
+
+def test_a_policy_without_waves_names_none():
+    assert "waves" not in Policy().to_json()
+
+
+def test_no_sizes_mean_the_whole_pass_at_once():
+    assert Policy(waves=(4,)).changed({"waves": []}).waves is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"waves": [0]}, "triage.waves must be sizes >= 1"),
+        ({"waves": [2.5]}, "must be whole numbers"),
+        ({"waves": [True]}, "must be whole numbers"),
+        ({"waves": 4}, "must be like"),
+        ({"waves": "4,4"}, "must be like"),
+        ({"epsilon": 1.0}, "triage.epsilon must be in"),
+        ({"epsilon": math.nan}, "triage.epsilon must be in"),
+        ({"eta": -0.1}, "triage.eta in"),
+        ({"prices": {"g": -1.0}}, "the price of generator 'g' must be a number >= 0"),
+        ({"prices": {"g": "1"}}, "the price of generator 'g' must be a number >= 0"),
+        ({"prices": [1.0]}, "must be an object"),
+    ],
+)
+def test_bad_stopping_settings_are_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        Policy.from_json(values)
+
+
+def test_a_recipes_prices_and_waves_become_the_policys():
+    endpoint = {"kind": "openai", "model": "m", "usd_per_million_prompt_tokens": 1.0}
+    recipe = parse_recipe(
+        {
+            "name": "r",
+            "task": {"name": "gsm8k"},
+            "generators": [
+                {**endpoint, "name": "priced", "usd_per_million_completion_tokens": 2.0},
+                {**endpoint, "name": "unknown"},
+                {"kind": "transformers", "name": "own", "model": "m"},
+            ],
+            "triage": {"waves": [4, 8], "epsilon": 0.1},
+        }
+    )
+
+    policy = policy_of(recipe.triage, TaskDefaults(max_length=64, batch_size=1, patience=1), recipe.generators)
+
+    assert (policy.waves, policy.epsilon, policy.prices) == ((4, 8), 0.1, {"priced": 2.0, "own": 0.0})

@@ -8,8 +8,10 @@ from decision_pools import labelled, scored, synthetic_problems
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.fitting import LabelledPool
-from raydebm.decision.policy import Policy, rule
+from raydebm.decision.policy import Policy
 from raydebm.decision.policy_fit import Walk, final_step, fit_policy, promise_rows, reliability_table
+from raydebm.decision.rules import rule
+from raydebm.decision.waves import cut_pass
 from raydebm.errors import PoolError
 from raydebm.records import Decision
 
@@ -289,3 +291,62 @@ def test_labels_must_match_the_candidates():
 
     with pytest.raises(ValueError, match="zip"):
         fit([broken, *PROBLEMS[:3]])
+
+
+# ---- waves -----------------------------------------------------------------------------------------------------------
+
+WAVES = replace(ONE_PASS, waves=(2,), tau_accept=0.6)
+
+
+def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():
+    """The final selections are those of the cut pools, under the very threshold that the policy has."""
+    fitted = fit(base=WAVES, max_error=0.45, confidence=0.6)
+    policy = fitted.policy
+
+    cut = [cut_pass(pool.candidates, policy) for pool in PROBLEMS]
+    assert sum(len(found.candidates) for found in cut) < sum(len(pool.candidates) for pool in PROBLEMS)
+    assert fitted.num_problems == len(fitted.confidence) == 60
+    assert policy.tau_answer <= policy.tau_accept
+    whole = fit(max_error=0.45, confidence=0.6)
+    assert not np.array_equal(fitted.confidence, whole.confidence)
+
+
+def test_the_promise_is_tested_under_the_threshold_that_it_raised():
+    """Walked again by hand with the stopping rule of the final tau_accept: the same confidences."""
+    seen = []
+
+    def walk(policies):
+        seen.append((policies[0].tau_accept, policies[0].tau_settled))
+        high = 0.9 if policies[0].tau_settled >= 0.8 else 0.8
+        confidence = np.full((60, 1), high)
+        return Walk(confidence=confidence, worth=np.ones((60, 1)))
+
+    fitted = fit(base=WAVES, walk=walk, max_error=0.2, confidence=0.9)
+
+    # tau_accept 0.6 is raised to 0.8, then to 0.9; the walk with 0.9 gives 0.9 again.
+    assert seen == [(1.0, 0.6), (1.0, 0.8), (1.0, 0.9)]
+    assert (fitted.policy.tau_accept, fitted.policy.tau_answer) == (0.9, 0.9)
+    assert fitted.confidence.tolist() == [0.9] * 60
+    assert fitted.policy.tau_settled is None
+
+
+def test_a_threshold_that_every_walk_raises_ends_at_1():
+    def walk(policies):
+        confidence = np.full((60, 1), min(policies[0].tau_settled + 0.01, 1.0))
+        return Walk(confidence=confidence, worth=np.ones((60, 1)))
+
+    fitted = fit(base=WAVES, walk=walk, max_error=0.2, confidence=0.9)
+
+    assert (fitted.policy.tau_accept, fitted.guarantee.certified) == (1.0, True)
+
+
+def test_without_waves_problems_are_walked_once():
+    seen = []
+
+    def walk(policies):
+        seen.append(policies[0].tau_settled)
+        return Walk(confidence=np.full((60, 1), 0.8), worth=np.ones((60, 1)))
+
+    fit(walk=walk, max_error=0.2, confidence=0.9)
+
+    assert len(seen) == 1

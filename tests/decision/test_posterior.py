@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from raydebm.decision.evidence import CONTEXT, ENERGY_TERMS, TERMS, Author, Reference
-from raydebm.decision.policy import select
 from raydebm.decision.posterior import LOWEST, PRIOR, Posterior, special_case
+from raydebm.decision.rules import select
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.evaluation.selectors import standard_selectors

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.decision.evidence import Author, PoolTable, Reference
-from raydebm.decision.policy import select
 from raydebm.decision.posterior import Posterior, special_case
 from raydebm.decision.profiles import PROFILES, ranked, winners
+from raydebm.decision.rules import select
 
 SKILLED = Reference(
     authors={"g1": Author(skill=2.0, center=0.0, scale=1.0), "g2": Author(skill=-1.0, center=0.0, scale=1.0)},

@@ -193,7 +193,7 @@ class Scripted:
     def __init__(self, passes, task):
         self.passes, self.task = passes, task
 
-    async def generate(self, problem, *, pass_index, messages, arrived):
+    async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
         found = self.passes[pass_index - 1]
         if isinstance(found, Exception):
             raise found

@@ -96,6 +96,19 @@ def test_decisions_are_counted_with_energy_and_sigma(client, puzzle, of, script)
     assert {labels["stage"] for _, labels in of("stage_seconds")} == {"generate", "check", "score"}
 
 
+def test_what_waves_left_out_is_counted_by_reason(client, puzzle, texts, of, script):
+    """The generators write two candidates each, of 15 tokens; the first two agree."""
+    script(lambda request: texts["wrong"])
+    client.post("/v1/triage", {"problem": puzzle, "max_passes": 1, "waves": [2], "epsilon": 0.9})
+    labels = {"task": "knights_knaves", "reason": "accept"}
+    assert (of("saved_samples"), of("saved_tokens")) == ([(2, labels)], [(30, labels)])
+
+
+def test_without_waves_nothing_is_saved(client, puzzle, of):
+    client.post("/v1/triage", {"problem": puzzle})
+    assert (of("saved_samples"), of("saved_tokens")) == ([], [])
+
+
 def test_violations_are_counted_per_constraint(client, puzzle, texts, of, script):
     script(lambda request: texts["wrong"])
     client.post("/v1/triage", {"problem": puzzle, "max_passes": 1})

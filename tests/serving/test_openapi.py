@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections import Counter
 
 import pytest
@@ -125,6 +126,7 @@ def test_override_headers_are_described(document):
     found = {entry["name"]: entry for entry in document["paths"]["/v1/triage"]["post"]["parameters"]}
     assert found["X-RayDEBM-Theta-Sigma"]["schema"]["type"] == "number"
     assert found["X-RayDEBM-On-Abstain"]["schema"]["enum"] == ["refuse", "text", "best", "error"]
+    assert re.match(found["X-RayDEBM-Waves"]["schema"]["pattern"], "4, 4,8")
 
 
 def test_the_document_says_when_a_key_is_needed(bundle, backend, document):

@@ -76,6 +76,15 @@ def test_the_confidence_is_a_sentence_beside_the_decision(asked):
     assert "3 of 4 candidates" in page.locator("#announcer").inner_text()
 
 
+def test_why_sampling_stopped_is_one_sentence(service, open_page):
+    page = open_page(service.url)
+    sentence = page.evaluate(
+        """async () => (await import('./static/answers.js')).stopSentence({ stop_reason: 'accept',
+        stop_words: 'the leading answer is settled', num_planned: 32, num_samples: 8, tokens_saved: 2400 })"""
+    )
+    assert sentence == "Stopped after 8 of 32 samples: the leading answer is settled. About 2,400 tokens saved."
+
+
 def test_sigma_is_not_drawn_where_it_does_not_decide(asked):
     assert asked().locator("#decision .gate").count() == 0
 

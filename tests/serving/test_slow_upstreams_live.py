@@ -65,6 +65,14 @@ def test_a_late_endpoint_is_left_out_named_and_its_request_cancelled(triage, ups
     assert eventually(lambda: not upstream.waiting_for("hanging"))
 
 
+def test_a_proven_answer_ends_a_wave_and_the_request_in_flight_is_dropped(triage, upstream, eventually):
+    answer = triage("prompt", "hanging", waves=[4]).json()
+
+    assert (answer["decision"], answer["stop_reason"], answer["num_cancelled"]) == ("accept", "accept", 1)
+    assert (named(answer)["hanging"]["cancelled"], named(answer)["hanging"]["failed"]) == (1, 0)
+    assert eventually(lambda: not upstream.waiting_for("hanging"))
+
+
 def test_a_request_that_hangs_is_sent_again_with_the_same_seed(triage, upstream, eventually):
     answer = triage("hangs-once").json()
 

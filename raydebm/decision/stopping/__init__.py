@@ -20,6 +20,7 @@ from raydebm.decision.stopping.state import (
     StopDecision,
     StoppingRule,
     StopReason,
+    wave_ends,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "StopDecision",
     "StopReason",
     "StoppingRule",
+    "wave_ends",
 ]

@@ -191,6 +191,16 @@ _WORDS = {
 }
 
 
+def wave_ends(waves: Sequence[int], max_samples: int) -> tuple[int, ...]:
+    """Number of samples after each wave, up to the budget; the last size repeats."""
+    ends: list[int] = []
+    drawn = 0
+    while drawn < max_samples:
+        drawn = min(drawn + waves[min(len(ends), len(waves) - 1)], max_samples)
+        ends.append(drawn)
+    return tuple(ends)
+
+
 class StoppingRule(Protocol):
     """Judges a state that has at least one sample and samples left; ``SamplingPlan`` handles the others."""
 
@@ -225,12 +235,7 @@ class SamplingPlan:
 
     def ends(self) -> tuple[int, ...]:
         """Number of samples after each wave, up to the budget."""
-        found, drawn, index = [], 0, 0
-        while drawn < self.max_samples:
-            drawn = min(drawn + self.waves[min(index, len(self.waves) - 1)], self.max_samples)
-            found.append(drawn)
-            index += 1
-        return tuple(found)
+        return wave_ends(self.waves, self.max_samples)
 
     def decide(self, state: SamplingState, posterior: AnswerPosterior | None = None) -> StopDecision:
         """Whether to stop now: never before the first wave is in, always when the budget is spent.

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydebm.decision.policy import beliefs_about
+from raydebm.decision.rules import beliefs_about
 from raydebm.records import Decision, ScoredCandidate
-from raydebm.serving.bodies import answer_body, candidate_body, guarantee_body, pass_body
+from raydebm.serving.bodies import answer_body, candidate_body, guarantee_body, pass_body, stop_fields
 from raydebm.serving.decisions.record import DecisionRecord, record_row
 from raydebm.serving.decisions.replaying import Replayed, Tally
 from raydebm.serving.decisions.schema import (
@@ -85,6 +85,7 @@ def stored_decision(
         versions=dict(record.versions),
         stages_ms=dict(record.stages_ms),
         passes=[pass_body(found) for found in outcome.passes],
+        **stop_fields([found.stop for found in outcome.passes]),
         candidates=[_candidate(scored, record.policy.lambda_) for scored in outcome.pool],
         answers=[answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
         guarantee=guarantee_body(record.policy, suspended),

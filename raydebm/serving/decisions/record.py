@@ -11,7 +11,7 @@ import json
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from raydebm.records import (
     Energies,
     Outcome,
     PassRecord,
+    PassStop,
     Problem,
     ScoredCandidate,
 )
@@ -48,6 +49,17 @@ CANDIDATE = pa.struct(
         pa.field("num_truncated", pa.int32()),
     ]
 )
+STOP = pa.struct(
+    [
+        ("reason", pa.string()),
+        ("words", pa.string()),
+        ("num_planned", pa.int32()),
+        ("num_samples", pa.int32()),
+        ("num_cancelled", pa.int32()),
+        ("tokens_saved", pa.int64()),
+    ]
+)
+"""Of a pass that was sampled in waves; null for others."""
 PASS = pa.struct(
     [
         ("pass_index", pa.int32()),
@@ -59,6 +71,7 @@ PASS = pa.struct(
         ("decision", pa.string()),
         ("feedback", pa.string()),
         ("confidence", pa.float64()),
+        ("stop", STOP),
     ]
 )
 SUMMARY = pa.schema(
@@ -234,7 +247,7 @@ def record_of(row: Row) -> DecisionRecord:
         problem=problem,
         decision=Decision(row["decision"]),
         best=None if row["selected"] is None else by_id[row["selected"]],
-        passes=tuple(PassRecord(**{**found, "decision": Decision(found["decision"])}) for found in row["passes"]),
+        passes=tuple(map(_pass_of, row["passes"])),
         pool=pool,
         reason=row["reason"],
     )
@@ -255,7 +268,13 @@ def record_of(row: Row) -> DecisionRecord:
 
 def _pass_row(found: PassRecord) -> Row:
     row = {name: getattr(found, name) for name in (member.name for member in PASS)}
-    return {**row, "decision": str(found.decision)}
+    stop = None if found.stop is None else asdict(found.stop)
+    return {**row, "decision": str(found.decision), "stop": stop}
+
+
+def _pass_of(row: Row) -> PassRecord:
+    stop = None if row.get("stop") is None else PassStop(**row["stop"])
+    return PassRecord(**{**row, "decision": Decision(row["decision"]), "stop": stop})
 
 
 def _candidate_row(scored: ScoredCandidate) -> Row:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded
-from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
+from raydebm.records import Candidate, ConstraintReport, Decision, Energies, PassStop, ScoredCandidate
 from raydebm.serving.decisions.reader import DecisionReader, Filter
 
 _ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
@@ -46,7 +46,8 @@ def stored_decisions(
     """
     policies: dict[str, Policy] = {}
     names = [*_CANDIDATE, "members", *(("text",) if texts else ())]
-    columns = [*_ROW, *(("prompt", "scored_prompt") if texts else ()), "passes.list.element.selected"]
+    columns = [*_ROW, *(("prompt", "scored_prompt") if texts else ())]
+    columns += [f"passes.list.element.{name}" for name in ("selected", "stop")]
     columns += [f"candidates.list.element.{name}" for name in names]
     for batch in reader.batches(columns, where, batch_size=batch_size):
         yield from _batch(batch, policies, texts=texts)
@@ -56,6 +57,7 @@ def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, texts: bool) -
     rows = {name: batch.column(name).to_pylist() for name in _ROW}
     prompts = _prompts(batch) if texts else [None] * batch.num_rows
     selections = _lists(batch.column("passes"), lambda structs: structs.field("selected").to_pylist())
+    stops = _lists(batch.column("passes"), _stops)
     pools = _lists(batch.column("candidates"), lambda structs: _scored(structs, texts=texts))
     for place, record_id in enumerate(rows["record_id"]):
         text = rows["policy_json"][place]
@@ -70,8 +72,15 @@ def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, texts: bool) -
             selected=rows["selected"][place],
             selections=tuple(selections[place]),
             pool=pools[place],
+            stops=tuple(stops[place]) if any(stops[place]) else (),
         )
         yield Stored(recorded=recorded, task=rows["task"][place], prompt=prompts[place])
+
+
+def _stops(structs: pa.StructArray) -> list[PassStop | None]:
+    if structs.type.get_field_index("stop") < 0:  # the file is older than waves
+        return [None] * len(structs)
+    return [None if found is None else PassStop(**found) for found in structs.field("stop").to_pylist()]
 
 
 def _prompts(batch: pa.RecordBatch) -> list[str | None]:

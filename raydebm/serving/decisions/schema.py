@@ -10,13 +10,13 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.serving.decisions.reader import Filter, SortKey
 from raydebm.serving.outcomes.schema import OutcomeBody
+from raydebm.serving.pass_schema import PassBody, StopFields
 from raydebm.serving.schema import (
     AnswerBody,
     Body,
     CandidateBody,
     Finite,
     GuaranteeBody,
-    PassBody,
     PolicyChanges,
     Text,
 )
@@ -144,7 +144,7 @@ class StoredCandidate(CandidateBody):
     latency_s: float | None
 
 
-class StoredDecision(DecisionRow):
+class StoredDecision(DecisionRow, StopFields):
     """Everything about one decision."""
 
     problem: StoredProblem

@@ -20,6 +20,13 @@ export function confidenceSentence({ confidence, answers }, total) {
   return `${agree}; right with probability ${probability(confidence)}.`;
 }
 
+/** "Stopped after 8 of 32 samples: ..."; null where the pass or the decision was not sampled in waves. */
+export function stopSentence({ stop_reason: reason, stop_words: words, num_planned: planned, num_samples: drawn, tokens_saved: tokens }) {
+  if (!reason) return null;
+  if (reason === "budget") return `Sampled ${count(drawn)} of ${plural(planned, "sample")} in waves: ${words}.`;
+  return `Stopped after ${count(drawn)} of ${plural(planned, "sample")}: ${words}.${tokens ? ` About ${plural(tokens, "token")} saved.` : ""}`;
+}
+
 /** What is promised, as a paragraph with a badge; null where nothing is. */
 export function guaranteeNote(guarantee) {
   if (!guarantee) return null;

@@ -2,7 +2,7 @@
 
 import { ApiError, NONE, announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, plural, showError,
   streamEvents, svg } from "./base.js";
-import { answerList, confidenceSentence, guaranteeNote, probability } from "./answers.js";
+import { answerList, confidenceSentence, guaranteeNote, probability, stopSentence } from "./answers.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { passCards } from "./pass_cards.js";
 import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.js";
@@ -370,6 +370,7 @@ function drawDecision(result) {
       el("span", { class: "muted small" }, `${result.task} \u00B7 ${plural(result.num_passes, "pass", "passes")}`)),
     accepted ? el("div", {}, el("h3", { class: "visually-hidden" }, "Answer"), el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text)) : null,
     sentence ? el("p", { class: "confidence" }, sentence) : null,
+    stopSentence(result) ? el("p", { class: "muted" }, stopSentence(result)) : null,
     guaranteeNote(result.guarantee),
     el("div", {}, el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "reason text-block" }, result.reason)),
     best?.sigma === null || !best || result.policy.rule === "posterior" ? null : gate(result),

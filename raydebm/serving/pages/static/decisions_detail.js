@@ -2,7 +2,7 @@
 
 import { announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, NONE, number, outcomeBadge, plural, showError,
   time } from "./base.js";
-import { answerList, confidenceSentence, guaranteeNote, probability } from "./answers.js";
+import { answerList, confidenceSentence, guaranteeNote, probability, stopSentence } from "./answers.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
 import { changes, changesAreValid, changesInWords } from "./decisions_replay.js";
 import { passCards } from "./pass_cards.js";
@@ -82,6 +82,7 @@ function decisionView(record, letter) {
         el("span", { class: "muted small" }, time(record.time), ` · ${record.task}`)),
       el("h2", { id: `title-${record.record_id}`, class: "break" }, titleOf(record)),
       confidence ? el("p", { class: "confidence" }, confidence) : null,
+      stopSentence(record) ? el("p", { class: "muted" }, stopSentence(record)) : null,
       guaranteeNote(record.guarantee),
       el("p", { class: "break" }, sentence(record.reason)),
       again,
@@ -119,7 +120,7 @@ function pairs(values) {
 }
 
 /** The settings of a policy, without what was fitted and promised. */
-function settings({ posterior, guarantee, ...others }) {
+function settings({ posterior, prices, guarantee, ...others }) {
   return others;
 }
 

@@ -1,0 +1,235 @@
+"""Selecting from a pool and deciding about the selection under a policy: pure functions over scored candidates.
+
+The rules themselves stand in ``policy``; here they are carried out, with the reason in words.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from raydebm.decision.policy import Policy, Signal
+from raydebm.decision.posterior import Belief, Posterior
+from raydebm.decision.profiles import ranked
+from raydebm.records import Decision, ScoredCandidate
+
+
+def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate | None:
+    """The energy minimiser argmin E, or None when every E is +inf (nothing parsed, or nothing could be scored).
+
+    Ties go to the lower mu, then to the earlier pass, then to the smaller candidate id: a later pass that adds
+    nothing better leaves the selection as it was, and the order of the pool never matters.
+    """
+    best: ScoredCandidate | None = None
+    best_key: tuple[float, float, int, str] | None = None
+    for scored in pool:
+        energy = scored.total_energy(lambda_)
+        if math.isinf(energy) or scored.energies is None:
+            continue
+        candidate = scored.candidate
+        key = (energy, scored.energies.mu, candidate.pass_index, candidate.candidate_id)
+        if best_key is None or key < best_key:
+            best, best_key = scored, key
+    return best
+
+
+def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
+    """The sigma that gates: the mean over every scored candidate of the pool (``pool_mean``), else the selected one's.
+
+    None when there is no such candidate.
+    """
+    if signal != "pool_mean":
+        return None if best is None or best.energies is None else best.energies.sigma
+    sigmas = [scored.energies.sigma for scored in pool if scored.energies is not None]
+    return math.fsum(sigmas) / len(sigmas) if sigmas else None
+
+
+def decide(
+    *, signal: float | None, sigma: float | None, penalty: float | None, passes_left: int, policy: Policy
+) -> Decision:
+    """The rule itself.
+
+    Args:
+        signal: the gating sigma (see ``signal_of``), None when nothing was scored.
+        sigma: sigma of the selected candidate, None when nothing could be selected.
+        penalty: E_constraint of the selected candidate, None when nothing could be selected.
+        passes_left: how many more rounds may be drawn.
+        policy: thresholds.
+    """
+    if sigma is None or penalty is None or signal is None:
+        return Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
+    if policy.signal == "equation" and sigma > policy.theta_abstain and penalty == 0:
+        return Decision.ABSTAIN
+    if passes_left > 0 and (signal > policy.theta_sigma or penalty > 0):
+        return Decision.REGENERATE
+    return Decision.ABSTAIN if sigma > policy.theta_abstain else Decision.ACCEPT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """A decision about one pool, with what it was based on."""
+
+    decision: Decision
+    best: ScoredCandidate | None
+    signal: float | None
+    penalty: float | None
+    reason: str
+    beliefs: tuple[Belief, ...] = ()
+    """What is believed about every answer of the pool, the selected one first; empty without a posterior."""
+
+    @property
+    def confidence(self) -> float | None:
+        """Probability that the selected answer is right; None without a posterior or a selection."""
+        return self.beliefs[0].probability if self.beliefs and self.best is not None else None
+
+
+def rule(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
+    """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
+    if policy.rule == "posterior" and policy.posterior is not None:
+        return _rule_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
+    ruling = _rule_by_sigma(pool, passes_left=passes_left, policy=policy)
+    return replace(ruling, beliefs=beliefs_about(pool, policy, ruling.best))
+
+
+def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
+    """What the policy's posterior believes about a pool's answers, that of ``best`` first, the others by probability.
+
+    Empty without a posterior or without a selection.
+    """
+    if policy.posterior is None or best is None:
+        return ()
+    beliefs = policy.posterior.beliefs(pool)
+    own = [belief for belief in beliefs.beliefs if any(scored is best for scored in belief.candidates)]
+    return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
+
+
+def _rule_by_posterior(
+    pool: Sequence[ScoredCandidate], posterior: Posterior, *, passes_left: int, policy: Policy
+) -> Ruling:
+    beliefs = ranked(policy.profile, posterior.beliefs(pool), posterior)
+    first = beliefs[0] if beliefs and beliefs[0].probability > 0 else None
+    best = None if first is None else first.best
+    if first is None:
+        decision = Decision.REGENERATE if passes_left > 0 else Decision.ABSTAIN
+        reason = "every answer is refuted by an exact constraint" if beliefs else _nothing_selected(pool)
+    else:
+        decision = decide_by_confidence(first.probability, passes_left=passes_left, policy=policy)
+        reason = _reason_by_posterior(first, decision, policy) + _without_energy(pool)
+    return Ruling(
+        decision=decision,
+        best=best,
+        signal=signal_of(pool, best, policy.signal),
+        penalty=None if best is None else best.report.penalty,
+        reason=reason,
+        beliefs=beliefs,
+    )
+
+
+def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:
+    """The rule of ``rule="posterior"`` for a selection with this probability of being right."""
+    if confidence >= policy.tau_accept:
+        return Decision.ACCEPT
+    if passes_left > 0:
+        return Decision.REGENERATE
+    return Decision.ACCEPT if confidence >= policy.tau_answer else Decision.ABSTAIN
+
+
+def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> str:
+    if first.cluster.proof:
+        return "an exact constraint proves the answer"
+    p = first.probability
+    threshold = (
+        f"tau_accept {policy.tau_accept:.4g}"
+        if decision is Decision.REGENERATE or p >= policy.tau_accept
+        else f"tau_answer {policy.tau_answer:.4g}"
+    )
+    side = "below" if decision is not Decision.ACCEPT else "at or above"
+    what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
+    broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
+    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence_in_words(first)}{broken}"
+
+
+_WORDS = {
+    "votes": "share of candidates",
+    "authors": "number of authors",
+    "skill": "skill of its authors",
+    "energy": "its lowest energy",
+    "mean_energy": "its mean energy",
+    "members": "agreement of the adapters",
+    "penalty": "constraints",
+    "length": "brevity of its texts",
+    "energy_vote": "energy-weighted share",
+    "minus_energy": "its energy",
+}
+
+
+def evidence_in_words(belief: Belief, count: int = 3) -> str:
+    """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
+    terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
+    terms.sort(key=lambda term: -abs(term[1]))
+    parts = [f"{_WORDS[name]} {value:+.2f}" for name, value in terms[:count]]
+    return f"evidence (log-odds): {', '.join(parts)}" if parts else "there is no other answer to compare it with"
+
+
+def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
+    best = select(pool, policy.lambda_)
+    signal = signal_of(pool, best, policy.signal)
+    sigma = best.energies.sigma if best is not None and best.energies is not None else None
+    penalty = None if best is None else best.report.penalty
+    decision = decide(signal=signal, sigma=sigma, penalty=penalty, passes_left=passes_left, policy=policy)
+    if best is None or sigma is None or signal is None:
+        reason = _nothing_selected(pool)
+    else:
+        reason = _reason(decision, best, signal=signal, sigma=sigma, policy=policy) + _unscored(pool)
+    return Ruling(decision=decision, best=best, signal=signal, penalty=penalty, reason=reason)
+
+
+def _reason(decision: Decision, best: ScoredCandidate, *, signal: float, sigma: float, policy: Policy) -> str:
+    name = "mean sigma of the pool" if policy.signal == "pool_mean" else "sigma"
+    gate = f"{name} {signal:.4g} is {_side(signal, policy.theta_sigma)} theta_sigma {policy.theta_sigma:g}"
+    if decision is Decision.ABSTAIN:
+        text = f"sigma {sigma:.4g} of the selected candidate is above theta_abstain {policy.theta_abstain:g}"
+        return text if best.report.penalty == 0 else f"{text}; {_violated(best)}"
+    if best.report.penalty > 0:
+        return f"{_violated(best)}; {gate}"
+    if decision is Decision.ACCEPT and signal > policy.theta_sigma:
+        return f"{gate} but no pass is left, and sigma {sigma:.4g} is not above theta_abstain {policy.theta_abstain:g}"
+    return f"{gate} and every constraint holds"
+
+
+def _side(value: float, threshold: float) -> str:
+    return "above" if value > threshold else "at or below"
+
+
+def _violated(best: ScoredCandidate) -> str:
+    messages = "; ".join(violation.message for violation in best.report.violations)
+    return f"the selected candidate violates constraints (E_constraint {best.report.penalty:.4g}): {messages}"
+
+
+def _unscored(pool: Sequence[ScoredCandidate]) -> str:
+    missing = sum(scored.energies is None and scored.candidate.text is not None for scored in pool)
+    return f"; {missing} of {len(pool)} candidates could not be scored and were left out" if missing else ""
+
+
+def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
+    """Says so where energies were measured for some candidates only: these count for less than the others."""
+    written = [scored for scored in pool if scored.candidate.text is not None]
+    missing = sum(scored.energies is None for scored in written)
+    return f"; {missing} of {len(written)} candidates have no energy" if 0 < missing < len(written) else ""
+
+
+def _nothing_selected(pool: Sequence[ScoredCandidate]) -> str:
+    if not pool:
+        return "no candidate was drawn"
+    failures = [scored.candidate.error for scored in pool if scored.candidate.text is None]
+    if len(failures) == len(pool):
+        return f"all {len(pool)} candidates failed to generate; the first error: {failures[0]}"
+    written = [scored for scored in pool if scored.candidate.text is not None]
+    unchecked = [scored.report.error for scored in written if scored.report.error is not None]
+    counts = {
+        "failed to generate": len(failures),
+        "did not parse": sum(not s.report.parsed and s.report.error is None for s in written),
+        f"could not be checked ({unchecked[0] if unchecked else ''})": len(unchecked),
+        "could not be scored": sum(s.report.parsed and s.energies is None for s in written),
+    }
+    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"no candidate can be selected: of {len(pool)}, {counted}"
