@@ -138,11 +138,18 @@ def calibrate(
         str | None, typer.Option(help="Promise: largest share of wrong answers given out, or auto.")
     ] = None,
     confidence: Annotated[float | None, typer.Option(help="Probability with which the promise holds.")] = None,
+    min_coverage: Annotated[
+        float | None, typer.Option(help="Share of problems to answer, of --max-error auto.")
+    ] = None,
     retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
     """Fit the posterior, choose profile and thresholds on labelled problems, and certify a promise."""
-    promise = {"decision.max_error": max_error, "decision.confidence": confidence}
+    promise = {
+        "decision.max_error": max_error,
+        "decision.confidence": confidence,
+        "decision.min_coverage": min_coverage,
+    }
     settings = [f"{name}={value}" for name, value in promise.items() if value is not None]
     recipe = read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:

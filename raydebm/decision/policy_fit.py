@@ -20,12 +20,12 @@ import numpy as np
 from raydebm.config import DecisionConfig
 from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior, recalibrated
-from raydebm.decision.guarantee import Guarantee, certify
+from raydebm.decision.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.profiles import PROFILES, Profile, winners
-from raydebm.errors import PoolError
+from raydebm.errors import ConfigError, PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Errors of the table "what may be promised"."""
@@ -41,6 +41,8 @@ class Walk:
     last pass."""
     worth: Floats
     """(P, S): of the selection, 0 where there is none; NaN for unlabelled."""
+    floor: float = -math.inf
+    """Nothing is promised by thresholds below it (``guarantee.certify``)."""
 
 
 WalkOf = Callable[[Sequence[Policy]], Walk]
@@ -133,16 +135,55 @@ def fit_policy(
     posterior = recalibrated(fit(), _at(crossed.probability, chosen), by_profile[choice.profile])
     policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
     steps = _walked(found, crossed, chosen, posterior, policy=policy, walk=walk)
+    return replace(_fitted(policy, choice, steps, config=config, promises=promises), num_problems=len(known))
+
+
+def fit_thresholds(
+    policy: Policy, steps: Walk, *, config: DecisionConfig, promises: Sequence[float] = PROMISES
+) -> PolicyFit:
+    """Choose thresholds, and certify the promise, for a policy whose posterior and profile stay as they are.
+
+    Args:
+        policy: has a posterior, which was fitted on other problems than those that walk.
+        steps: labelled problems under this policy.
+        config: costs, and the promise.
+        promises: errors of the table "what may be promised".
+
+    Raises:
+        ConfigError: the policy has no posterior.
+        PoolError: no problem is labelled.
+    """
+    if policy.posterior is None:
+        raise ConfigError("thresholds are chosen for a policy with a posterior, and this one has none; calibrate first")
+    labelled = steps.worth[~np.isnan(steps.worth[:, -1]), -1]
+    if not len(labelled):
+        raise PoolError(f"none of {len(steps.worth)} problems is labelled, so no threshold can be chosen; label some")
+    choice = ProfileChoice(
+        profile=policy.profile,
+        delta=config.delta,
+        worth={policy.profile: float(labelled.mean())},
+        tests=(),
+        num_problems=len(labelled),
+    )
+    return _fitted(replace(policy, rule="posterior", guarantee=None), choice, steps, config=config, promises=promises)
+
+
+def _fitted(
+    policy: Policy, choice: ProfileChoice, steps: Walk, *, config: DecisionConfig, promises: Sequence[float]
+) -> PolicyFit:
+    """Thresholds and promise from the problems' walks."""
+    assert policy.posterior is not None
+    outcome = policy.posterior.outcome
     policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, outcome)
-    confidence, worth = _labelled_step(steps, policy.tau_accept)
+    final = _labelled_step(steps, policy.tau_accept)
     return PolicyFit(
         policy=policy,
         choice=choice,
-        promises=tuple(_certified(confidence, worth, error, config.confidence, outcome) for error in promises),
+        promises=tuple(_certified(final, error, config.confidence, outcome) for error in promises),
         guarantee=guarantee,
-        confidence=confidence,
-        worth=worth,
-        num_problems=len(known),
+        confidence=final.confidence[:, 0],
+        worth=final.worth[:, 0],
+        num_problems=choice.num_problems,
     )
 
 
@@ -196,11 +237,11 @@ def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
     return steps.confidence[rows, stops], steps.worth[rows, stops]
 
 
-def _labelled_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
-    """``final_step`` of the problems whose selection is labelled there."""
+def _labelled_step(steps: Walk, tau_accept: float) -> Walk:
+    """``final_step`` of the problems whose selection is labelled there, as walks of one pass."""
     confidence, worth = final_step(steps, tau_accept)
     labelled = ~np.isnan(worth)
-    return confidence[labelled], worth[labelled]
+    return Walk(confidence=confidence[labelled, None], worth=worth[labelled, None], floor=steps.floor)
 
 
 def _stops(steps: Walk, tau_accept: float) -> Any:
@@ -232,21 +273,31 @@ def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionCon
     return float(np.nanmean(gain - costs.pass_ * _stops(steps, tau_accept)))
 
 
-def _certified(confidence: Floats, worth: Floats, error: float, level: float, outcome: Outcome) -> Guarantee:
-    return certify(confidence, 1 - worth, max_error=error, confidence=level, binary=outcome == "correct")
+def _certified(final: Walk, error: float, level: float, outcome: Outcome) -> Guarantee:
+    """
+    Args:
+        final: walks of one pass, all labelled.
+        error: the promised one.
+        level: confidence of the promise.
+        outcome: what labels say.
+    """
+    confidence, losses, binary = final.confidence[:, 0], 1 - final.worth[:, 0], outcome == "correct"
+    return certify(confidence, losses, max_error=error, confidence=level, binary=binary, floor=final.floor)
 
 
-def _promised(confidence: Floats, worth: Floats, config: DecisionConfig, outcome: Outcome) -> Guarantee | None:
+def _promised(final: Walk, config: DecisionConfig, outcome: Outcome) -> Guarantee | None:
     if config.max_error is None:
         return None
     if config.max_error != "auto":
-        return _certified(confidence, worth, config.max_error, config.confidence, outcome)
-    low, high = 0, 999
-    while high - low > 1:  # a larger error is certified at no smaller coverage
-        middle = (low + high) // 2
-        found = _certified(confidence, worth, middle / 1000, config.confidence, outcome)
-        low, high = (low, middle) if found.coverage >= config.min_coverage else (middle, high)
-    return _certified(confidence, worth, high / 1000, config.confidence, outcome)
+        return _certified(final, config.max_error, config.confidence, outcome)
+    return certify_smallest(
+        final.confidence[:, 0],
+        1 - final.worth[:, 0],
+        min_coverage=config.min_coverage,
+        confidence=config.confidence,
+        binary=outcome == "correct",
+        floor=final.floor,
+    )
 
 
 def _with_promise(
@@ -258,7 +309,7 @@ def _with_promise(
     raise it, the promise is tested again with the raised one, so that what is promised is what will be done.
     """
     while True:
-        guarantee = _promised(*_labelled_step(steps, policy.tau_accept), config, outcome)
+        guarantee = _promised(_labelled_step(steps, policy.tau_accept), config, outcome)
         if guarantee is None:
             return policy, None
         tau = 1.0 if guarantee.tau is None else guarantee.tau
