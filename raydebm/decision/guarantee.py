@@ -13,11 +13,11 @@ smaller of Hoeffding's and Bentkus's (Hoeffding-Bentkus, arXiv 2110.01052, secti
 without inflating the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level
 delta / 4, and stopping at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
 
-The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks the other way:
-"the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta, until the
-first that does not pass. This is fixed-sequence testing (arXiv 2110.01052, section 4; Bauer 1991): with probability at
-least 1 - delta no true hypothesis of the sequence is rejected, so the last alpha that passed, although the labels chose
-it, is certified at level delta.
+The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks over
+errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
+until the first that does not pass. This is fixed-sequence testing (arXiv 2110.01052, section 4; Bauer 1991): with
+probability at least 1 - delta no true hypothesis of the sequence is rejected, so the last alpha that passed, although
+the labels chose it, is certified at level delta.
 
 No rule can promise alpha while it answers more than (1 - mu) / (1 - alpha) of the problems, where mu is the share of
 wrong answers when every problem is answered (arXiv 2606.29054).

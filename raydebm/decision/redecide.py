@@ -46,6 +46,8 @@ class Redecision:
     best: ScoredCandidate | None
     signal: float | None
     penalty: float | None
+    confidence: float | None
+    """Probability that ``best`` is right; None without a posterior or a selection."""
     num_passes: int
     num_candidates: int
     """How many candidates were paid for; those that failed included."""
@@ -132,6 +134,7 @@ def _redecision(
         best=ruling.best,
         signal=ruling.signal,
         penalty=ruling.penalty,
+        confidence=ruling.confidence,
         num_passes=num_passes,
         num_candidates=len(pool),
         exact=exact,

@@ -6,6 +6,7 @@ because its clients send many fields that change nothing here.
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -331,6 +332,22 @@ class AnswerBody(BaseModel):
     candidate_ids: list[str]
 
 
+class OutcomesBody(BaseModel):
+    """Reported outcomes that a promise was certified on."""
+
+    decisions: int
+    """With an outcome, one per problem."""
+    since: datetime
+    """When the oldest of them was made."""
+    until: datetime
+    """When the newest was made."""
+    by: list[str] | None
+    """Whose reports counted; null: everybody's."""
+    audited: float | None
+    """Share of all decisions that they judged at random; null: nobody knows who reported and why, so the promise is
+    about decisions like those alone."""
+
+
 class GuaranteeBody(BaseModel):
     """What is promised about the answers that are given out."""
 
@@ -345,6 +362,8 @@ class GuaranteeBody(BaseModel):
     suspended: bool = False
     """Reported outcomes speak against it, so it is not claimed at present (``reason``)."""
     reason: str | None = None
+    outcomes: OutcomesBody | None = None
+    """Where the labelled problems are decisions that users reported on; null: problems of the run."""
 
 
 class DecisionBody(BaseModel):

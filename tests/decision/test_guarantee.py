@@ -289,8 +289,8 @@ def test_a_threshold_below_the_floor_is_not_certified():
 
 
 def test_the_smallest_error_is_broken_no_more_often_than_promised():
-    """The error is chosen by the labels, and still holds in nine of ten samples: 400 samples of 200 problems with a true
-    risk of 0.2 at every confidence. Of 400 fair trials at 0.1, 53 or more break with probability 0.03."""
+    """The error is chosen by the labels, and still holds in nine of ten samples: 400 samples of 200 problems with a
+    true risk of 0.2 at every confidence. Of 400 fair trials at 0.1, 53 or more break with probability 0.03."""
     rng = np.random.default_rng(3)
     broken = sum(smallest(rng.random(200), (rng.random(200) < 0.2).astype(float)).max_error < 0.2 for _ in range(400))
 
