@@ -222,6 +222,12 @@ class PoolTable:
         """(C,)"""
         return np.repeat(np.arange(len(self.clusters)), [len(found) for found in self.clusters])
 
+    @cached_property
+    def proof(self) -> Floats:
+        """(C,): 1 for proven, 0 for refuted, NaN for neither."""
+        proofs = [cluster.proof for clusters in self.clusters for cluster in clusters]
+        return np.array([math.nan if proof is None else float(proof) for proof in proofs], dtype=np.float64)
+
     @property
     def num_clusters(self) -> int:
         return len(self.pool_of_cluster)

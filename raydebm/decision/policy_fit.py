@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.evidence import Floats
-from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior, recalibrated
+from raydebm.decision.evidence import Floats, Ints
+from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.decision.recalibration import recalibrated
 from raydebm.errors import ConfigError, PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
@@ -132,9 +133,9 @@ def fit_policy(
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
     chosen = _selected(choice.profile, found, crossed)
-    posterior = recalibrated(fit(), _at(crossed.probability, chosen), by_profile[choice.profile])
+    posterior = recalibrated(fit(), found, crossed, chosen)
     policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
-    steps = _walked(found, crossed, chosen, posterior, policy=policy, walk=walk)
+    steps = _walked(found, crossed, chosen, policy=policy, walk=walk)
     return replace(_fitted(policy, choice, steps, config=config, promises=promises), num_problems=len(known))
 
 
@@ -187,10 +188,10 @@ def _fitted(
     )
 
 
-def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Any:
+def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Ints:
     """(P,): the profile's cluster of each pool, by the posterior that did not see the pool."""
     selected = np.full(len(found.pools), -1, dtype=np.intp)
-    estimates = Estimates(probability=crossed.probability, none=crossed.none, added={})
+    estimates = Estimates(probability=crossed.probability, none=crossed.none)
     for fold, posterior in enumerate(crossed.posteriors):
         inside = crossed.fold == fold
         selected[inside] = winners(profile, found.table, estimates, posterior)[inside]
@@ -207,24 +208,20 @@ def _at(values: Floats, places: Any) -> Floats:
     return np.where(places >= 0, values[places], 0.0) if len(values) else np.zeros(len(places))
 
 
-def _walked(
-    found: LabelledTable,
-    crossed: CrossFit,
-    chosen: Any,
-    posterior: Posterior,
-    *,
-    policy: Policy,
-    walk: WalkOf | None,
-) -> Walk:
-    """Every problem under its cross-fitted posterior, recalibrated as the final one is."""
+def _walked(found: LabelledTable, crossed: CrossFit, chosen: Ints, *, policy: Policy, walk: WalkOf | None) -> Walk:
+    """Every problem under its cross-fitted posterior, recalibrated on the other folds."""
+    own = [
+        recalibrated(posterior, found, crossed, chosen, used=crossed.fold != fold)
+        for fold, posterior in enumerate(crossed.posteriors)
+    ]
     if walk is not None:
-        own = [
-            replace(other, offset=posterior.offset, slope=posterior.slope)
-            for other in (crossed.posteriors[fold] for fold in crossed.fold)
-        ]
-        return walk([replace(policy, posterior=other, tau_accept=1.0) for other in own])
-    raw = _at(crossed.probability, chosen)
-    confidence = np.where(chosen >= 0, posterior.recalibrate(raw), -math.inf)
+        return walk([replace(policy, posterior=own[fold], tau_accept=1.0) for fold in crossed.fold])
+    owner = found.table.pool_of_cluster
+    confidence = np.full(len(chosen), -math.inf)
+    for fold, posterior in enumerate(own):
+        probability, _ = posterior.recalibrate(crossed.probability, crossed.none, owner)
+        inside = (crossed.fold == fold) & (chosen >= 0)
+        confidence[inside] = probability[chosen[inside]]
     worth = np.where(chosen >= 0, _at(found.cluster_worth, chosen), 0.0)
     return Walk(confidence=confidence[:, None], worth=worth[:, None])
 

@@ -241,7 +241,9 @@ def test_every_problem_walks_under_a_posterior_that_did_not_see_it():
     assert len(taken) == 12
     assert all(policy.tau_accept == 1.0 for policy in taken)
     assert all(policy.posterior.num_problems < 12 for policy in taken)
-    assert {policy.posterior.offset for policy in taken} == {found.policy.posterior.offset}
+    # The recalibration is fitted on the other folds, too; 12 problems make 10 of them.
+    assert len({policy.posterior.offset for policy in taken}) == 10
+    assert found.policy.posterior.offset not in {policy.posterior.offset for policy in taken}
 
 
 def test_the_promise_is_tested_on_the_stopping_rule_that_the_policy_will_follow():
