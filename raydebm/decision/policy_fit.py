@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
+from raydebm.decision.costs import answer_threshold
 from raydebm.decision.evidence import Floats, Ints
 from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.guarantee import Guarantee, certify, certify_smallest
@@ -249,8 +250,7 @@ def _stops(steps: Walk, tau_accept: float) -> Any:
 
 def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
     """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
-    costs = config.costs
-    tau_answer = min(max((costs.wrong - costs.refusal) / (1 + costs.wrong), 0.0), 1.0)
+    tau_answer = answer_threshold(config.costs)
     if steps.confidence.shape[1] == 1:
         return replace(policy, tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
     first = steps.confidence[:, 0]

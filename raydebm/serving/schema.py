@@ -71,15 +71,21 @@ class PolicyChanges(Body):
     lambda_: NotNegative | None = Field(None, alias="lambda")
     """Weight of E_constraint."""
     theta_sigma: NotNegative | None = None
+    """Accept at once at or below this signal."""
     theta_abstain: NotNegative | None = None
+    """Abstain above this sigma."""
     signal: Literal["selected", "pool_mean", "equation"] | None = None
+    """The sigma that is compared with theta_sigma."""
     rule: Literal["paper", "posterior"] | None = None
     """What decides: thresholds on sigma, or on the probability that the answer is right."""
     profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"] | None = None
     """How the posterior's rule selects."""
     tau_accept: Probability | None = None
+    """Accept at or above this probability."""
     tau_answer: Probability | None = None
+    """Abstain below this probability after the last pass."""
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
+    """Rounds of generation."""
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each later pass."""
 
