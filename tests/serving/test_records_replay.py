@@ -283,7 +283,7 @@ def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file
     [
         (["--wrong-cost", "3"], 1),  # answers from 0.75 on
         (["--wrong-cost", "0.5"], 3),  # from 0.33 on
-        (["--wrong-cost", "3", "--refusal-cost", "1"], 3),  # from 0.5 on
+        (["--wrong-cost", "3", "--refusal-cost", "1.2"], 3),  # from 0.45 on
         (["--wrong-cost", "3", "--tau-answer", "0.4"], 3),  # what is stated goes first
     ],
 )
