@@ -10,10 +10,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from raydebm.decision.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
 from raydebm.decision.rules import rule
 from raydebm.records import (
     Candidate,
@@ -33,6 +36,9 @@ from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 
 POLICY = Policy()
+POSTERIOR = Posterior(
+    weights=dict.fromkeys(DEFAULT_TERMS, 0.3), context_weights=dict.fromkeys(DEFAULT_CONTEXT, 0.1), num_problems=100
+)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -180,15 +186,19 @@ def main() -> None:
         print(f"{name:<40} {1000 * seconds_of(work):8.1f} ms")
     if arguments.lists_only:
         return
+    learned = replace(POLICY, rule="posterior", posterior=POSTERIOR)
     for name, changes in {
         "replay, nothing changed": Changes(),
+        "replay, rule posterior": Changes(policy=learned),
+        "replay, rule posterior, profile vote": Changes(policy=replace(learned, profile="vote")),
         "replay, lambda 2, theta_sigma 0.5": Changes(values={"lambda": 2.0, "theta_sigma": 0.5}),
         "replay, budget 8": Changes(budget=8),
     }.items():
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), time.process_time()
         tally = replayed(folder, changes)
         changed = f"changed {tally.num_changed:,} of {tally.num_decisions:,}"
-        print(f"{name:<40} {time.perf_counter() - started:8.1f} s   {changed}")
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
+        print(f"{name:<40} {seconds:8.1f} s, {cpu_seconds:.1f} s of CPU   {changed}")
     if arguments.folder is None:
         shutil.rmtree(folder)
 

@@ -16,11 +16,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from raydebm.config import Recipe, load_recipe
-from raydebm.console import console, pipeline_for, show_evaluation, show_promise
+from raydebm.calibrate_command import calibrate
+from raydebm.config import Recipe
+from raydebm.console import console, pipeline_for, show_evaluation
 from raydebm.errors import ConfigError, RaydebmError
 from raydebm.export_command import export
 from raydebm.import_command import import_decisions
+from raydebm.recipe_options import (
+    ConfigOption,
+    RetryOption,
+    RunDirOption,
+    SetArgument,
+    TaskOption,
+    read_recipe,
+)
 from raydebm.replay_command import replay
 from raydebm.task_commands import app as task_app
 
@@ -36,26 +45,6 @@ app.add_typer(task_app, name="task")
 app.command()(replay)
 app.command()(export)
 app.command("import-decisions")(import_decisions)
-
-ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file (see configs/).")]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
-RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory; overrides the recipe's.")]
-RetryOption = Annotated[
-    bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of these settings.")
-]
-SetArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as generation.num_samples=4.")
-]
-
-
-def read_recipe(config: Path, task: str | None, run_dir: str | None, overrides: Sequence[str] | None) -> Recipe:
-    """The recipe of a command line: the file, then the flags, then the dotted overrides."""
-    settings = list(overrides or [])
-    if task is not None:
-        settings.insert(0, f"task.name={task}")
-    if run_dir is not None:
-        settings.append(f"run_dir={run_dir}")
-    return load_recipe(config, overrides=settings)
 
 
 @app.command()
@@ -129,26 +118,7 @@ def score(
         pipeline.make_energies()
 
 
-@app.command()
-def calibrate(
-    config: ConfigOption,
-    task: TaskOption = None,
-    run_dir: RunDirOption = None,
-    max_error: Annotated[
-        str | None, typer.Option(help="Promise: largest share of wrong answers given out, or auto.")
-    ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Probability with which the promise holds.")] = None,
-    retry_failed: RetryOption = False,
-    overrides: SetArgument = None,
-) -> None:
-    """Fit the posterior, choose profile and thresholds on labelled problems, and certify a promise."""
-    promise = {"decision.max_error": max_error, "decision.confidence": confidence}
-    settings = [f"{name}={value}" for name, value in promise.items() if value is not None]
-    recipe = read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
-    with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
-        pipeline.make_policy()
-        console.print_json(json.dumps(pipeline.policy().settings()))
-        show_promise(pipeline.decision_fit())
+app.command()(calibrate)
 
 
 @app.command()

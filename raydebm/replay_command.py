@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.table import Table
 
+from raydebm.config import CostsConfig
 from raydebm.console import console
 from raydebm.errors import ConfigError, PoolError
+from raydebm.policy_options import options_of
+from raydebm.serving.schema import PolicyChanges
 
 if TYPE_CHECKING:
     from raydebm.records import Verdict
@@ -20,24 +24,13 @@ if TYPE_CHECKING:
     from raydebm.serving.outcomes.log import ReportedOutcome
 
 
+@options_of(PolicyChanges, "changes")
+@options_of(CostsConfig, "costs", suffix="-cost")
 def replay(
     records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
-    lambda_: Annotated[float | None, typer.Option("--lambda", help="Weight of the constraints.")] = None,
-    theta_sigma: Annotated[float | None, typer.Option(help="Accept at once at or below this signal.")] = None,
-    theta_abstain: Annotated[float | None, typer.Option(help="Abstain above this sigma.")] = None,
-    signal: Annotated[str | None, typer.Option(help="selected, pool_mean or equation.")] = None,
-    rule: Annotated[str | None, typer.Option(help="paper or posterior.")] = None,
-    profile: Annotated[str | None, typer.Option(help="How the posterior's rule selects.")] = None,
-    tau_accept: Annotated[float | None, typer.Option(help="Accept at or above this probability.")] = None,
-    tau_answer: Annotated[float | None, typer.Option(help="Abstain below this probability.")] = None,
-    max_passes: Annotated[int | None, typer.Option(help="Rounds of generation.")] = None,
-    num_regenerate: Annotated[int | None, typer.Option(help="Candidates of each later pass.")] = None,
-    waves: Annotated[
-        str | None, typer.Option(help="Sizes of the waves of a pass, such as 4,4,8,16; empty: the whole pass at once.")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="With waves: accepted chance of losing the answer.")] = None,
-    eta: Annotated[float | None, typer.Option(help="With waves: least chance of ever reaching tau_accept.")] = None,
+    changes: dict[str, Any] = {},  # noqa: B006 - one option per setting of a policy takes its place
+    costs: dict[str, Any] = {},  # noqa: B006 - one option per cost takes its place
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
@@ -60,31 +53,16 @@ def replay(
     from raydebm.serving.decisions.redeciding import stored_decisions
     from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
 
-    values = {
-        "lambda": lambda_,
-        "theta_sigma": theta_sigma,
-        "theta_abstain": theta_abstain,
-        "signal": signal,
-        "rule": rule,
-        "profile": profile,
-        "tau_accept": tau_accept,
-        "tau_answer": tau_answer,
-        "max_passes": max_passes,
-        "num_regenerate": num_regenerate,
-        "waves": _sizes(waves),
-        "epsilon": epsilon,
-        "eta": eta,
-    }
-    given = {key: value for key, value in values.items() if value is not None}
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1, got {budget}")
-    changes = Changes(policy=_policy(policy), values=given, budget=budget)
+    prices = _costs(costs)
+    different = Changes(policy=_policy(policy), values=changes, budget=budget, costs=prices)
     where = decision_filter(task, since, until, outcome)
     scorer = None if checkpoint is None else _scorer(checkpoint, device)
     reader, tally = DecisionReader(records), Tally()
     verdicts = reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where, texts=scorer is not None)
-    found = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
+    found = _counted(replay_stored(stored, different, scorer=scorer), tally, verdicts)
     if out is None:
         for _ in found:
             pass
@@ -92,16 +70,17 @@ def replay(
         write_replayed(found, out)
     if tally.num_decisions == 0:
         raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
-    show_tally(tally, changes, with_labels=bool(verdicts))
+    show_tally(tally, different, with_labels=bool(verdicts))
 
 
-def _sizes(text: str | None) -> list[int] | None:
-    if text is None:
+def _costs(given: Mapping[str, float]) -> CostsConfig | None:
+    if not given:
         return None
     try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise ConfigError(f"--waves must be whole numbers such as 4,4,8,16, got {text!r}") from error
+        return CostsConfig.model_validate(given)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise ConfigError(f"--{fault['loc'][0]}-cost: {fault['msg']}, got {fault['input']}") from error
 
 
 def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]) -> Iterator["Replayed"]:
@@ -243,6 +222,10 @@ def tally_lines(tally: "Tally", changes: "Changes", *, with_labels: bool) -> Ite
         before = _accuracy(tally.correct_before, tally.labeled_before)
         again = _accuracy(tally.correct_after, tally.labeled_after)
         yield f"accuracy of accepted answers: {before} recorded, {again} again"
+    if tally.num_promised:
+        yield f"promise: certified for the policy of {tally.num_promised:,} of {total:,} decisions"
+    elif changes.policy is not None and changes.policy.guarantee is not None:
+        yield "promise: none; what is different here was not certified"
     if tally.num_inexact:
         yield (
             f"{tally.num_inexact:,} rest on a recorded pass that answered feedback about another candidate than would "

@@ -243,6 +243,12 @@ class PoolTable:
         """(C,)"""
         return np.repeat(np.arange(len(self.clusters)), [len(found) for found in self.clusters])
 
+    @cached_property
+    def proof(self) -> Floats:
+        """(C,): 1 for proven, 0 for refuted, NaN for neither."""
+        proofs = [cluster.proof for clusters in self.clusters for cluster in clusters]
+        return np.array([math.nan if proof is None else float(proof) for proof in proofs], dtype=np.float64)
+
     @property
     def num_clusters(self) -> int:
         return len(self.pool_of_cluster)
@@ -283,18 +289,16 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
     per_author = np.array([astuple(author) for author in known]).reshape(len(known), len(fields(Author)))
     skill, center, scale, length_center, length_scale = per_author[table.author_of_row].T
     count, cluster, pool = table.num_clusters, table.cluster_of_row, table.pool_of_row
-    sizes = np.bincount(cluster, minlength=count)
     voices = 1 / table.votes_of_author
     scored = ~np.isnan(table.mu)
     z = np.clip((table.mu - center) / scale, -MAX_Z, MAX_Z)
     length = np.clip((table.length - length_center) / length_scale, -MAX_Z, MAX_Z)
     pool_length = _mean(length, pool, len(table.clusters))
-    energy = table.mu + reference.lambda_ * table.penalty
     level = _mean(z[scored], pool[scored], len(table.clusters))
     cluster_level = level[table.pool_of_cluster]
     wins, spread = _by_member(table)
     columns = {
-        "votes": np.log(sizes / np.bincount(pool, minlength=len(table.clusters))[table.pool_of_cluster]),
+        "votes": log_votes(table),
         "authors": np.bincount(cluster, voices, count),
         "skill": np.bincount(cluster, voices * (skill if skills is None else skills), count),
         "energy": cluster_level - _lowest(z[scored], cluster[scored], count),
@@ -302,8 +306,8 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
         "members": wins,
         "penalty": -np.minimum(_lowest(table.penalty, cluster, count), MAX_PENALTY),
         "length": pool_length[table.pool_of_cluster] - _mean(length, cluster, count),
-        "energy_vote": _log_shares(energy[scored], cluster[scored], table),
-        "minus_energy": -_lowest(energy[scored], cluster[scored], count),
+        "energy_vote": energy_votes(table, reference.lambda_),
+        "minus_energy": minus_energies(table, reference.lambda_),
     }
     num_clusters = np.bincount(table.pool_of_cluster, minlength=len(table.clusters))
     context = np.column_stack(
@@ -317,6 +321,26 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
         ]
     )
     return Evidence(terms=np.column_stack([columns[name] for name in TERMS]), context=context)
+
+
+def log_votes(table: PoolTable) -> Floats:
+    """The term ``votes``, (C,)."""
+    sizes = np.bincount(table.cluster_of_row, minlength=table.num_clusters)
+    totals = np.bincount(table.pool_of_row, minlength=len(table.clusters))
+    return np.log(sizes / totals[table.pool_of_cluster])
+
+
+def minus_energies(table: PoolTable, lambda_: float) -> Floats:
+    """The term ``minus_energy``, (C,)."""
+    scored = ~np.isnan(table.mu)
+    energy = (table.mu + lambda_ * table.penalty)[scored]
+    return -_lowest(energy, table.cluster_of_row[scored], table.num_clusters)
+
+
+def energy_votes(table: PoolTable, lambda_: float) -> Floats:
+    """The term ``energy_vote``, (C,)."""
+    scored = ~np.isnan(table.mu)
+    return _log_shares((table.mu + lambda_ * table.penalty)[scored], table.cluster_of_row[scored], table)
 
 
 def _lowest(values: Floats, groups: Ints, count: int) -> Floats:
@@ -387,8 +411,11 @@ def _lead_spread(best: Floats, of_pool: Floats, owner: Ints) -> Floats:
     others[first[first < len(best)]] = math.inf
     rival = np.full_like(of_pool, math.inf)
     np.minimum.at(rival, owner, others)
-    for pool in np.flatnonzero(np.isfinite(rival).any(axis=1) & (first < len(best))):
-        members = np.isfinite(of_pool[pool]) & np.isfinite(rival[pool])
-        if members.sum() > 1:
-            spread[pool] = (rival[pool][members] - best[first[pool]][members]).std()
+    pools = np.flatnonzero(first < len(best))
+    members = np.isfinite(of_pool[pools]) & np.isfinite(rival[pools])
+    counts = members.sum(axis=1)
+    lead = np.subtract(rival[pools], best[first[pools]], out=np.zeros(members.shape), where=members)
+    center = ratio(lead.sum(axis=1), counts)[:, None]
+    variance = ratio((np.where(members, lead - center, 0.0) ** 2).sum(axis=1), counts)
+    spread[pools] = np.where(counts > 1, np.sqrt(variance), math.nan)
     return spread

@@ -10,8 +10,7 @@ probability counts as well. Where answers do not compete each cluster is an obse
 weighted so that every problem counts once; a violation score enters as the fractional outcome 1 - violation.
 
 Skills are shrunk towards the pooled share of right candidates by ``SKILL_PRIOR`` pseudo-candidates, and a problem's own
-candidates are left out of the skills by which its evidence is measured. The winner's probability is recalibrated on
-cross-fitted predictions (Platt 1999), with a prior at "no change".
+candidates are left out of the skills by which its evidence is measured.
 """
 
 import math
@@ -20,16 +19,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from raydebm.decision.evidence import CONTEXT, TERMS, Author, Floats, Ints, PoolTable, Reference, evidence_of, ratio
-from raydebm.decision.posterior import PRIOR, Competition, Outcome, Posterior, filled
+from raydebm.decision.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate
-
-Bools = NDArray[np.bool_]
 
 DEFAULT_TERMS = ("votes", "authors", "skill", "energy", "mean_energy", "members", "penalty", "length")
 DEFAULT_CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement")
@@ -39,8 +35,6 @@ SKILL_PRIOR = 10.0
 NUM_FOLDS = 10
 EXCLUSIVE_SHARE = 0.3
 """Answers compete unless more than this share of the solvable problems have two different right answers."""
-CALIBRATION_SD = 0.5
-"""Of the prior on offset and log slope of the recalibration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -273,7 +267,7 @@ def fit_posterior(
     context: Sequence[str] = DEFAULT_CONTEXT,
     used: Bools | None = None,
 ) -> Posterior:
-    """Fit the weights; the winner's probability is not recalibrated (see ``recalibrated``).
+    """Fit the weights; probabilities are not recalibrated (see ``recalibration``).
 
     The prior stays where there is nothing to learn weights from: every answer is proven or refuted, or none was read.
 
@@ -362,29 +356,3 @@ def cross_fit(found: LabelledTable, fit: Callable[[Bools], Posterior], *, num_fo
         of_fold = inside[found.table.pool_of_cluster]
         probability[of_fold], none[inside] = estimates.probability[of_fold], estimates.none[inside]
     return CrossFit(posteriors=posteriors, fold=folds, probability=probability, none=none)
-
-
-def recalibrated(posterior: Posterior, winners: Floats, right: Floats) -> Posterior:
-    """The same posterior with offset and slope fitted on cross-fitted predictions of the winners.
-
-    Args:
-        posterior: fitted on all of the problems, not yet recalibrated.
-        winners: (P,), cross-fitted probability of each problem's winner.
-        right: (P,), its worth; NaN for unlabelled.
-    """
-    known = np.isfinite(right) & (winners > 0) & (winners < 1)
-    if not known.any():
-        return posterior
-    logits = np.log(winners[known] / (1 - winners[known]))
-    outcome = right[known]
-
-    def objective(theta: Floats) -> tuple[float, Floats]:
-        slope = math.exp(theta[1])
-        scores = theta[0] + slope * logits
-        error = 1 / (1 + np.exp(-np.clip(scores, -700, 700))) - outcome
-        value = (np.logaddexp(0, scores) - outcome * scores).sum() + (theta @ theta) / (2 * CALIBRATION_SD**2)
-        gradient = np.array([error.sum(), (error * logits).sum() * slope]) + theta / CALIBRATION_SD**2
-        return float(value), gradient
-
-    offset, log_slope = minimize(objective, np.zeros(2), jac=True, method="L-BFGS-B").x
-    return replace(posterior, offset=float(offset), slope=math.exp(log_slope))

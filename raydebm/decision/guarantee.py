@@ -13,6 +13,12 @@ smaller of Hoeffding's and Bentkus's (Hoeffding-Bentkus, arXiv 2110.01052, secti
 without inflating the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level
 delta / 4, and stopping at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
 
+The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks over
+errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
+until the first that does not pass. This is fixed-sequence testing (arXiv 2110.01052, section 4; Bauer 1991): with
+probability at least 1 - delta no true hypothesis of the sequence is rejected, so the last alpha that passed, although
+the labels chose it, is certified at level delta.
+
 No rule can promise alpha while it answers more than (1 - mu) / (1 - alpha) of the problems, where mu is the share of
 wrong answers when every problem is answered (arXiv 2606.29054).
 """
@@ -33,6 +39,8 @@ STARTS = (0.10, 0.25, 0.40, 0.60)
 STEP = 0.01
 """Coverage between two thresholds of a walk."""
 MAX_PROBLEMS = 1_000_000
+ERRORS = 1000
+"""The smallest error is found to 1 / ERRORS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +54,8 @@ class ThresholdTest:
     coverage: float
     """Share of the problems that are answered."""
     upper_bound: float
-    """Upper confidence bound of the risk at this threshold alone, at level delta / 4."""
+    """Upper confidence bound of the risk at this threshold alone, at the level of its test: delta / 4, or delta for the
+    one threshold of ``certify_smallest``."""
     p_value: float
     certified: bool
 
@@ -140,7 +149,13 @@ def check_promise(max_error: float, confidence: float) -> None:
 
 
 def certify(
-    confidence_of: Floats, losses: Floats, *, max_error: float, confidence: float, binary: bool = True
+    confidence_of: Floats,
+    losses: Floats,
+    *,
+    max_error: float,
+    confidence: float,
+    binary: bool = True,
+    floor: float = -math.inf,
 ) -> Guarantee:
     """Find the lowest threshold at which the promise holds.
 
@@ -150,21 +165,89 @@ def certify(
         max_error: alpha.
         confidence: 1 - delta.
         binary: losses are 0 or 1.
+        floor: thresholds below it are not tested, because nothing is known about the answers there; it may depend on
+            confidences and never on labels.
 
     Raises:
         ConfigError: the promise is not strictly between 0 and 1, no problem is given, or a value is NaN.
     """
     check_promise(max_error, confidence)
-    if len(losses) == 0:
-        raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
-    if np.isnan(confidence_of).any() or np.isnan(losses).any():
-        raise ConfigError("a promise needs a confidence and a label for every problem; leave unlabelled problems out")
-    walks, delta = _walks(confidence_of), 1 - confidence
-    order = np.argsort(-confidence_of, kind="stable")
-    ranked, cumulated = confidence_of[order], np.concatenate([[0.0], np.cumsum(losses[order])])
+    ranked, cumulated = _ranked(confidence_of, losses)
+    walks, delta = _walks(confidence_of, floor), 1 - confidence
     tested = _test(walks, ranked, cumulated, alpha=max_error, delta=delta, binary=binary)
-    passed = [row for row in tested if row.certified]
-    best = min(passed, key=lambda row: row.tau, default=None)
+    best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
+    return _guarantee(
+        best,
+        tested,
+        losses,
+        max_error=max_error,
+        confidence=confidence,
+        more_problems=None if best is not None else _more_problems(tested, len(losses), max_error, delta, binary),
+        smallest_error=_smallest_error(walks, ranked, cumulated, delta, binary),
+    )
+
+
+def certify_smallest(
+    confidence_of: Floats,
+    losses: Floats,
+    *,
+    min_coverage: float,
+    confidence: float,
+    binary: bool = True,
+    floor: float = -math.inf,
+) -> Guarantee:
+    """Find the smallest error that can be promised while at least a share of the problems is answered.
+
+    The threshold is the highest one that answers ``min_coverage`` of the problems, so labels choose the error alone, by
+    fixed-sequence testing over a grid of errors from large to small (see the top of this module).
+
+    Args:
+        confidence_of: as for ``certify``.
+        losses: as for ``certify``.
+        min_coverage: share of the problems, in (0, 1].
+        confidence: 1 - delta.
+        binary: losses are 0 or 1.
+        floor: as for ``certify``.
+
+    Raises:
+        ConfigError: as for ``certify``, or ``min_coverage`` is not in (0, 1].
+    """
+    check_promise(0.5, confidence)
+    if not 0 < min_coverage <= 1:
+        raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
+    ranked, cumulated = _ranked(confidence_of, losses)
+    tau = float(ranked[math.ceil(round(min_coverage * len(ranked), 9)) - 1])
+    is_testable = math.isfinite(tau) and tau >= floor
+    answered, wrong = _answered(tau, ranked, cumulated) if is_testable else (0, 0.0)
+    max_error = _smallest_alpha([(answered, wrong)], 1 - confidence, binary=binary)
+    if max_error is None:
+        tested = []
+    else:
+        tested = [_row(tau, ranked, cumulated, alpha=max_error, level=1 - confidence, binary=binary)]
+    best = tested[0] if tested else None
+    highest = (ERRORS - 1) / ERRORS
+    return _guarantee(
+        best,
+        tested,
+        losses,
+        max_error=highest if max_error is None else max_error,
+        confidence=confidence,
+        more_problems=None,
+        smallest_error=max_error,
+    )
+
+
+def _guarantee(
+    best: ThresholdTest | None,
+    tested: Sequence[ThresholdTest],
+    losses: Floats,
+    *,
+    max_error: float,
+    confidence: float,
+    more_problems: int | None,
+    smallest_error: float | None,
+) -> Guarantee:
+    """The guarantee at a certified threshold, or without one."""
     base_error = float(losses.mean())
     return Guarantee(
         max_error=max_error,
@@ -178,14 +261,24 @@ def certify(
         upper_bound=None if best is None else best.upper_bound,
         base_error=base_error,
         max_coverage=min((1 - base_error) / (1 - max_error), 1.0),
-        more_problems=None if best is not None else _more_problems(tested, len(losses), max_error, delta, binary),
-        smallest_error=_smallest_error(walks, ranked, cumulated, delta, binary),
+        more_problems=more_problems,
+        smallest_error=smallest_error,
         table=tuple(sorted(tested, key=lambda row: -row.tau)),
     )
 
 
-def _walks(confidence_of: Floats) -> list[list[float]]:
-    """Thresholds of each walk, strict to lenient: quantiles of the confidences."""
+def _ranked(confidence_of: Floats, losses: Floats) -> tuple[Floats, Floats]:
+    """(confidences from high to low, sums of the losses of the first 0, 1, ... of them)."""
+    if len(losses) == 0:
+        raise ConfigError("a promise needs labelled problems, got none; label some, or run without a promise")
+    if np.isnan(confidence_of).any() or np.isnan(losses).any():
+        raise ConfigError("a promise needs a confidence and a label for every problem; leave unlabelled problems out")
+    order = np.argsort(-confidence_of, kind="stable")
+    return confidence_of[order], np.concatenate([[0.0], np.cumsum(losses[order])])
+
+
+def _walks(confidence_of: Floats, floor: float) -> list[list[float]]:
+    """Thresholds of each walk, strict to lenient: quantiles of the confidences that are not below the floor."""
     usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
     if not len(usable):
         return []
@@ -193,8 +286,8 @@ def _walks(confidence_of: Floats) -> list[list[float]]:
     for start in STARTS:
         coverages = np.arange(start, 1 + STEP / 2, STEP)
         places = np.minimum(np.ceil(coverages * len(confidence_of)).astype(int), len(usable)) - 1
-        walks.append(list(dict.fromkeys(float(usable[place]) for place in places)))
-    return walks
+        walks.append(list(dict.fromkeys(float(usable[place]) for place in places if usable[place] >= floor)))
+    return [walk for walk in walks if walk]
 
 
 def _test(
@@ -250,18 +343,23 @@ def _more_problems(tested: Sequence[ThresholdTest], count: int, alpha: float, de
 def _smallest_error(
     walks: Sequence[Sequence[float]], ranked: Floats, cumulated: Floats, delta: float, binary: bool
 ) -> float | None:
-    """The smallest alpha, to 0.001, that is certified at any threshold; what passes at alpha passes above it. A walk
-    certifies something exactly where its first threshold passes."""
-    level = delta / len(STARTS)
+    """The smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies something exactly where
+    its first threshold passes."""
     firsts = [_answered(walk[0], ranked, cumulated) for walk in walks]
+    return _smallest_alpha(firsts, delta / len(STARTS), binary=binary)
+
+
+def _smallest_alpha(tested: Sequence[tuple[int, float]], level: float, *, binary: bool) -> float | None:
+    """The smallest alpha of the grid that passes for any of these (answered, losses); None where none does. What passes
+    at alpha passes above it, so that the search may halve."""
 
     def passes(alpha: float) -> bool:
-        return any(risk_p_value(wrong, answered, alpha, binary=binary) <= level for answered, wrong in firsts)
+        return any(risk_p_value(wrong, answered, alpha, binary=binary) <= level for answered, wrong in tested)
 
-    low, high = 0, 999
-    if not walks or not passes(high / 1000):
+    low, high = 0, ERRORS - 1
+    if not passes(high / ERRORS):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if passes(middle / 1000) else (middle, high)
-    return high / 1000
+        low, high = (low, middle) if passes(middle / ERRORS) else (middle, high)
+    return high / ERRORS

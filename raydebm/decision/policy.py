@@ -155,6 +155,11 @@ class Policy:
         """The same with a deadline that is not later than this."""
         return replace(self, deadline_ms=min(self.deadline_ms or most_ms, most_ms))
 
+    def without_accepting(self) -> "Policy":
+        """The same, going through every pass, each stopped by its waves as under this policy."""
+        settled = self.tau_accept if self.tau_settled is None else self.tau_settled
+        return replace(self, tau_accept=1.0, tau_settled=settled)
+
     def settings(self) -> dict[str, Any]:
         """The keys of a recipe's ``triage`` section, so that the numbers can be pasted there, and the limits that are
         set; without the fitted posterior and the guarantee."""

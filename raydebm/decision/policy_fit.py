@@ -8,10 +8,6 @@ Every number that judges the policy comes from cross-fitted predictions: each pr
 fitted on other problems. Without a promise a problem is worth answering when its expected gain is above that of
 refusing: p - (1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean
 gain over the problems' passes. With a promise, tau_answer is the lowest certified threshold (``guarantee``).
-
-Where passes are sampled in waves, problems are walked with the stopping rule, which depends on tau_accept. Thresholds
-are chosen on the walk of the base policy's tau_accept; then the problems are walked again under the chosen one, and the
-promise is tested there, until neither raises the other: what is promised is what will be done.
 """
 
 import math
@@ -22,16 +18,18 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.evidence import Floats
-from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior, recalibrated
-from raydebm.decision.guarantee import Guarantee, certify
+from raydebm.decision.costs import answer_threshold
+from raydebm.decision.evidence import Floats, Ints
+from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
+from raydebm.decision.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.decision.recalibration import recalibrated
 from raydebm.decision.rules import rule
 from raydebm.decision.waves import cut_pass
-from raydebm.errors import PoolError
+from raydebm.errors import ConfigError, PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Errors of the table "what may be promised"."""
@@ -49,6 +47,8 @@ class Walk:
     last pass."""
     worth: Floats
     """(P, S): of the selection, 0 where there is none; NaN for unlabelled."""
+    floor: float = -math.inf
+    """Nothing is promised by thresholds below it (``guarantee.certify``)."""
 
 
 WalkOf = Callable[[Sequence[Policy]], Walk]
@@ -138,32 +138,84 @@ def fit_policy(
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
     chosen = _selected(choice.profile, found, crossed)
-    posterior = recalibrated(fit(), _at(crossed.probability, chosen), by_profile[choice.profile])
+    posterior = recalibrated(fit(), found, crossed, chosen)
     policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
+    own = [
+        recalibrated(other, found, crossed, chosen, used=crossed.fold != fold)
+        for fold, other in enumerate(crossed.posteriors)
+    ]
 
     def walked(current: Policy) -> Walk:
-        return _walked(found, crossed, chosen, posterior, policy=current, walk=walk)
+        return _walked(found, crossed, chosen, own, policy=current, walk=walk)
 
     steps = walked(policy)
     policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, outcome)
     if policy.waves is not None:
         policy, guarantee, steps = _in_waves(policy, walked, config, outcome)
-    confidence, worth = _labelled_step(steps, policy.tau_accept)
+    fitted = _fitted(policy, guarantee, choice, steps, level=config.confidence, promises=promises)
+    return replace(fitted, num_problems=len(known))
+
+
+def fit_thresholds(
+    policy: Policy, steps: Walk, *, config: DecisionConfig, promises: Sequence[float] = PROMISES
+) -> PolicyFit:
+    """Choose thresholds, and certify the promise, for a policy whose posterior and profile stay as they are.
+
+    Args:
+        policy: has a posterior, which was fitted on other problems than those that walk.
+        steps: labelled problems under this policy.
+        config: costs, and the promise.
+        promises: errors of the table "what may be promised".
+
+    Raises:
+        ConfigError: the policy has no posterior.
+        PoolError: no problem is labelled.
+    """
+    if policy.posterior is None:
+        raise ConfigError("thresholds are chosen for a policy with a posterior, and this one has none; calibrate first")
+    labelled = steps.worth[~np.isnan(steps.worth[:, -1]), -1]
+    if not len(labelled):
+        raise PoolError(f"none of {len(steps.worth)} problems is labelled, so no threshold can be chosen; label some")
+    choice = ProfileChoice(
+        profile=policy.profile,
+        delta=config.delta,
+        worth={policy.profile: float(labelled.mean())},
+        tests=(),
+        num_problems=len(labelled),
+    )
+    base = replace(policy, rule="posterior", guarantee=None)
+    outcome = policy.posterior.outcome
+    fitted, guarantee = _with_promise(_with_thresholds(base, steps, config), steps, config, outcome)
+    return _fitted(fitted, guarantee, choice, steps, level=config.confidence, promises=promises)
+
+
+def _fitted(
+    policy: Policy,
+    guarantee: Guarantee | None,
+    choice: ProfileChoice,
+    steps: Walk,
+    *,
+    level: float,
+    promises: Sequence[float],
+) -> PolicyFit:
+    """A policy with the walks of its labelled problems; ``level`` is the confidence of promises."""
+    assert policy.posterior is not None
+    final = _labelled_step(steps, policy.tau_accept)
     return PolicyFit(
         policy=policy,
         choice=choice,
-        promises=tuple(_certified(confidence, worth, error, config.confidence, outcome) for error in promises),
+        promises=tuple(_certified(final, error, level, policy.posterior.outcome) for error in promises),
         guarantee=guarantee,
-        confidence=confidence,
-        worth=worth,
-        num_problems=len(known),
+        confidence=final.confidence[:, 0],
+        worth=final.worth[:, 0],
+        num_problems=choice.num_problems,
     )
 
 
-def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Any:
+def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Ints:
     """(P,): the profile's cluster of each pool, by the posterior that did not see the pool."""
     selected = np.full(len(found.pools), -1, dtype=np.intp)
-    estimates = Estimates(probability=crossed.probability, none=crossed.none, added={})
+    estimates = Estimates(probability=crossed.probability, none=crossed.none)
     for fold, posterior in enumerate(crossed.posteriors):
         inside = crossed.fold == fold
         selected[inside] = winners(profile, found.table, estimates, posterior)[inside]
@@ -183,22 +235,22 @@ def _at(values: Floats, places: Any) -> Floats:
 def _walked(
     found: LabelledTable,
     crossed: CrossFit,
-    chosen: Any,
-    posterior: Posterior,
+    chosen: Ints,
+    own: Sequence[Posterior],
     *,
     policy: Policy,
     walk: WalkOf | None,
 ) -> Walk:
-    """Every problem under its cross-fitted posterior, recalibrated as the final one is."""
+    """Every problem under the posterior that was fitted and recalibrated on the other folds; ``own`` has it by fold."""
     if walk is not None or policy.waves is not None:
-        own = [
-            replace(other, offset=posterior.offset, slope=posterior.slope)
-            for other in (crossed.posteriors[fold] for fold in crossed.fold)
-        ]
-        policies = [replace(policy, posterior=other, tau_accept=1.0, tau_settled=policy.tau_accept) for other in own]
+        policies = [replace(policy.without_accepting(), posterior=own[fold]) for fold in crossed.fold]
         return _first_pass_in_waves(found.pools, policies) if walk is None else walk(policies)
-    raw = _at(crossed.probability, chosen)
-    confidence = np.where(chosen >= 0, posterior.recalibrate(raw), -math.inf)
+    owner = found.table.pool_of_cluster
+    confidence = np.full(len(chosen), -math.inf)
+    for fold, posterior in enumerate(own):
+        probability, _ = posterior.recalibrate(crossed.probability, crossed.none, owner)
+        inside = (crossed.fold == fold) & (chosen >= 0)
+        confidence[inside] = probability[chosen[inside]]
     worth = np.where(chosen >= 0, _at(found.cluster_worth, chosen), 0.0)
     return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
@@ -224,11 +276,11 @@ def final_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
     return steps.confidence[rows, stops], steps.worth[rows, stops]
 
 
-def _labelled_step(steps: Walk, tau_accept: float) -> tuple[Floats, Floats]:
-    """``final_step`` of the problems whose selection is labelled there."""
+def _labelled_step(steps: Walk, tau_accept: float) -> Walk:
+    """``final_step`` of the problems whose selection is labelled there, as walks of one pass."""
     confidence, worth = final_step(steps, tau_accept)
     labelled = ~np.isnan(worth)
-    return confidence[labelled], worth[labelled]
+    return Walk(confidence=confidence[labelled, None], worth=worth[labelled, None], floor=steps.floor)
 
 
 def _stops(steps: Walk, tau_accept: float) -> Any:
@@ -239,8 +291,7 @@ def _stops(steps: Walk, tau_accept: float) -> Any:
 
 def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Policy:
     """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
-    costs = config.costs
-    tau_answer = min(max((costs.wrong - costs.refusal) / (1 + costs.wrong), 0.0), 1.0)
+    tau_answer = answer_threshold(config.costs)
     if steps.confidence.shape[1] == 1:
         return replace(policy, tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
     first = steps.confidence[:, 0]
@@ -260,21 +311,31 @@ def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionCon
     return float(np.nanmean(gain - costs.pass_ * _stops(steps, tau_accept)))
 
 
-def _certified(confidence: Floats, worth: Floats, error: float, level: float, outcome: Outcome) -> Guarantee:
-    return certify(confidence, 1 - worth, max_error=error, confidence=level, binary=outcome == "correct")
+def _certified(final: Walk, error: float, level: float, outcome: Outcome) -> Guarantee:
+    """
+    Args:
+        final: walks of one pass, all labelled.
+        error: the promised one.
+        level: confidence of the promise.
+        outcome: what labels say.
+    """
+    confidence, losses, binary = final.confidence[:, 0], 1 - final.worth[:, 0], outcome == "correct"
+    return certify(confidence, losses, max_error=error, confidence=level, binary=binary, floor=final.floor)
 
 
-def _promised(confidence: Floats, worth: Floats, config: DecisionConfig, outcome: Outcome) -> Guarantee | None:
+def _promised(final: Walk, config: DecisionConfig, outcome: Outcome) -> Guarantee | None:
     if config.max_error is None:
         return None
     if config.max_error != "auto":
-        return _certified(confidence, worth, config.max_error, config.confidence, outcome)
-    low, high = 0, 999
-    while high - low > 1:  # a larger error is certified at no smaller coverage
-        middle = (low + high) // 2
-        found = _certified(confidence, worth, middle / 1000, config.confidence, outcome)
-        low, high = (low, middle) if found.coverage >= config.min_coverage else (middle, high)
-    return _certified(confidence, worth, high / 1000, config.confidence, outcome)
+        return _certified(final, config.max_error, config.confidence, outcome)
+    return certify_smallest(
+        final.confidence[:, 0],
+        1 - final.worth[:, 0],
+        min_coverage=config.min_coverage,
+        confidence=config.confidence,
+        binary=outcome == "correct",
+        floor=final.floor,
+    )
 
 
 def _with_promise(
@@ -286,7 +347,7 @@ def _with_promise(
     raise it, the promise is tested again with the raised one, so that what is promised is what will be done.
     """
     while True:
-        guarantee = _promised(*_labelled_step(steps, policy.tau_accept), config, outcome)
+        guarantee = _promised(_labelled_step(steps, policy.tau_accept), config, outcome)
         if guarantee is None:
             return policy, None
         tau = 1.0 if guarantee.tau is None else guarantee.tau

@@ -10,6 +10,13 @@ Where labels are violation scores, p(a) is 1 minus the expected violation.
 An answer that an exact constraint proves has p = 1, one that it refutes p = 0 and takes no share of the others: these
 are facts, not estimates.
 
+Probabilities are recalibrated within the same family, by a temperature and a bias against "none" (``recalibration``):
+
+    p'(a) = softmax(slope log p(a) + offset),  with p'(none) = softmax(slope log p(none)) as one more outcome
+
+so that they still add up to 1 over clusters and "none", and the order of the clusters stays. Where clusters do not
+compete, p'(a) = sigmoid(offset + slope logit p(a)).
+
 The weights are the maximum of the likelihood of labelled problems with a normal prior around ``PRIOR``; with few labels
 the prior stays, with none it is what decides. See ``fitting`` for how.
 """
@@ -20,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raydebm.decision.evidence import (
     CONTEXT,
@@ -35,6 +43,7 @@ from raydebm.decision.evidence import (
 from raydebm.errors import ConfigError
 from raydebm.records import ScoredCandidate
 
+Bools = NDArray[np.bool_]
 Competition = Literal["exclusive", "independent"]
 Outcome = Literal["correct", "violation"]
 
@@ -42,7 +51,8 @@ PRIOR: Mapping[str, float] = {"votes": 1.0, "authors": 0.5, "skill": 0.5, "energ
 """Weights before any label was seen: votes as they are counted, authors at half of their log-odds because authors are
 not independent, energies a little. Absent terms have weight 0."""
 LOWEST = 1e-6
-"""Estimated probabilities stay in [1e-6, 1 - 1e-6]; 0 and 1 are kept for what is proven."""
+"""Estimated probabilities are at least 1e-6, and so is what is left for the others; 0 and 1 are kept for what is
+proven."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +92,10 @@ class Estimates:
     """(C,)"""
     none: Floats
     """(P,)"""
-    added: Mapping[str, Floats]
-    """What each term adds to -E, (C,) each."""
+    terms: tuple[str, ...] = ()
+    """Terms that carry weight."""
+    relative: Floats | None = None
+    """(C, len(terms)): what each term adds to -E, minus its mean over the pool's clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +110,9 @@ class Posterior:
     competition: Competition = "exclusive"
     outcome: Outcome = "correct"
     slope: float = 1.0
-    """Confidence is sigmoid(offset + slope * logit p): recalibration of the winner, cross-fitted."""
+    """Inverse temperature of the recalibration, fitted on cross-fitted predictions."""
     offset: float = 0.0
+    """Bias of every answer against "none", of the recalibration."""
     num_problems: int = 0
     """Labelled problems that it was fitted on."""
     task: str = ""
@@ -128,87 +141,120 @@ class Posterior:
         """Probabilities of the answers of many pools at once."""
         table = PoolTable.of(pools, self.reference.lambda_)
         estimates = self.estimates(table)
+        beliefs = self.beliefs_at(pools, table, estimates, np.arange(table.num_clusters))
         ends = np.cumsum([len(found) for found in table.clusters])
         return [
-            self._pool_beliefs(pool, clusters, estimates, slice(end - len(clusters), end), place)
-            for place, (pool, clusters, end) in enumerate(zip(pools, table.clusters, ends, strict=True))
+            PoolBeliefs(
+                beliefs=tuple(sorted(beliefs[end - len(clusters) : end], key=self._rank)),
+                none=float(estimates.none[place]),
+            )
+            for place, (clusters, end) in enumerate(zip(table.clusters, ends, strict=True))
         ]
 
-    def estimates(self, table: PoolTable) -> "Estimates":
+    def _rank(self, belief: Belief) -> tuple[float, float, str]:
+        return (-belief.probability, belief.best.total_energy(self.reference.lambda_), belief.cluster.key)
+
+    def beliefs_at(
+        self, pools: Sequence[Sequence[ScoredCandidate]], table: PoolTable, estimates: Estimates, rows: Ints
+    ) -> list[Belief]:
+        """What is believed about some of the table's clusters, in the order of ``rows``."""
+        assert estimates.relative is not None
+        flat = [cluster for clusters in table.clusters for cluster in clusters]
+        scaled = self.slope * estimates.relative[rows]
+        probability = estimates.probability[rows]
+        with np.errstate(divide="ignore"):
+            base = np.log(probability / (1 - probability)) - scaled.sum(axis=1)
+        owners, names = table.pool_of_cluster[rows].tolist(), ("base", *estimates.terms)
+        lines = zip(rows.tolist(), owners, probability.tolist(), base.tolist(), scaled.tolist(), strict=True)
+        return [
+            Belief(
+                cluster=flat[row],
+                best=pools[owner][flat[row].representative],
+                candidates=tuple(pools[owner][member] for member in flat[row].rows),
+                probability=p,
+                contributions=dict(zip(names, (rest, *added), strict=True)) if 0 < p < 1 else {},
+            )
+            for row, owner, p, rest, added in lines
+        ]
+
+    def estimates(self, table: PoolTable) -> Estimates:
         """Probabilities as arrays: exact proofs applied, and recalibrated."""
         evidence = evidence_of(table, self.reference)
         owner, count = table.pool_of_cluster, len(table.clusters)
-        added = self._added(evidence.terms, owner, count)
-        scores = sum(added.values(), start=np.zeros(table.num_clusters))
-        context = np.nan_to_num(evidence.context)
-        none = sum(
-            (weight * context[:, CONTEXT.index(name)] for name, weight in self.context_weights.items()),
-            start=np.zeros(count),
-        )
-        proof = np.array(
-            [math.nan if c.proof is None else float(c.proof) for clusters in table.clusters for c in clusters]
-        )
+        terms = tuple(name for name, weight in self.weights.items() if weight != 0)
+        added = self._added(evidence.terms, terms, owner, count)
+        scores, none = added.sum(axis=1), self._none_scores(evidence.context)
+        proof = table.proof
         scores[proof == 0] = -math.inf  # what is refuted takes no share of what is left
-        is_exclusive = self.competition == "exclusive"
-        shares = softmax(scores, none, owner) if is_exclusive else _sigmoid(scores - none[owner])
-        found = self.recalibrate(np.clip(shares, LOWEST, 1 - LOWEST))  # a rounded 0 or 1 is no proof
-        found = np.where(np.isnan(proof), found, proof)
-        if is_exclusive:
-            is_proven = np.bincount(owner, proof == 1, count)[owner] > 0
-            found = np.where(is_proven, proof == 1, found)
-            left = np.maximum(1 - np.bincount(owner, found, count), 0.0)
+        if self.competition == "exclusive":
+            shares, left = softmax(scores, none, owner)
+        else:
+            shares, left = _sigmoid(scores - none[owner]), np.zeros(count)
+        is_open = np.isnan(proof)
+        found, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner)
+        found = np.where(is_open, found, proof)
+        if self.competition == "exclusive":
+            is_proven = np.bincount(owner, proof == 1, count) > 0
+            found = np.where(is_proven[owner], proof == 1, found)
+            left = np.where(is_proven, 0.0, left)
         else:
             best = np.zeros(count)
             np.maximum.at(best, owner, found)
             left = 1 - best
-        return Estimates(probability=found, none=left, added=added)
+        sizes = np.maximum(np.bincount(owner, minlength=count), 1)
+        means = np.zeros((count, len(terms)))
+        np.add.at(means, owner, added)
+        return Estimates(probability=found, none=left, terms=terms, relative=added - (means / sizes[:, None])[owner])
 
-    def recalibrate(self, probability: Floats) -> Floats:
-        """sigmoid(offset + slope * logit p), kept off 0 and 1; a proof stays a proof."""
-        inside = np.clip(probability, LOWEST, 1 - LOWEST)
-        found = np.clip(_sigmoid(self.offset + self.slope * np.log(inside / (1 - inside))), LOWEST, 1 - LOWEST)
-        return np.where((probability <= 0) | (probability >= 1), probability, found)
+    def recalibrate(self, probability: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
+        """Recalibrated probabilities of clusters and of "none", shapes (C,) and (P,).
 
-    def _added(self, terms: Floats, owner: Ints, count: int) -> dict[str, Floats]:
-        """theta_j phi_j(a) by term, shape (C,) each. A term that was measured for some clusters of a pool counts as
-        their mean for the others; where it was measured for none, it adds nothing."""
-        return {
-            name: weight * filled(terms[:, TERMS.index(name)], owner, count)
-            for name, weight in self.weights.items()
-            if weight != 0
-        }
+        0 and 1 stay. Where clusters compete, those of a pool add up to 1 together with "none" as before.
 
-    def _pool_beliefs(
-        self,
-        pool: Sequence[ScoredCandidate],
-        clusters: Sequence[Cluster],
-        estimates: "Estimates",
-        rows: slice,
-        place: int,
-    ) -> PoolBeliefs:
-        means = {name: float(column[rows].mean()) if clusters else 0.0 for name, column in estimates.added.items()}
-        beliefs = [
-            Belief(
-                cluster=cluster,
-                best=pool[cluster.representative],
-                candidates=tuple(pool[member] for member in cluster.rows),
-                probability=float(estimates.probability[row]),
-                contributions=self._contributions(
-                    {name: float(column[row]) - means[name] for name, column in estimates.added.items()},
-                    float(estimates.probability[row]),
-                ),
-            )
-            for row, cluster in zip(range(rows.start, rows.stop), clusters, strict=True)
-        ]
-        beliefs.sort(key=lambda belief: (-belief.probability, *_tie(belief, self.reference.lambda_)))
-        return PoolBeliefs(beliefs=tuple(beliefs), none=float(estimates.none[place]))
+        Args:
+            probability: (C,), of each cluster.
+            none: (P,), that no answer of the pool is right; not used where clusters do not compete.
+            owner: (C,), the pool of each cluster.
+        """
+        if self.offset == 0 and self.slope == 1:
+            return probability, none
+        is_open = (probability > 0) & (probability < 1)
+        with np.errstate(divide="ignore"):
+            if self.competition == "independent":
+                found = _sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
+                left = none
+            else:
+                found, left = softmax(self.slope * np.log(probability) + self.offset, self.slope * np.log(none), owner)
+        found, left = self._inside(found, left, owner, is_open)
+        is_proven = np.bincount(owner, probability >= 1, len(none)) > 0
+        return np.where(is_open, found, probability), np.where(is_proven, none, left)
 
-    def _contributions(self, added: Mapping[str, float], probability: float) -> dict[str, float]:
-        if not 0 < probability < 1:
-            return {}
-        scaled = {name: self.slope * value for name, value in added.items()}
-        log_odds = math.log(probability / (1 - probability))
-        return {"base": log_odds - math.fsum(scaled.values()), **scaled}
+    def _inside(self, probability: Floats, none: Floats, owner: Ints, is_open: Bools) -> tuple[Floats, Floats]:
+        """Estimates of open clusters kept off 0 and 1, for a rounded 0 or 1 is no proof. Where clusters compete, a pool
+        with an estimate below ``LOWEST`` gets a small share of the uniform distribution over what is open, so that the
+        sum stays 1 and the order stays."""
+        if self.competition == "independent":
+            return np.where(is_open, np.clip(probability, LOWEST, 1 - LOWEST), probability), none
+        outcomes = np.bincount(owner, is_open, len(none)) + 1
+        is_extreme = (none < LOWEST) | (np.bincount(owner, is_open & (probability < LOWEST), len(none)) > 0)
+        given = np.where(is_extreme, LOWEST, 0.0)
+        kept = 1 - given * outcomes
+        return np.where(is_open, kept[owner] * probability + given[owner], probability), kept * none + given
+
+    def _none_scores(self, context: Floats) -> Floats:
+        known = np.nan_to_num(context)
+        return sum(
+            (weight * known[:, CONTEXT.index(name)] for name, weight in self.context_weights.items()),
+            start=np.zeros(len(known)),
+        )
+
+    def _added(self, evidence: Floats, terms: Sequence[str], owner: Ints, count: int) -> Floats:
+        """theta_j phi_j(a) of these terms, shape (C, len(terms)). A term that was measured for some clusters of a pool
+        counts as their mean for the others; where it was measured for none, it adds nothing."""
+        added = np.zeros((len(owner), len(terms)))
+        for place, name in enumerate(terms):
+            added[:, place] = self.weights[name] * filled(evidence[:, TERMS.index(name)], owner, count)
+        return added
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -261,20 +307,15 @@ def filled(column: Floats, owner: Ints, count: int) -> Floats:
     return np.where(known, column, means[owner])
 
 
-def softmax(scores: Floats, none: Floats, owner: Ints) -> Floats:
-    """Share of each cluster beside its pool's other clusters and "none", shape (C,)."""
+def softmax(scores: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
+    """(share of each cluster beside its pool's other clusters and "none", share of "none"), shapes (C,) and (P,)."""
     top = none.copy()
     np.maximum.at(top, owner, scores)
-    mass = np.exp(scores - top[owner])
-    total = np.bincount(owner, mass, len(none)) + np.exp(none - top)
-    shares: Floats = mass / total[owner]
-    return shares
+    mass, left = np.exp(scores - top[owner]), np.exp(none - top)
+    total = np.bincount(owner, mass, len(none)) + left
+    return mass / total[owner], left / total
 
 
 def _sigmoid(values: Floats) -> Floats:
     found: Floats = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
     return found
-
-
-def _tie(belief: Belief, lambda_: float) -> tuple[float, str]:
-    return (belief.best.total_energy(lambda_), belief.cluster.key)

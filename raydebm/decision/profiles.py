@@ -12,26 +12,27 @@ Ties go to the more probable answer. Every profile leaves out refuted answers an
 the confidence is the posterior's probability of the selected answer.
 """
 
-from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
 
-from raydebm.decision.evidence import TERMS, Evidence, Floats, Ints, PoolTable, evidence_of
+from raydebm.decision.evidence import Floats, Ints, PoolTable, energy_votes, log_votes, minus_energies
 from raydebm.decision.posterior import Belief, Estimates, PoolBeliefs, Posterior
 
 Profile = Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-_TERM_OF: Mapping[Profile, str] = {"vote": "votes", "energy": "minus_energy", "energy_vote": "energy_vote"}
 
 
-def preference(profile: Profile, table: PoolTable, evidence: Evidence, posterior: Posterior) -> Floats:
+def preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Floats:
     """What the profile orders the clusters of a pool by, higher first; shape (C,), -inf for what it cannot select."""
     if profile == "posterior":
         return np.zeros(table.num_clusters)
     if profile == "best_author":
         return _votes_of_best_author(table, posterior)
-    column = evidence.terms[:, TERMS.index(_TERM_OF[profile])]
+    if profile == "vote":
+        return log_votes(table)
+    lambda_ = posterior.reference.lambda_
+    column = minus_energies(table, lambda_) if profile == "energy" else energy_votes(table, lambda_)
     return np.where(np.isnan(column), -np.inf, column)
 
 
@@ -50,20 +51,15 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
     """(P,): index of each pool's selected cluster; -1 where every answer is refuted or there is none."""
-    value = preference(profile, table, evidence_of(table, posterior.reference), posterior)
-    selectable = estimates.probability > 0
+    value = preference(profile, table, posterior)
     # A proven answer beats all others whatever the profile says.
     value = np.where(estimates.probability >= 1, np.inf, value)
-    owner, count = table.pool_of_cluster, len(table.clusters)
-    keys = [cluster.key for clusters in table.clusters for cluster in clusters]
+    owner, rows = table.pool_of_cluster, np.flatnonzero(estimates.probability > 0)
     energy = _minus_energy(table, posterior)
-    order = sorted(
-        np.flatnonzero(selectable),
-        key=lambda row: (owner[row], -value[row], -estimates.probability[row], -energy[row], keys[row]),
-    )
-    found = np.full(count, -1, dtype=np.intp)
-    for row in reversed(order):
-        found[owner[row]] = row
+    # Sorts by the last key first. Equal ones stay in the order of the rows, which is that of the clusters' keys.
+    order = rows[np.lexsort((-energy[rows], -estimates.probability[rows], -value[rows], owner[rows]))]
+    found = np.full(len(table.clusters), -1, dtype=np.intp)
+    found[owner[order[::-1]]] = order[::-1]
     return found
 
 
@@ -83,7 +79,7 @@ def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tupl
         return beliefs.beliefs
     pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
     table = PoolTable.of([pool], posterior.reference.lambda_)
-    value = preference(profile, table, evidence_of(table, posterior.reference), posterior)
+    value = preference(profile, table, posterior)
     by_key = {cluster.key: float(value[row]) for row, cluster in enumerate(table.clusters[0])}
     usable = [belief for belief in beliefs.beliefs if belief.probability > 0]
     selected = max(usable, key=lambda belief: by_key[belief.cluster.key])

@@ -13,11 +13,12 @@ Under a policy with waves a recorded pass is cut to what its rule would have sam
 of waves; live, a wave may also end before its last candidates have come.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from raydebm.decision.batch import rule_pools
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.rules import Ruling, final_decision
 from raydebm.decision.stopping import StopReason
 from raydebm.decision.waves import cut_pass
 from raydebm.errors import ConfigError
@@ -59,6 +60,8 @@ class Redecision:
     best: ScoredCandidate | None
     signal: float | None
     penalty: float | None
+    confidence: float | None
+    """Probability that ``best`` is right; None without a posterior or a selection."""
     num_passes: int
     num_candidates: int
     """How many candidates were paid for; those that failed included."""
@@ -104,9 +107,49 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     Raises:
         ConfigError: the budget is below 1.
     """
+    return redecide_all([recorded], policy=policy, budget=budget)[0]
+
+
+def redecide_all(
+    recorded: Sequence[Recorded], *, policy: Policy | None = None, budget: int | None = None
+) -> list[Redecision]:
+    """``redecide`` for many decisions, whose pools are measured together, pass by pass: several times as fast.
+
+    Args:
+        recorded: the decisions.
+        policy: under which all of them are made again; None: the first one's own.
+        budget: as for ``redecide``.
+
+    Raises:
+        ConfigError: the budget is below 1.
+    """
     if budget is not None and budget < 1:
         raise ConfigError(f"the budget must be at least 1 candidate, got {budget}")
-    policy = recorded.policy if policy is None else policy
+    if not recorded:
+        return []
+    policy = recorded[0].policy if policy is None else policy
+    walks = [_walk(each, policy, budget) for each in recorded]
+    asked = [next(walk) for walk in walks]
+    found: dict[int, Redecision] = {}
+    waiting = list(range(len(walks)))
+    while waiting:
+        pools, passes_left = zip(*(asked[place] for place in waiting), strict=True)
+        rulings = rule_pools(pools, passes_left=passes_left, policy=policy)
+        for place, ruling in zip(waiting, rulings, strict=True):
+            try:
+                asked[place] = walks[place].send(ruling)
+            except StopIteration as end:
+                found[place] = end.value
+        waiting = [place for place in waiting if place not in found]
+    return [found[place] for place in range(len(walks))]
+
+
+Asked = tuple[list[ScoredCandidate], int]
+"""A pool about which the loop asks for a ruling, and how many passes are left."""
+
+
+def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[Asked, Ruling, Redecision]:
+    """The loop over one record; asks for a ruling after each pass."""
     budget = policy.budget if budget is None else budget
     pool: list[ScoredCandidate] = []
     exact, cut = True, False
@@ -117,12 +160,12 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
         cut = cut or len(kept) < len(drawn)
         pool += kept
         if lacking:
-            ruling = replace(rule(pool, passes_left=0, policy=policy), decision=Decision.REGENERATE, reason=lacking)
+            ruling = replace((yield pool, 0), decision=Decision.REGENERATE, reason=lacking)
             break
         # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
         passes_left = 0 if lost or _left(budget, pool) == 0 else policy.max_passes - pass_index
-        ruling = rule(pool, passes_left=passes_left, policy=policy)
+        ruling = yield pool, passes_left
         if ruling.decision is not Decision.REGENERATE or pass_index == num_recorded:
             break
         selected = None if ruling.best is None else ruling.best.candidate.candidate_id
@@ -141,7 +184,7 @@ def _redecision(
 ) -> Redecision:
     as_it_stands = ruling.decision
     if as_it_stands is Decision.REGENERATE:
-        as_it_stands = rule(pool, passes_left=0, policy=policy).decision
+        as_it_stands = final_decision(ruling, policy)
     return Redecision(
         record_id=record_id,
         decision=ruling.decision,
@@ -149,6 +192,7 @@ def _redecision(
         best=ruling.best,
         signal=ruling.signal,
         penalty=ruling.penalty,
+        confidence=ruling.confidence,
         num_passes=num_passes,
         num_candidates=len(pool),
         exact=exact,

@@ -106,6 +106,13 @@ def _rule_by_posterior(
     pool: Sequence[ScoredCandidate], posterior: Posterior, *, passes_left: int, policy: Policy
 ) -> Ruling:
     beliefs = ranked(policy.profile, posterior.beliefs(pool), posterior)
+    return rule_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
+
+
+def rule_by_beliefs(
+    pool: Sequence[ScoredCandidate], beliefs: tuple[Belief, ...], *, passes_left: int, policy: Policy
+) -> Ruling:
+    """The rule of ``rule="posterior"``, where ``beliefs`` has the profile's selection first."""
     first = beliefs[0] if beliefs and beliefs[0].probability > 0 else None
     best = None if first is None else first.best
     if first is None:
@@ -122,6 +129,19 @@ def _rule_by_posterior(
         reason=reason,
         beliefs=beliefs,
     )
+
+
+def final_decision(ruling: Ruling, policy: Policy) -> Decision:
+    """What a ruling comes to when no further pass can be drawn."""
+    if policy.rule == "posterior":
+        return (
+            Decision.ABSTAIN
+            if ruling.confidence is None
+            else decide_by_confidence(ruling.confidence, passes_left=0, policy=policy)
+        )
+    energies = None if ruling.best is None else ruling.best.energies
+    sigma = None if energies is None else energies.sigma
+    return decide(signal=ruling.signal, sigma=sigma, penalty=ruling.penalty, passes_left=0, policy=policy)
 
 
 def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:

@@ -102,7 +102,9 @@ def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | Non
         return None
     fields = {name: policy.guarantee[name] for name in ("max_error", "confidence", "certified", "problems")}
     reason = policy.guarantee.get("reason") if suspended is None else suspended
-    return GuaranteeBody(**fields, suspended=suspended is not None, reason=reason)
+    return GuaranteeBody(
+        **fields, suspended=suspended is not None, reason=reason, outcomes=policy.guarantee.get("outcomes")
+    )
 
 
 def _reason(outcome: Outcome) -> str:

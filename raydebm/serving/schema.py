@@ -6,6 +6,7 @@ because its clients send many fields that change nothing here.
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -71,15 +72,21 @@ class PolicyChanges(Body):
     lambda_: NotNegative | None = Field(None, alias="lambda")
     """Weight of E_constraint."""
     theta_sigma: NotNegative | None = None
+    """Accept at once at or below this signal."""
     theta_abstain: NotNegative | None = None
+    """Abstain above this sigma."""
     signal: Literal["selected", "pool_mean", "equation"] | None = None
+    """The sigma that is compared with theta_sigma."""
     rule: Literal["paper", "posterior"] | None = None
     """What decides: thresholds on sigma, or on the probability that the answer is right."""
     profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"] | None = None
     """How the posterior's rule selects."""
     tau_accept: Probability | None = None
+    """Accept at or above this probability."""
     tau_answer: Probability | None = None
+    """Abstain below this probability after the last pass."""
     max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
+    """Rounds of generation."""
     num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each later pass."""
     waves: list[Annotated[int, Field(ge=1, le=MAX_SAMPLES)]] | None = Field(None, max_length=MAX_SAMPLES)
@@ -310,6 +317,22 @@ class AnswerBody(BaseModel):
     candidate_ids: list[str]
 
 
+class OutcomesBody(BaseModel):
+    """Reported outcomes that a promise was certified on."""
+
+    decisions: int
+    """With an outcome, one per problem."""
+    since: datetime
+    """When the oldest of them was made."""
+    until: datetime
+    """When the newest was made."""
+    by: list[str] | None
+    """Whose reports counted; null: everybody's."""
+    audited: float | None
+    """Share of all decisions that they judged at random; null: nobody knows who reported and why, so the promise is
+    about decisions like those alone."""
+
+
 class GuaranteeBody(BaseModel):
     """What is promised about the answers that are given out."""
 
@@ -324,6 +347,8 @@ class GuaranteeBody(BaseModel):
     suspended: bool = False
     """Reported outcomes speak against it, so it is not claimed at present (``reason``)."""
     reason: str | None = None
+    outcomes: OutcomesBody | None = None
+    """Where the labelled problems are decisions that users reported on; null: problems of the run."""
 
 
 class DecisionBody(StopFields):

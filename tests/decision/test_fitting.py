@@ -19,7 +19,6 @@ from raydebm.decision.fitting import (
     cross_fit,
     fit_posterior,
     folds_of,
-    recalibrated,
     reference_of,
 )
 from raydebm.decision.posterior import PRIOR, special_case
@@ -370,28 +369,6 @@ def test_a_problems_label_does_not_reach_its_own_prediction():
 def test_one_problem_cannot_be_cross_fitted():
     with pytest.raises(PoolError, match="at least 2 problems, got 1"):
         cross_fit(table_of(TWO[:1]), lambda used: special_case("votes"))
-
-
-def test_recalibration_shifts_the_winners_log_odds():
-    """All winners at p = 1/2 and all of them right: 10 (sigmoid(offset) - 1) + offset / 0.25 = 0."""
-    found = recalibrated(special_case("votes"), np.full(10, 0.5), np.ones(10))
-
-    assert 10 * (1 / (1 + math.exp(-found.offset)) - 1) + found.offset / 0.25 == pytest.approx(0, abs=1e-3)
-    assert found.slope == pytest.approx(1.0)
-
-
-def test_overconfident_winners_get_a_slope_below_one():
-    found = recalibrated(special_case("votes"), np.full(200, 0.95), np.repeat([1.0, 0.0], 100))
-
-    assert found.slope < 1
-    assert found.recalibrate(np.array([0.95]))[0] < 0.7
-
-
-@pytest.mark.parametrize(("winners", "right"), [([1.0, 0.0], [1.0, 0.0]), ([0.4, 0.6], [math.nan, math.nan]), ([], [])])
-def test_proven_and_unlabelled_winners_recalibrate_nothing(winners, right):
-    posterior = special_case("votes")
-
-    assert recalibrated(posterior, np.array(winners), np.array(right)) == posterior
 
 
 def test_a_table_is_grouped_once_for_pools_and_labels():

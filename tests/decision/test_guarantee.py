@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from raydebm.decision.guarantee import certify, check_promise, risk_p_value, risk_upper_bound
+from raydebm.decision.guarantee import certify, certify_smallest, check_promise, risk_p_value, risk_upper_bound
 from raydebm.errors import ConfigError
 
 
@@ -245,3 +245,78 @@ def test_a_promise_that_means_nothing_is_refused(value):
 def test_problems_that_prove_nothing_are_refused(confidence, losses, message):
     with pytest.raises(ConfigError, match=message):
         certify(np.array(confidence), np.array(losses), max_error=0.1, confidence=0.9)
+
+
+# ---- the smallest error at a coverage --------------------------------------------------------------------------------
+
+
+def smallest(confidence_of, losses, *, min_coverage=0.5, confidence=0.9, **options):
+    return certify_smallest(confidence_of, losses, min_coverage=min_coverage, confidence=confidence, **options)
+
+
+def test_the_smallest_error_spends_the_whole_level_on_one_threshold():
+    """50 right answers of 100 problems: 0.1 ** (1 / 50) = 0.955, so 0.045 is rejected at 0.1 only from 0.046 on."""
+    found = smallest(*right_answers(100))
+
+    assert (found.max_error, found.certified, found.answered, found.coverage) == (0.046, True, 50, 0.5)
+    assert 0.954**50 <= 0.1 < 0.955**50
+    assert [row.tau for row in found.table] == [found.tau]
+
+
+def test_its_threshold_is_the_highest_at_the_coverage():
+    found = smallest(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.zeros(5), min_coverage=0.6)
+
+    assert (found.tau, found.answered) == (0.7, 3)
+
+
+def test_labels_choose_the_error_and_never_the_threshold():
+    confidence = np.linspace(0, 1, 200)
+
+    assert smallest(confidence, np.zeros(200)).tau == smallest(confidence, np.ones(200) * 0.0 + (confidence > 0.9)).tau
+
+
+def test_a_coverage_that_no_threshold_reaches_is_not_certified():
+    found = smallest(np.array([0.9, -math.inf, -math.inf, -math.inf]), np.zeros(4))
+
+    assert (found.certified, found.tau, found.coverage, found.smallest_error) == (False, None, 0.0, None)
+
+
+def test_a_threshold_below_the_floor_is_not_certified():
+    confidence, losses = right_answers(100)
+
+    assert smallest(confidence, losses, floor=0.7).certified
+    assert not smallest(confidence, losses, floor=0.9).certified
+
+
+def test_the_smallest_error_is_broken_no_more_often_than_promised():
+    """The error is chosen by the labels, and still holds in nine of ten samples: 400 samples of 200 problems with a
+    true risk of 0.2 at every confidence. Of 400 fair trials at 0.1, 53 or more break with probability 0.03."""
+    rng = np.random.default_rng(3)
+    broken = sum(smallest(rng.random(200), (rng.random(200) < 0.2).astype(float)).max_error < 0.2 for _ in range(400))
+
+    assert 10 < broken < 53
+
+
+@pytest.mark.parametrize("min_coverage", [0.0, -0.1, 1.01, math.nan])
+def test_a_coverage_that_is_no_share_is_refused(min_coverage):
+    with pytest.raises(ConfigError, match="min_coverage must be above 0 and at most 1"):
+        smallest(*right_answers(10), min_coverage=min_coverage)
+
+
+# ---- a floor ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_threshold_below_the_floor_is_tested():
+    confidence, losses = right_answers(200)
+
+    found = certify(confidence, losses, max_error=0.1, confidence=0.9, floor=0.8)
+
+    assert found.certified
+    assert found.tau == min(row.tau for row in found.table) >= 0.8
+    assert certify(confidence, losses, max_error=0.1, confidence=0.9).tau < 0.8
+
+
+def test_a_floor_above_every_confidence_certifies_nothing():
+    found = certify(*right_answers(200), max_error=0.1, confidence=0.9, floor=1.0)
+
+    assert (found.certified, found.table, found.smallest_error) == (False, (), None)

@@ -521,6 +521,7 @@ def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
         "problems": 500,
         "suspended": True,
         "reason": "9 of 20 were wrong",
+        "outcomes": None,
     }
     assert claims.asked == [policy_id(BY_VOTES)]
     assert [answer["answer"] for answer in found["answers"]] == ["42", "43"]

@@ -164,6 +164,11 @@ PROMISE = {"max_error": 0.05, "confidence": 0.9, "certified": True, "problems": 
             "labelled problems.",
         ),
         (
+            {**PROMISE, "problems": 300, "outcomes": {"decisions": 300}},
+            "✓certified Promised: at most 5 % of the answers given out are wrong, with confidence 90 % from 300 "
+            "reported outcomes.",
+        ),
+        (
             {**PROMISE, "suspended": True, "reason": "9 of 20 were wrong"},
             "!suspended The promise is not claimed at present: 9 of 20 were wrong.",
         ),
@@ -172,7 +177,7 @@ PROMISE = {"max_error": 0.05, "confidence": 0.9, "certified": True, "problems": 
             "–not certified Nothing is promised: the request changed lambda.",  # noqa: RUF001
         ),
     ],
-    ids=["nothing", "certified", "suspended", "not certified"],
+    ids=["nothing", "certified", "by outcomes", "suspended", "not certified"],
 )
 def test_what_is_promised_in_words(service, open_page, guarantee, expected):
     assert open_page(service.url).evaluate(NOTE, guarantee) == expected

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
 from raydebm.records import Problem
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.keys import ApiKey, Keyring
@@ -219,6 +220,29 @@ def test_an_abstention_says_why_and_shows_no_answer(start, backend, open_page, e
     assert "sigma 2 of the selected candidate is above theta_abstain 1.5" in words
     assert page.locator("#decision .answer").count() == 0
     assert "sigma 2.000" in page.locator(".gate svg").get_attribute("aria-label")
+
+
+def test_the_posteriors_rule_can_be_asked_for_with_its_thresholds(start, backend, open_page, run_dir):
+    posterior = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0})
+    policy = Policy(theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2, posterior=posterior)
+    RunDir(run_dir).write_json(policy.to_json(), "calibration", "policy.json")
+    page = ready(open_page(start(backend)))
+    page.locator("#policy-details summary").click()
+    assert "sigma, as in the paper (as served)" in page.get_by_label("rule, what decides").inner_text()
+    assert page.get_by_label("tau_accept, accept from").get_attribute("placeholder") == "0.9"
+    page.get_by_label("rule, what decides").select_option("posterior")
+    page.get_by_label("profile, what selects").select_option("vote")
+    page.get_by_label("tau_accept, accept from").fill("0.3")
+    page.get_by_label("tau_answer, refuse below").fill("0.2")
+    assert page.locator("#policy-changes").inner_text() == "4 changed"
+    page.get_by_text("The same request with curl").click()
+    body = page.locator("#curl").inner_text()
+    for line in ('"rule": "posterior"', '"profile": "vote"', '"tau_accept": 0.3', '"tau_answer": 0.2'):
+        assert line in body
+    ask(page)
+    assert "an exact constraint proves the answer" in decided(page)
+    page.get_by_role("button", name="Empty all fields").click()
+    assert page.locator("#policy-changes").is_hidden()
 
 
 def test_the_pools_mean_sigma_is_shown_where_it_decides(start, backend, open_page, texts):

@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
 import pytest
+from pydantic import BaseModel
 
 from raydebm.cli import main
+from raydebm.config import CostsConfig
 from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
+from raydebm.errors import ConfigError
+from raydebm.policy_options import options_of
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -25,7 +31,7 @@ from raydebm.serving.decisions.record import DecisionRecord, new_record_id
 from raydebm.serving.decisions.redeciding import stored_decisions
 from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
-from raydebm.serving.schema import Overrides
+from raydebm.serving.schema import Overrides, PolicyChanges
 from raydebm.serving.service import TriageService
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -58,6 +64,19 @@ def record(index, *pool, decision=Decision.ACCEPT, policy=ONE_PASS):
     return DecisionRecord(
         record_id=new_record_id(moment), time=moment, request_id=f"r{index}", outcome=outcome, policy=policy, seed=0
     )
+
+
+BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0})
+BY_VOTES = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.9, tau_answer=0.4)
+
+
+@pytest.fixture
+def policy_file(tmp_path):
+    """A policy whose confidence is the share of votes, with a certified promise."""
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.4}
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(replace(BY_VOTES, guarantee=promise).to_json()))
+    return path
 
 
 @pytest.fixture
@@ -234,3 +253,93 @@ def test_what_the_service_decided_and_stored_is_decided_again_the_same(
     assert found.again.selected == (answer.candidate and answer.candidate.candidate_id)
     assert found.again.exact
     assert found.again.num_passes == answer.num_passes
+
+
+# ---- another promise, other costs ----------------------------------------------------------------------------------
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_rows_carry_the_confidence_and_whether_the_promise_holds(replayed, policy_file, tmp_path):
+    printed = replayed("--policy", policy_file, "--out", tmp_path / "again.jsonl")
+
+    rows = rows_of(tmp_path / "again.jsonl")
+    assert [row["confidence"] for row in rows] == pytest.approx([1.0, 0.5, 0.5], abs=1e-5)
+    assert [row["promised"] for row in rows] == [True] * 3
+    assert "promise: certified for the policy of 3 of 3 decisions" in printed
+
+
+def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file, tmp_path):
+    printed = replayed("--policy", policy_file, "--profile", "vote", "--out", tmp_path / "again.parquet")
+
+    assert pq.read_table(tmp_path / "again.parquet")["promised"].to_pylist() == [False] * 3
+    assert "promise: none; what is different here was not certified" in printed
+
+
+@pytest.mark.parametrize(
+    ("costs", "accepted"),
+    [
+        (["--wrong-cost", "3"], 1),  # answers from 0.75 on
+        (["--wrong-cost", "0.5"], 3),  # from 0.33 on
+        (["--wrong-cost", "3", "--refusal-cost", "1.2"], 3),  # from 0.45 on
+        (["--wrong-cost", "3", "--tau-answer", "0.4"], 3),  # what is stated goes first
+    ],
+)
+def test_costs_decide_what_is_worth_answering(replayed, policy_file, tmp_path, costs, accepted):
+    replayed("--policy", policy_file, *costs, "--out", tmp_path / "again.jsonl")
+
+    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
+
+
+def test_a_negative_cost_is_refused(replayed, policy_file):
+    code, message = replayed("--policy", policy_file, "--wrong-cost", "-1")
+
+    assert (code, "--wrong-cost: Input should be greater than or equal to 0, got -1" in message) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("costs", "recorded", "expected"),
+    [
+        ({"wrong": 1.0, "refusal": 0.0, "pass": 0.0}, 0.9, (0.5, 0.9)),
+        ({"wrong": 1.0, "refusal": 0.0, "pass": 0.5}, 0.9, (0.5, 0.75)),  # 1 - 0.5 / 2
+        ({"wrong": 1.0, "refusal": 0.0, "pass": 3.0}, 0.9, (0.5, 0.5)),  # no pass is ever worth it
+        ({"wrong": 99.0, "refusal": 0.0, "pass": 0.0}, 0.9, (0.99, 0.99)),
+    ],
+)
+def test_thresholds_that_follow_from_costs(costs, recorded, expected):
+    changes = Changes(costs=CostsConfig.model_validate(costs))
+
+    policy = changes.policy_for(replace(BY_VOTES, tau_accept=recorded))
+
+    assert (policy.tau_answer, policy.tau_accept) == pytest.approx(expected)
+
+
+def test_every_setting_that_a_request_may_change_is_an_option(capsys):
+    with pytest.raises(SystemExit):
+        main(["replay", "--help"])
+
+    printed = capsys.readouterr().out
+    names = [(field.alias or name).replace("_", "-") for name, field in PolicyChanges.model_fields.items()]
+    assert [name for name in names if f"--{name} " not in printed] == []
+
+
+def test_a_list_is_an_option_with_commas():
+    """As a policy's list of sizes would be."""
+
+    class Sizes(BaseModel):
+        sizes: list[int] | None = None
+
+    taken = []
+
+    def command(changes: dict[str, object]) -> None:
+        taken.append(changes)
+
+    made = options_of(Sizes, "changes")(command)
+    made(sizes="4, 8,16")
+    made(sizes=None)
+
+    assert taken == [{"sizes": [4, 8, 16]}, {}]
+    with pytest.raises(ConfigError, match="--sizes must be a list such as 4,8,16, got '4,x'"):
+        made(sizes="4,x")

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydebm.decision.policy import Policy
 from raydebm.decision.rules import beliefs_about
 from raydebm.records import Decision, ScoredCandidate
 from raydebm.serving.bodies import answer_body, candidate_body, guarantee_body, pass_body, stop_fields
@@ -129,6 +130,7 @@ def replay_figures(tally: Tally, *, num_passing: int, num_wanted: int) -> Replay
         num_other_answer=tally.num_other_answer,
         num_unknown=tally.num_pass_missing,
         num_inexact=tally.num_inexact,
+        num_promised=tally.num_promised,
         accepted_before=tally.num_accepted_before,
         accepted_at_least=tally.num_accepted_at_least,
         accepted_at_most=tally.num_accepted_at_most,
@@ -159,12 +161,13 @@ def changed_rows(changed: Mapping[str, Replayed], rows: Sequence[Row]) -> list[C
     return found
 
 
-def redecided(found: Replayed, record: DecisionRecord, policy: Any) -> Redecided:
+def redecided(found: Replayed, record: DecisionRecord, policy: Policy, *, suspended: str | None = None) -> Redecided:
     """
     Args:
         found: the decision, made again.
         record: as it was stored.
         policy: under which it was made again.
+        suspended: why this policy's promise is not claimed at present, where it is not.
     """
     recorded, again = found.stored.recorded, found.again
     best = again.best
@@ -184,6 +187,8 @@ def redecided(found: Replayed, record: DecisionRecord, policy: Any) -> Redecided
         sigma=None if best is None or best.energies is None else best.energies.sigma,
         signal=again.signal,
         penalty=None if again.penalty is None else _finite(again.penalty),
+        confidence=again.confidence,
+        guarantee=guarantee_body(policy, suspended),
         num_passes=again.num_passes,
         num_candidates=again.num_candidates,
         policy=policy.to_json(),

@@ -23,6 +23,8 @@ REPLAYED = pa.schema(
         ("sigma", pa.float64()),
         ("signal", pa.float64()),
         ("penalty", pa.float64()),
+        ("confidence", pa.float64()),
+        ("promised", pa.bool_()),
         ("num_passes", pa.int32()),
         ("num_candidates", pa.int32()),
         ("exact", pa.bool_()),

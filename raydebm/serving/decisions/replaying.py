@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
+from raydebm.config import CostsConfig
+from raydebm.decision.costs import accept_limit, answer_threshold
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Redecision, redecide, with_energies
+from raydebm.decision.redecide import Redecision, redecide_all, with_energies
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Verdict
 from raydebm.scorer.halving import TextScorer
@@ -22,6 +24,8 @@ from raydebm.serving.scoring import energies_of_lists
 
 T = TypeVar("T")
 
+REPLAYED_AT_ONCE = 256
+"""Decisions whose pools are measured together."""
 RESCORED_AT_ONCE = 16
 """Decisions whose candidates are scored in one call."""
 
@@ -36,11 +40,19 @@ class Changes:
     """Keys of ``Policy.to_json`` that are changed in whichever policy it is."""
     budget: int | None = None
     """Most candidates of a request."""
+    costs: CostsConfig | None = None
+    """Replace ``tau_answer`` by what follows from them, and lower ``tau_accept`` to where no further pass can pay for
+    itself (``decision.costs``)."""
 
     def policy_for(self, recorded: Policy) -> Policy:
         """Raises ConfigError when the changed values contradict each other or are out of range."""
         base = recorded if self.policy is None else self.policy
-        return base.changed(self.values) if self.values else base
+        values = dict(self.values)
+        if self.costs is not None:
+            tau_answer = answer_threshold(self.costs)
+            tau_accept = max(min(base.tau_accept, accept_limit(self.costs)), tau_answer)
+            values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
+        return base.changed(values) if values else base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +60,8 @@ class Replayed:
     stored: Stored
     """As recorded; with new energies when it was scored again."""
     again: Redecision
+    promised: bool
+    """Whether the policy under which it was made again has a promise that was certified for it as it is."""
 
     @property
     def same_answer(self) -> bool:
@@ -71,7 +85,7 @@ class Replayed:
 def replay_stored(
     stored: Iterable[Stored], changes: Changes, *, scorer: TextScorer | None = None
 ) -> Iterator[Replayed]:
-    """Decide again, one after the other, a few in memory at a time.
+    """Decide again, in their order, a few in memory at a time.
 
     Args:
         stored: read with texts when there is a scorer.
@@ -79,12 +93,23 @@ def replay_stored(
         scorer: another ensemble; None: the recorded energies.
     """
     policies: dict[Policy, Policy] = {}
-    for found in stored if scorer is None else _rescored(stored, scorer):
-        recorded = found.recorded
-        if recorded.policy not in policies:
-            policies[recorded.policy] = changes.policy_for(recorded.policy)
-        policy = policies[recorded.policy]
-        yield Replayed(stored=found, again=redecide(recorded, policy=policy, budget=changes.budget))
+    for some in groups(stored if scorer is None else _rescored(stored, scorer), REPLAYED_AT_ONCE):
+        by_policy: dict[Policy, list[int]] = {}
+        for place, found in enumerate(some):
+            by_policy.setdefault(found.recorded.policy, []).append(place)
+        again: dict[int, Redecision] = {}
+        for recorded, places in by_policy.items():
+            if recorded not in policies:
+                policies[recorded] = changes.policy_for(recorded)
+            decided = redecide_all(
+                [some[place].recorded for place in places], policy=policies[recorded], budget=changes.budget
+            )
+            again.update(zip(places, decided, strict=True))
+        for place, found in enumerate(some):
+            promise = policies[found.recorded.policy].guarantee
+            yield Replayed(
+                stored=found, again=again[place], promised=promise is not None and bool(promise["certified"])
+            )
 
 
 def _rescored(stored: Iterable[Stored], scorer: TextScorer) -> Iterator[Stored]:
@@ -115,6 +140,8 @@ class Tally:
     """Accepted before and after, with another answer."""
     num_inexact: int = 0
     num_pass_missing: int = 0
+    num_promised: int = 0
+    """Made again under a policy whose promise holds."""
     num_accepted_at_least: int = 0
     """Accepted for certain: without any pass that is not in the record."""
     candidates_before: int = 0
@@ -151,6 +178,7 @@ class Tally:
         self.moves[(recorded.decision, again.decision)] += 1
         self.num_other_answer += before and after and not found.same_answer
         self.num_inexact += not again.exact
+        self.num_promised += found.promised
         self.num_pass_missing += again.decision is Decision.REGENERATE
         self.num_accepted_at_least += after
         self.candidates_before += len(recorded.pool)
@@ -185,6 +213,8 @@ def replayed_row(found: Replayed) -> dict[str, Any]:
         "sigma": sigma,
         "signal": again.signal,
         "penalty": again.penalty,
+        "confidence": again.confidence,
+        "promised": found.promised,
         "num_passes": again.num_passes,
         "num_candidates": again.num_candidates,
         "exact": again.exact,

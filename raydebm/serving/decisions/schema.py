@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from raydebm.config import CostsConfig
 from raydebm.serving.decisions.reader import Filter, SortKey
 from raydebm.serving.outcomes.schema import OutcomeBody
 from raydebm.serving.pass_schema import PassBody, StopFields
@@ -222,6 +223,9 @@ class ChangesBody(PolicyChanges):
 
     budget: int | None = Field(None, ge=1, le=100_000)
     """Most candidates of one request."""
+    costs: CostsConfig | None = None
+    """What a wrong answer, a refusal and a further pass cost, in units of one right answer: replaces `tau_answer` and
+    may lower `tau_accept`."""
 
 
 class ReplayRequest(ChangesBody):
@@ -258,6 +262,8 @@ class ReplayFigures(BaseModel):
     """A pass would be drawn that nobody drew."""
     num_inexact: int
     """A recorded pass stands in for one about another candidate."""
+    num_promised: int
+    """Made again under a policy whose promise was certified for it as it is."""
     accepted_before: int
     accepted_at_least: int
     """For certain."""
@@ -302,6 +308,10 @@ class Redecided(BaseModel):
     sigma: float | None
     signal: float | None
     penalty: float | None
+    confidence: float | None
+    """Probability that the selection is right; null without a posterior or a selection."""
+    guarantee: GuaranteeBody | None
+    """What the changed policy promises; `certified` is false, with the reason, where the change voids the promise."""
     num_passes: int
     num_candidates: int
     policy: dict[str, Any]

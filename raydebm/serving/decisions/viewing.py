@@ -20,6 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome
 from raydebm.errors import ServiceError
 from raydebm.serving.decisions.bodies import (
@@ -105,9 +106,8 @@ class Decisions:
 
         def read() -> StoredDecision:
             record = self._record(record_id)
-            found = None if self._claims is None else self._claims.suspension(policy_id(record.policy))
-            suspended = found.reason if found is not None and found.suspended else None
-            return stored_decision(record, self._reader.outcomes.history(record_id), suspended=suspended)
+            history = self._reader.outcomes.history(record_id)
+            return stored_decision(record, history, suspended=self._suspended(record.policy))
 
         return await self._read(read)
 
@@ -125,7 +125,8 @@ class Decisions:
             stored = Stored(recorded=recorded, task=record.problem.task, prompt=None)
             changed = changes_of(changes)
             (found,) = replay_stored([stored], changed)
-            return redecided(found, record, changed.policy_for(record.policy))
+            policy = changed.policy_for(record.policy)
+            return redecided(found, record, policy, suspended=self._suspended(policy))
 
         return await self._read(again)
 
@@ -145,6 +146,11 @@ class Decisions:
                 yield figures
         finally:
             self._num_replays -= 1
+
+    def _suspended(self, policy: Policy) -> str | None:
+        """Why the policy's promise is not claimed at present; None where it is, or nothing is watched."""
+        found = None if self._claims is None else self._claims.suspension(policy_id(policy))
+        return found.reason if found is not None and found.suspended else None
 
     def _record(self, record_id: str) -> DecisionRecord:
         found = self._reader.get(record_id)
@@ -175,7 +181,7 @@ def _readable(root: str) -> Iterator[None]:
 
 
 def changes_of(body: ChangesBody) -> Changes:
-    return Changes(values=body.policy_changes(), budget=body.budget)
+    return Changes(values=body.policy_changes(), budget=body.budget, costs=body.costs)
 
 
 def _replay_steps(reader: DecisionReader, request: ReplayRequest) -> Iterator[ReplayFigures]:

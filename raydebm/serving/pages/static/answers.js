@@ -31,7 +31,7 @@ export function stopSentence({ stop_reason: reason, stop_words: words, num_plann
 export function guaranteeNote(guarantee) {
   if (!guarantee) return null;
   const promise = `at most ${percentage(guarantee.max_error)} of the answers given out are wrong, with confidence `
-    + `${percentage(guarantee.confidence)} from ${plural(guarantee.problems, "labelled problem")}`;
+    + `${percentage(guarantee.confidence)} from ${plural(guarantee.problems, guarantee.outcomes ? "reported outcome" : "labelled problem")}`;
   const [kind, sign, word, rest] = guarantee.suspended
     ? ["violation", "!", "suspended", `The promise is not claimed at present: ${guarantee.reason ?? "no reason is given"}`]
     : guarantee.certified ? ["accept", "\u2713", "certified", `Promised: ${promise}`]

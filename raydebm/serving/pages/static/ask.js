@@ -8,9 +8,14 @@ import { passCards } from "./pass_cards.js";
 import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.js";
 
 const NUMBERS = ["lambda", "theta_sigma", "theta_abstain", "max_passes", "num_samples", "num_regenerate", "seed", "budget",
-  "deadline_ms", "max_usd"];
+  "deadline_ms", "max_usd", "tau_accept", "tau_answer"];
 const SIGNALS = { selected: "sigma of the selected candidate", pool_mean: "mean sigma of all candidates",
   equation: "sigma of the selected candidate, refusing at once above theta_abstain" };
+const RULES = { posterior: "probability that the answer is right", paper: "sigma, as in the paper" };
+const PROFILES = { vote: "the answer with the most candidates", best_author: "the most skilled author's answer",
+  energy: "the lowest energy", energy_vote: "energy-weighted vote", posterior: "the most probable answer" };
+/** Fields with a few values, and these in words. */
+const CHOICES = { signal: SIGNALS, rule: RULES, profile: PROFILES };
 
 let options = null;
 let sample = null;
@@ -53,7 +58,9 @@ function showOptions() {
   const names = Object.keys(options.named_policies);
   fill(byId("policy"), el("option", { value: "" }, "calibrated"), names.map((name) => el("option", { value: name }, name)));
   byId("profile-field").hidden = names.length === 0;
-  fill(byId("signal"), el("option", { value: "" }), Object.entries(SIGNALS).map(([value, words]) => el("option", { value }, words)));
+  for (const [name, values] of Object.entries(CHOICES)) {
+    fill(byId(name), el("option", { value: "" }), Object.entries(values).map(([value, words]) => el("option", { value }, words)));
+  }
   fill(byId("generators"), options.generators.map((name) => el("label", { class: "choice" },
     el("input", { type: "checkbox", name: "generators", value: name, checked: true }),
     el("span", { class: "break" }, name, el("span", { class: "muted small" }, ` \u00B7 ${plural(options.num_samples[name] ?? 0, "candidate")}`)))));
@@ -80,7 +87,7 @@ function formChanged() {
   if (!options) return;
   const values = served();
   for (const name of NUMBERS) byId(name).placeholder = values[name] ?? "no limit";
-  byId("signal").options[0].textContent = `${SIGNALS[values.signal]} (as served)`;
+  for (const [name, words] of Object.entries(CHOICES)) byId(name).options[0].textContent = `${words[values[name]]} (as served)`;
   const changed = Object.keys(overrides()).length;
   byId("policy-changes").hidden = changed === 0;
   byId("policy-changes").textContent = `${changed} changed`;
@@ -93,7 +100,7 @@ function formChanged() {
 }
 
 function emptyFields() {
-  for (const name of [...NUMBERS, "signal", "policy"]) byId(name).value = "";
+  for (const name of [...NUMBERS, ...Object.keys(CHOICES), "policy"]) byId(name).value = "";
   for (const box of generatorBoxes()) box.checked = true;
   formChanged();
 }
@@ -109,7 +116,7 @@ function overrides() {
     const { value } = byId(name);
     if (value.trim() !== "") found[name] = Number(value);
   }
-  for (const name of ["signal", "policy"]) if (byId(name).value) found[name] = byId(name).value;
+  for (const name of [...Object.keys(CHOICES), "policy"]) if (byId(name).value) found[name] = byId(name).value;
   const boxes = generatorBoxes();
   const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
   if (chosen.length < boxes.length) found.generators = chosen;

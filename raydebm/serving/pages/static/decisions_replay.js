@@ -3,7 +3,7 @@
 import { announce, byId, count, decisionBadge, el, fill, number, percent, plural, showError, streamEvents, time, ApiError }
   from "./base.js";
 
-const TEXTS = ["signal"];
+const TEXTS = ["signal", "rule", "profile"];
 
 /** The settings that differ, as the service takes them; {} when nothing was filled in. */
 export function changes() {

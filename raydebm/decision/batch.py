@@ -1,0 +1,62 @@
+"""Rulings about many pools at once: what ``rules.rule`` says about each, with the evidence of all measured together.
+
+A ruling holds the belief about the selected answer alone, which is what decides; ``rules.rule`` also tells about the
+other answers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from raydebm.decision.evidence import Ints, PoolTable
+from raydebm.decision.policy import Policy
+from raydebm.decision.profiles import winners
+from raydebm.decision.rules import Ruling, rule, rule_by_beliefs
+from raydebm.records import ScoredCandidate
+
+
+def rule_pools(
+    pools: Sequence[Sequence[ScoredCandidate]], *, passes_left: Sequence[int], policy: Policy
+) -> list[Ruling]:
+    """Decide about each pool; ``passes_left`` is by pool."""
+    posterior = policy.posterior
+    pairs = list(zip(pools, passes_left, strict=True))
+    if posterior is None:
+        return [rule(pool, passes_left=left, policy=policy) for pool, left in pairs]
+    table = PoolTable.of(pools, posterior.reference.lambda_)
+    estimates = posterior.estimates(table)
+    if policy.rule == "posterior":
+        rows = winners(policy.profile, table, estimates, posterior)
+        rows = np.where(rows < 0, _first_rows(table), rows)  # a refuted answer says why nothing is selected
+        rulings = None
+    else:
+        plain = replace(policy, posterior=None)
+        rulings = [rule(pool, passes_left=left, policy=plain) for pool, left in pairs]
+        rows = _rows_of(table, [ruling.best for ruling in rulings])
+    known = np.flatnonzero(rows >= 0)
+    believed = dict(zip(known.tolist(), posterior.beliefs_at(pools, table, estimates, rows[known]), strict=True))
+    beliefs = [(believed[place],) if place in believed else () for place in range(len(pools))]
+    if rulings is not None:
+        return [replace(ruling, beliefs=own) for ruling, own in zip(rulings, beliefs, strict=True)]
+    return [
+        rule_by_beliefs(pool, own, passes_left=left, policy=policy)
+        for (pool, left), own in zip(pairs, beliefs, strict=True)
+    ]
+
+
+def _first_rows(table: PoolTable) -> Ints:
+    """(P,): the first cluster of each pool; -1 where it has none."""
+    sizes = np.array([len(clusters) for clusters in table.clusters], dtype=np.intp)
+    return np.where(sizes > 0, np.cumsum(sizes) - sizes, -1)
+
+
+def _rows_of(table: PoolTable, selected: Sequence[ScoredCandidate | None]) -> Ints:
+    """(P,): the cluster of each pool's selected candidate; -1 without one."""
+    first = _first_rows(table).tolist()
+    found = np.full(len(selected), -1, dtype=np.intp)
+    for place, (clusters, best) in enumerate(zip(table.clusters, selected, strict=True)):
+        for index, cluster in enumerate(clusters):
+            if best is not None and cluster.key == best.report.vote_key:
+                found[place] = first[place] + index
+    return found

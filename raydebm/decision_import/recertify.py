@@ -1,0 +1,160 @@
+"""A run's policy, calibrated and certified again on what users reported.
+
+In:   stored decisions with outcomes (``sample``), the policy in force, costs or a promise.
+Out:  the policy with new thresholds and a guarantee that says where its problems come from.
+Does not know: files, Ray, HTTP.
+
+Every decision is made again under the policy, from its stored candidates. What a report teaches:
+
+- right or wrong labels the selected answer, and a correct answer labels all of them. An answer that the policy would
+  give out and nobody judged counts as wrong, and so does one from a pass that nobody drew: the promise then holds
+  whatever these are.
+- an abstention without an outcome has no label. Unless a random share of all decisions was judged, reports about
+  abstentions are rarer or more frequent than those about answers, so they do not count, and no threshold is tested that
+  would answer one of the stored abstentions (``Walk.floor``). It depends on confidences alone, so the test is valid.
+- several decisions about one problem are not independent, so the newest counts.
+
+The promise holds for decisions like those that somebody reported on. Whether these are like all decisions no test can
+tell from the reports; a random audit makes it so.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from raydebm.config import DecisionConfig
+from raydebm.decision.fitting import LabelledPool
+from raydebm.decision.policy import Policy
+from raydebm.decision.policy_fit import PolicyFit, Walk, fit_policy, fit_thresholds
+from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
+from raydebm.decision_import.labelled import LabelledDecision
+from raydebm.decision_import.sample import OutcomeSample
+from raydebm.errors import ConfigError
+from raydebm.records import Decision, Label, ScoredCandidate, Verdict
+
+
+def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *, refit: bool = False) -> PolicyFit:
+    """Choose thresholds anew, and certify the promise, on what users reported.
+
+    Args:
+        sample: labelled decisions.
+        policy: the run's; its profile stays.
+        config: costs, and the promise.
+        refit: fit the posterior anew on these decisions; else it stays, and the promise is exact for it because these
+            decisions had no part in it.
+
+    Raises:
+        ConfigError: the policy decides by thresholds on sigma.
+        PoolError: there are too few decisions to learn from.
+    """
+    if policy.rule != "posterior" or policy.posterior is None:
+        raise ConfigError(
+            "the run's policy decides by the paper's rule, which has no confidence to certify; run `raydebm calibrate` "
+            "with triage.rule: posterior first"
+        )
+    if policy.posterior.task not in ("", sample.origin.task.name):
+        raise ConfigError(
+            f"the policy was fitted for task {policy.posterior.task!r}, and these decisions are of task "
+            f"{sample.origin.task.name!r}"
+        )
+    if refit:
+        pairs = [(each, _pool_of(each)) for each in sample.decisions]
+        learned = [(each, pool) for each, pool in pairs if pool.is_labelled]
+        found = fit_policy(
+            [pool for _, pool in learned],
+            base=policy,
+            config=config,
+            task=policy.posterior.task,
+            outcome=policy.posterior.outcome,
+            profile=policy.profile,
+            walk=_walk_of([each for each, _ in learned], sample.abstained),
+        )
+    else:
+        steps = _walk_of(sample.decisions, sample.abstained)([policy] * len(sample.decisions))
+        found = fit_thresholds(policy, steps, config=config)
+    if found.policy.guarantee is None:
+        return found
+    promised = {**found.policy.guarantee, "outcomes": source_of(sample)}
+    return replace(found, policy=replace(found.policy, guarantee=promised))
+
+
+def source_of(sample: OutcomeSample) -> dict[str, Any]:
+    """Where a guarantee's problems come from, as its ``outcomes`` says it."""
+    first, last = sample.times
+    return {
+        "decisions": len(sample.decisions),
+        "since": first.isoformat(),
+        "until": last.isoformat(),
+        "by": None if sample.origin.by is None else list(sample.origin.by),
+        "audited": sample.origin.audited,
+    }
+
+
+def _pool_of(found: LabelledDecision) -> LabelledPool:
+    """The first pass; all of it is labelled as far as the report says."""
+    first = [scored for scored in found.pool if scored.candidate.pass_index == 1]
+    worth = np.array([_worth(found.labels, scored) for scored in first], dtype=np.float64)
+    return LabelledPool(problem_id=found.problem.problem_id, candidates=first, worth=worth)
+
+
+def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
+    """1 for right, 0 for wrong, 1 minus the violation score where there is one; NaN for unknown."""
+    label = labels[scored.candidate.candidate_id]
+    if label.violation_score is not None:
+        return 1 - label.violation_score
+    return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
+
+
+def _walk_of(
+    decisions: Sequence[LabelledDecision], abstained: Sequence[Recorded]
+) -> Callable[[Sequence[Policy]], Walk]:
+    """Walks every decision through the passes of a policy; policies are given by decision, in their order."""
+    recorded = [
+        recorded_outcome(found.record.outcome, record_id=found.record.record_id, policy=found.record.policy)
+        for found in decisions
+    ]
+
+    def walk(policies: Sequence[Policy]) -> Walk:
+        steps = [
+            _steps(each, found.labels, policy)
+            for each, found, policy in zip(recorded, decisions, policies, strict=True)
+        ]
+        return Walk(
+            confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
+            worth=np.array([[worth for _, worth in row] for row in steps]),
+            floor=_floor(abstained, policies),
+        )
+
+    return walk
+
+
+def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> list[tuple[float, float]]:
+    """(confidence, worth) of the selection after each pass; (1, 0) after one that nobody drew."""
+    found: list[tuple[float, float]] = []
+    for num_passes in range(1, policy.max_passes + 1):
+        again = redecide(recorded, policy=replace(policy.without_accepting(), max_passes=num_passes))
+        if again.decision is Decision.REGENERATE:
+            found.append((1.0, 0.0))
+        elif again.best is None or again.confidence is None:
+            found.append((-math.inf, 0.0))
+        else:
+            worth = _worth(labels, again.best)
+            found.append((again.confidence, 0.0 if math.isnan(worth) else worth))
+    return found
+
+
+def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:
+    """The lowest confidence that is above those of all abstentions, under every one of these policies. Answers that are
+    proven need no outcome, so abstentions that held one back do not count."""
+    different: list[Policy] = []
+    for policy in policies:
+        if policy not in different:
+            different.append(policy)
+    confidences = [
+        redecide(each, policy=policy.without_accepting()).confidence for policy in different for each in abstained
+    ]
+    known = [value for value in confidences if value is not None and value < 1]
+    return float(np.nextafter(max(known), math.inf)) if known else -math.inf

@@ -1,0 +1,158 @@
+"""Stored decisions with outcomes, as problems on which a promise can be tested.
+
+In:   the records folder of a service; the run's task and ensemble.
+Out:  one labelled decision per problem, and what limits their use: abstentions that nobody judged, and decisions that
+      had to be left out.
+Does not know: policies, Ray, HTTP.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from scipy.stats import binomtest
+
+from raydebm.decision.redecide import Recorded, recorded_outcome
+from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions
+from raydebm.errors import ConfigError, PoolError
+from raydebm.records import Decision
+from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import DecisionRecord
+from raydebm.tasks.base import Task
+
+AUDIT_LEVEL = 0.001
+"""A stated share of audited decisions is refused where the reported share differs from it with a smaller p-value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which decisions count."""
+
+    task: Task
+    checkpoint: str | None
+    """``versions["checkpoint"]`` of decisions whose energies can be compared with the run's; None: of any."""
+    where: Filter
+    by: tuple[str, ...] | None = None
+    """Whose reports count; None: everybody's."""
+    audited: float | None = None
+    """Share of all decisions that these reporters judged at random, abstentions included; None: nobody knows who
+    reported and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeSample:
+    """One labelled decision per problem, and what is known about those without a label."""
+
+    origin: Origin
+    decisions: tuple[LabelledDecision, ...]
+    """The newest decision of each problem; accepted ones alone unless the sample is audited."""
+    abstained: tuple[Recorded, ...]
+    """Abstentions, with or without an outcome, that a promise must not answer; none where the sample is audited."""
+    reported: int
+    """Decisions with an outcome."""
+    contradictory: int
+    """Left out, because the reports about them cannot all be true."""
+    other_ensemble: int
+    """Left out, because another ensemble scored them."""
+    repeated: int
+    """Left out, because a newer decision about the same problem is in."""
+    reviewed: int
+    """Abstentions with an outcome, left out where the sample is not audited."""
+
+    @property
+    def times(self) -> tuple[datetime, datetime]:
+        """When the oldest and the newest decision were made."""
+        times = [found.record.time for found in self.decisions]
+        return min(times), max(times)
+
+
+def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
+    """Read the decisions.
+
+    Raises:
+        ConfigError: the stated share of audited decisions is not in (0, 1], or is not what was reported.
+        PoolError: no decision can be used; the message says why.
+    """
+    where = replace(origin.where, task=origin.task.name)
+    labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))
+    if not labelled:
+        raise PoolError(_nothing_reported(reader, origin))
+    if origin.audited is not None:
+        _check_audit(reader, replace(origin, where=where), labelled, origin.audited)
+    usable = [found for found in labelled if found.fault is None]
+    own = [found for found in usable if _is_own(found.record, origin)]
+    accepted = [found for found in own if found.record.outcome.decision is Decision.ACCEPT]
+    counted = own if origin.audited is not None else accepted
+    newest = {(found.problem.problem_id, found.problem.prompt): found for found in sorted(counted, key=_time)}
+    sample = OutcomeSample(
+        origin=origin,
+        decisions=tuple(newest.values()),
+        abstained=() if origin.audited is not None else _abstained(reader, replace(origin, where=where)),
+        reported=len(labelled),
+        contradictory=len(labelled) - len(usable),
+        other_ensemble=len(usable) - len(own),
+        repeated=len(counted) - len(newest),
+        reviewed=len(own) - len(counted),
+    )
+    if not sample.decisions:
+        raise PoolError(_nothing_usable(sample))
+    return sample
+
+
+def _time(found: LabelledDecision) -> datetime:
+    return found.record.time
+
+
+def _is_own(record: DecisionRecord, origin: Origin) -> bool:
+    return origin.checkpoint is None or record.versions.get("checkpoint") == origin.checkpoint
+
+
+def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
+    where = replace(origin.where, decision=str(Decision.ABSTAIN))
+    return tuple(
+        recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy)
+        for record in reader.records(where)
+        if _is_own(record, origin)
+    )
+
+
+def _check_audit(reader: DecisionReader, origin: Origin, labelled: Sequence[LabelledDecision], share: float) -> None:
+    """Refuse a share that the reports contradict, among answers or among abstentions."""
+    if not 0 < share <= 1:
+        raise ConfigError(f"the share of audited decisions must be above 0 and at most 1, got {share}")
+    for decision, word in ((Decision.ACCEPT, "answered"), (Decision.ABSTAIN, "refused")):
+        total = reader.count(replace(origin.where, decision=str(decision)))
+        judged = sum(found.record.outcome.decision is decision for found in labelled)
+        if total and binomtest(judged, total, share).pvalue < AUDIT_LEVEL:
+            raise ConfigError(
+                f"{judged} of {total} {word} requests have an outcome, which is no random share of {share:g}; name the "
+                "auditors alone (--by), choose a time in which they judged (--since, --until), or leave --audited out"
+            )
+
+
+def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
+    stored = reader.table(["task"], replace(origin.where, task=None))["task"].to_pylist()
+    if not stored:
+        return f"no stored decision in {reader.root!r} passes; check the folder and the filters"
+    others = sorted(set(stored) - {origin.task.name})
+    if origin.task.name not in stored:
+        return f"{reader.root!r} holds decisions of {', '.join(others)} and none of the run's task {origin.task.name!r}"
+    whose = "" if origin.by is None else f" by {', '.join(origin.by)}"
+    return (
+        f"none of {stored.count(origin.task.name)} stored decisions of {origin.task.name!r} has an outcome{whose}; "
+        "report some (POST /v1/decisions/{record_id}/outcome)"
+    )
+
+
+def _nothing_usable(sample: OutcomeSample) -> str:
+    counts = {
+        "contradict themselves": sample.contradictory,
+        "were scored by another ensemble than the run's (`raydebm replay --checkpoint` scores texts again)": (
+            sample.other_ensemble
+        ),
+        "are about abstentions, which count only where a random share of all decisions was judged (--audited)": (
+            sample.reviewed
+        ),
+    }
+    why = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"of {sample.reported} decisions with an outcome none can be used: {why}"

@@ -1,0 +1,72 @@
+"""Many pools at once are decided as each is alone."""
+
+from dataclasses import replace
+
+import pytest
+from decision_pools import scored, synthetic_problems
+
+from raydebm.decision.batch import rule_pools
+from raydebm.decision.fitting import fit_posterior
+from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import special_case
+from raydebm.decision.profiles import PROFILES
+from raydebm.decision.rules import final_decision, rule
+from raydebm.records import Decision
+
+PROBLEMS = synthetic_problems(12, seed=4)
+POSTERIOR = replace(fit_posterior(PROBLEMS, lambda_=1.0), slope=0.8, offset=0.1)
+POOLS = [
+    *(pool.candidates for pool in PROBLEMS),
+    [],
+    [scored("u", None)],
+    [scored("f", "A", (0.1, 0.2), proof=False)],
+    [scored("f", "A", (0.1, 0.2), proof=True), scored("g", "B", (-3.0, -2.0))],
+    [scored("n", "A"), scored("m", "B", (0.5, 0.1)), scored("o", "B", penalty=0.5)],
+    [scored("x", "A", (0.0, 0.0)), scored("y", "B", (0.0, 0.0))],
+]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(),
+        Policy(posterior=POSTERIOR),
+        Policy(posterior=POSTERIOR, signal="pool_mean", theta_sigma=0.2),
+        Policy(rule="posterior", posterior=special_case("votes"), tau_accept=0.4, tau_answer=0.3),
+        *(Policy(rule="posterior", posterior=POSTERIOR, profile=profile) for profile in PROFILES),
+    ],
+    ids=["paper", "paper with confidence", "pool mean", "votes", *PROFILES],
+)
+@pytest.mark.parametrize("passes_left", [0, 1])
+def test_rulings_about_many_pools_are_those_about_each(policy, passes_left):
+    together = rule_pools(POOLS, passes_left=[passes_left] * len(POOLS), policy=policy)
+
+    for pool, found in zip(POOLS, together, strict=True):
+        alone = rule(pool, passes_left=passes_left, policy=policy)
+        assert (found.decision, found.best, found.signal, found.penalty) == (
+            alone.decision,
+            alone.best,
+            alone.signal,
+            alone.penalty,
+        )
+        assert (found.confidence is None) == (alone.confidence is None)
+        assert found.confidence is None or found.confidence == pytest.approx(alone.confidence, rel=1e-9)
+        assert found.reason.partition("evidence")[0] == alone.reason.partition("evidence")[0]
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(rule="posterior", posterior=POSTERIOR, tau_accept=0.7)])
+def test_a_ruling_without_further_passes_needs_no_second_look(policy):
+    decided = []
+    for pool in POOLS:
+        decided.append(final_decision(rule(pool, passes_left=1, policy=policy), policy))
+        assert decided[-1] is rule(pool, passes_left=0, policy=policy).decision
+    assert {*decided} == {Decision.ACCEPT, Decision.ABSTAIN}
+
+
+def test_passes_left_are_by_pool():
+    policy = Policy(rule="posterior", posterior=special_case("votes"), tau_accept=0.9, tau_answer=0.2)
+    pool = [scored("a", "A"), scored("b", "B")]
+
+    found = rule_pools([pool, pool], passes_left=[1, 0], policy=policy)
+
+    assert [ruling.decision for ruling in found] == [Decision.REGENERATE, Decision.ACCEPT]

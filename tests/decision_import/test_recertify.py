@@ -1,0 +1,442 @@
+"""A promise certified on what users reported, and what a report can and cannot say.
+
+The policy selects by votes, and its confidence is the share of the candidates that give the answer.
+"""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raydebm.cli import main
+from raydebm.config import DecisionConfig, parse_recipe
+from raydebm.decision.checks import check_candidate
+from raydebm.decision.policy import Policy
+from raydebm.decision.posterior import Posterior
+from raydebm.decision_import.recertify import recertified
+from raydebm.decision_import.sample import Origin, outcome_sample
+from raydebm.distributed.fingerprints import current_manifest, new_manifest
+from raydebm.errors import ConfigError, PoolError
+from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate
+from raydebm.serving.bodies import guarantee_body
+from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import DecisionRecord, new_record_id, policy_id
+from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.serving.ensembles import fingerprint_of
+from raydebm.serving.outcomes.log import ReportedOutcome, content_of
+from raydebm.store import RunDir
+from raydebm.tasks import get_task
+
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0}, task="gsm8k", num_problems=80)
+POLICY = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.6, tau_answer=0.6)
+RIGHT, WRONG = "right", "wrong"
+
+
+def record(index, share=10, *, policy=POLICY, problem=None, checkpoint="own", selected=2, task="gsm8k", accepted=None):
+    """``share`` of ten candidates answer 2, the others 3; the answer given out is ``selected``."""
+    problem = problem or Problem(task=task, problem_id=f"p{index}", prompt=f"What is {index}?")
+    pool = []
+    for place in range(10):
+        candidate = Candidate(
+            candidate_id=f"c{index}-{place}",
+            task=problem.task,
+            problem_id=problem.problem_id,
+            generator="ada" if place % 2 else "bob",
+            text=f"#### {2 if place < share else 3}",
+            sample_index=place,
+        )
+        report = check_candidate(get_task("gsm8k"), problem, candidate)
+        energies = Energies(candidate_id=candidate.candidate_id, members=(float(place), float(place)))
+        pool.append(ScoredCandidate(candidate=candidate, report=report, energies=energies))
+    best = next(scored for scored in pool if scored.report.vote_key == str(selected))
+    accepted = share / 10 >= policy.tau_answer if accepted is None else accepted
+    decision = Decision.ACCEPT if accepted else Decision.ABSTAIN
+    passes = (
+        PassRecord(
+            pass_index=1, num_requested=10, num_failed=0, selected=best.candidate.candidate_id, sigma=0.0, penalty=0.0,
+            decision=decision,
+        ),
+    )  # fmt: skip
+    moment = START + timedelta(hours=index)
+    return DecisionRecord(
+        record_id=new_record_id(moment),
+        time=moment,
+        request_id=f"r{index}",
+        outcome=Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=tuple(pool), reason="."),
+        policy=policy,
+        seed=0,
+        versions={"checkpoint": checkpoint},
+    )
+
+
+def reported(outcome_id, now, found, said, by, answer):
+    return ReportedOutcome(
+        outcome_id=outcome_id, record_id=found.record_id, correct=said == RIGHT, by=by,
+        content=content_of(correct=said == RIGHT, answer=answer, note=None), task=found.problem.task,
+        policy_id=policy_id(found.policy), decision=str(found.outcome.decision), time=now, answer=answer,
+        selected=found.outcome.best.candidate.candidate_id,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """Stores (record, report) pairs; a report is None, right, wrong, or (right or wrong, by, correct answer)."""
+
+    def store(pairs):
+        root = str(tmp_path / "records")
+        writer = DecisionWriter(root, RecordsArgs(max_days=None, max_waiting=10_000))
+        for found, _ in pairs:
+            assert writer.put(found)
+        writer.close()
+        made = DecisionReader(root)
+        said = [(found, (report, "ada", None) if isinstance(report, str) else report) for found, report in pairs]
+        said = [(found, report) for found, report in said if report is not None]
+        ids, now = made.outcomes.new_ids(len(said))
+        if said:
+            made.outcomes.append(
+                [reported(name, now, found, *report) for name, (found, report) in zip(ids, said, strict=True)]
+            )
+        return made
+
+    return store
+
+
+def origin(**options):
+    return Origin(**{"task": get_task("gsm8k"), "checkpoint": "own", "where": Filter(), **options})
+
+
+def fit(reader, *, policy=POLICY, refit=False, audited=None, by=None, **decision):
+    sample = outcome_sample(reader, origin(audited=audited, by=by))
+    config = DecisionConfig.model_validate({"max_error": 0.1, **decision})
+    return recertified(sample, policy, config, refit=refit)
+
+
+def unanimous(count, *, wrong=(), start=0):
+    return [(record(index), WRONG if index in wrong else RIGHT) for index in range(start, start + count)]
+
+
+# ---- what is certified ---------------------------------------------------------------------------------------------
+
+
+def test_right_answers_certify_the_policy_in_force(reader):
+    """60 right answers: 0.9 ** 60 = 0.002 is below 0.025."""
+    found = fit(reader(unanimous(60)))
+
+    assert found.policy.posterior == BY_SHARE
+    assert found.policy.tau_answer == pytest.approx(1.0, abs=1e-5)
+    assert (found.guarantee.certified, found.guarantee.answered, found.guarantee.wrong) == (True, 60, 0.0)
+
+
+def test_the_promise_says_where_its_problems_come_from(reader):
+    found = fit(reader(unanimous(60)))
+
+    assert found.policy.guarantee["outcomes"] == {
+        "decisions": 60,
+        "since": "2026-05-01T12:00:00+00:00",
+        "until": "2026-05-03T23:00:00+00:00",
+        "by": None,
+        "audited": None,
+    }
+    body = guarantee_body(found.policy, None)
+    assert (body.problems, body.outcomes.decisions, body.outcomes.until.day) == (60, 60, 3)
+
+
+def test_fewer_outcomes_than_a_promise_needs_say_how_many_more_would_do(reader):
+    found = fit(reader(unanimous(20)))
+
+    assert (found.guarantee.certified, found.policy.guarantee["certified"]) == (False, False)
+    assert 0.9 ** (20 + found.guarantee.more_problems) <= 0.025 < 0.9**20
+    assert found.policy.tau_answer == 1.0
+
+
+def test_wrong_answers_alone_certify_nothing(reader):
+    found = fit(reader(unanimous(40, wrong=range(40))))
+
+    assert (found.guarantee.certified, found.guarantee.base_error, found.guarantee.more_problems) == (False, 1.0, None)
+
+
+def test_a_new_certificate_begins_without_the_past_of_a_suspended_one(reader):
+    """Suspension is by policy id, which the old and the new promise do not share."""
+    old = replace(POLICY, guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 80})
+
+    found = fit(reader(unanimous(60)), policy=old)
+
+    assert policy_id(found.policy) != policy_id(old)
+    assert found.policy.guarantee["certified"]
+
+
+def test_thresholds_rise_where_errors_are(reader):
+    """Half of the answers at a share of 0.7 are wrong, none at 1."""
+    weak = [(record(index, 7), WRONG if index % 2 else RIGHT) for index in range(100, 160)]
+
+    found = fit(reader(unanimous(80) + weak))
+
+    assert found.policy.tau_answer > 0.9
+    assert found.guarantee.answered == 80
+
+
+# ---- what a report says --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_nobody_judged_counts_as_wrong(reader):
+    """3 was given out and is wrong, which does not say that 2, which the votes select, is right."""
+    pairs = [(record(index, 9, selected=3), WRONG) for index in range(10)]
+
+    found = fit(reader(pairs))
+
+    assert found.worth.tolist() == [0.0] * 10
+
+
+def test_a_correct_answer_labels_the_selection_of_another_policy(reader):
+    pairs = [(record(index, 9, selected=3), (WRONG, "ada", "#### 2")) for index in range(10)]
+
+    found = fit(reader(pairs))
+
+    assert found.worth.tolist() == [1.0] * 10
+
+
+def test_a_pass_that_nobody_drew_counts_as_a_wrong_answer(reader):
+    """These costs answer from 0.95 on, so that at 0.9 the policy draws again; no second pass is recorded."""
+    pairs = [*unanimous(60), *((record(index, 9), RIGHT) for index in range(100, 110))]
+
+    found = fit(reader(pairs), policy=replace(POLICY, max_passes=2), max_error=None, costs={"wrong": 19.0})
+
+    assert found.policy.tau_accept >= 0.95
+    assert found.worth.tolist() == [1.0] * 60 + [0.0] * 10
+    assert found.confidence[60:].tolist() == [1.0] * 10
+
+
+# ---- who reports ---------------------------------------------------------------------------------------------------
+
+
+def test_no_threshold_answers_what_was_refused(reader):
+    """Nobody judged the refused request of share 0.8, so nothing is certified at or below it."""
+    pairs = [*unanimous(60), *((record(index, 7), RIGHT) for index in range(100, 160))]
+    refused = (record(500, 8, accepted=False), None)
+
+    assert fit(reader(pairs)).policy.tau_answer == pytest.approx(0.7, abs=1e-5)
+    assert fit(reader([refused])).policy.tau_answer == pytest.approx(1.0, abs=1e-5)
+
+
+def test_reviewed_abstentions_count_in_a_random_audit_alone(reader):
+    pairs = [*unanimous(60), *((record(index, 5), RIGHT) for index in range(100, 160))]
+    stored = reader(pairs)
+
+    assert outcome_sample(stored, origin()).reviewed == 60
+    assert fit(stored).policy.tau_answer > 0.5
+    audited = fit(stored, audited=1.0)
+    assert audited.policy.tau_answer == pytest.approx(0.5, abs=1e-5)
+    assert audited.policy.guarantee["outcomes"]["audited"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        (0.2, "60 of 60 answered requests have an outcome, which is no random share of 0.2"),
+        (0.0, "must be above 0 and at most 1, got 0"),
+        (1.5, "must be above 0 and at most 1, got 1.5"),
+        (float("nan"), "must be above 0 and at most 1, got nan"),
+    ],
+)
+def test_a_share_that_was_not_audited_is_refused(reader, share, message):
+    with pytest.raises(ConfigError, match=message):
+        outcome_sample(reader(unanimous(60)), origin(audited=share))
+
+
+def test_an_audit_that_judged_no_abstention_is_refused(reader):
+    refused = [(record(index, 5), None) for index in range(100, 140)]
+
+    with pytest.raises(ConfigError, match="0 of 40 refused requests have an outcome"):
+        outcome_sample(reader(unanimous(40) + refused), origin(audited=1.0))
+
+
+def test_reports_by_one_name_count_alone(reader):
+    pairs = [(record(index), (RIGHT, "audit" if index < 40 else "ada", None)) for index in range(60)]
+
+    sample = outcome_sample(reader(pairs), origin(by=("audit",)))
+
+    assert (sample.reported, len(sample.decisions)) == (40, 40)
+
+
+# ---- what is left out ----------------------------------------------------------------------------------------------
+
+
+def test_a_problem_counts_once_by_its_newest_decision(reader):
+    same = Problem(task="gsm8k", problem_id="p", prompt="What is it?")
+    pairs = [(record(0, problem=same), WRONG), (record(1, problem=same), RIGHT), *unanimous(5, start=10)]
+
+    sample = outcome_sample(reader(pairs), origin())
+
+    assert (len(sample.decisions), sample.repeated) == (6, 1)
+    assert [found.correct for found in sample.decisions if found.problem == same] == [True]
+
+
+def test_decisions_of_another_ensemble_are_left_out(reader):
+    pairs = [*unanimous(5), (record(9, checkpoint="other"), RIGHT)]
+
+    sample = outcome_sample(reader(pairs), origin())
+
+    assert (len(sample.decisions), sample.other_ensemble) == (5, 1)
+
+
+def test_contradictory_reports_are_left_out(reader):
+    pairs = [*unanimous(5), (record(9), (RIGHT, "ada", "#### 3"))]
+
+    sample = outcome_sample(reader(pairs), origin())
+
+    assert (len(sample.decisions), sample.contradictory) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "options", "message"),
+    [
+        ([], {}, "no stored decision in .* passes"),
+        ([(0, {}, None)], {}, "none of 1 stored decisions of 'gsm8k' has an outcome; report some"),
+        ([(0, {}, RIGHT)], {"by": ("audit",)}, "has an outcome by audit"),
+        ([(0, {"task": "math500"}, RIGHT)], {}, "holds decisions of math500 and none of the run's task 'gsm8k'"),
+        ([(0, {"share": 5}, RIGHT)], {}, "none can be used: 1 are about abstentions"),
+        ([(0, {"checkpoint": "other"}, RIGHT)], {}, "none can be used: 1 were scored by another ensemble"),
+        ([(0, {}, (WRONG, "ada", "#### 2"))], {}, "none can be used: 1 contradict themselves"),
+    ],
+    ids=["empty", "no outcome", "nobody of that name", "another task", "abstentions", "another ensemble", "faults"],
+)
+def test_nothing_to_learn_from_is_an_error_that_says_why(reader, pairs, options, message):
+    stored = reader([(record(index, **given), report) for index, given, report in pairs])
+
+    with pytest.raises(PoolError, match=message):
+        outcome_sample(stored, origin(**options))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy(), "decides by the paper's rule"),
+        (replace(POLICY, posterior=replace(BY_SHARE, task="musr")), "was fitted for task 'musr'"),
+    ],
+    ids=["paper", "another task"],
+)
+def test_a_policy_without_a_confidence_for_this_task_is_refused(reader, policy, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(reader(unanimous(5)), policy=policy)
+
+
+# ---- fitting anew --------------------------------------------------------------------------------------------------
+
+
+def test_refit_learns_the_posterior_from_the_decisions(reader):
+    pairs = [*unanimous(60), *((record(index, 6), WRONG if index % 2 else RIGHT) for index in range(100, 160))]
+
+    found = fit(reader(pairs), refit=True, max_error=None)
+
+    assert (found.policy.posterior.num_problems, found.policy.profile) == (120, POLICY.profile)
+    assert found.policy.posterior != BY_SHARE
+    assert found.confidence[:60].mean() > found.confidence[60:].mean()
+
+
+def test_refit_with_outcomes_of_one_kind_keeps_close_to_the_prior(reader):
+    found = fit(reader(unanimous(30)), refit=True, max_error=None)
+
+    assert found.policy.posterior.num_problems == 30
+    assert (found.confidence > 0.5).all()
+
+
+def test_one_outcome_is_too_few_to_fit(reader):
+    with pytest.raises(PoolError, match="at least 2 labelled problems, got 1 of 1"):
+        fit(reader(unanimous(1)), refit=True)
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------
+
+RECIPE = {
+    "name": "sums",
+    "task": {"name": "gsm8k"},
+    "generators": [{"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}],
+    "scorer": {"backbone": "embedded:encoder-mini"},
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that is complete up to its policy, and its recipe as a file."""
+    recipe = parse_recipe({**RECIPE, "run_dir": str(tmp_path / "run")})
+    made = RunDir(str(tmp_path / "run"))
+    for stage in ("problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration"):
+        made.finish(stage, new_manifest(stage, recipe, made, facts={}))
+    made.write_json({"adapters": []}, "scorer", "ensemble.json")
+    made.write_json(POLICY.to_json(), "calibration", "policy.json")
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe.model_dump(mode="json", by_alias=True)))
+    return made
+
+
+@pytest.fixture
+def calibrate(run, reader, tmp_path, capsys):
+    """Runs the command on stored pairs; returns the exit code and what it printed."""
+
+    def command(pairs, *arguments):
+        reader(pairs)
+        with pytest.raises(SystemExit) as caught:
+            main(
+                ["calibrate", "--config", str(tmp_path / "recipe.json"), "--from-decisions", str(tmp_path / "records"),
+                 *arguments]
+            )  # fmt: skip
+        printed = capsys.readouterr()
+        return caught.value.code, " ".join((printed.out + printed.err).split())
+
+    return command
+
+
+def own_records(count, **options):
+    checkpoint = fingerprint_of({"adapters": []})
+    return [(record(index, checkpoint=checkpoint, **options), RIGHT) for index in range(count)]
+
+
+def test_the_command_writes_the_policy_to_the_run(calibrate, run, tmp_path):
+    before = run.manifest("calibration")["making"]
+
+    code, printed = calibrate(own_records(60), "--max-error", "0.1")
+
+    assert code == 0, printed
+    policy = Policy.from_json(run.read_json("calibration", "policy.json"))
+    assert (policy.guarantee["certified"], policy.guarantee["outcomes"]["decisions"]) == (True, 60)
+    assert run.manifest("calibration")["making"] != before
+    recipe = parse_recipe({**RECIPE, "run_dir": str(tmp_path / "run"), "decision": {"max_error": 0.1}})
+    assert current_manifest("calibration", recipe, run)["facts"]["outcomes"]["decisions"] == 60
+    assert "60 decisions with an outcome, 60 counted, made from 2026-05-01 to 2026-05-03" in printed
+    assert "every counted answer has the same outcome" in printed
+    assert "This holds for decisions like those that somebody reported on" in printed
+
+
+def test_the_command_says_what_is_missing_for_a_promise(calibrate, run):
+    code, printed = calibrate(own_records(20), "--max-error", "0.1")
+
+    assert code == 0, printed
+    assert "not certified" in printed
+    assert not Policy.from_json(run.read_json("calibration", "policy.json")).guarantee["certified"]
+
+
+def test_the_command_leaves_the_run_alone_when_nothing_can_be_learned(calibrate, run):
+    before = (run.manifest("calibration"), run.read_json("calibration", "policy.json"))
+
+    code, printed = calibrate([], "--max-error", "0.1")
+
+    assert (code, run.manifest("calibration"), run.read_json("calibration", "policy.json")) == (2, *before)
+    assert "no stored decision" in printed
+
+
+def test_the_command_refuses_a_recipe_that_did_not_make_the_run(calibrate):
+    code, printed = calibrate(own_records(60), "seed=5")
+
+    assert (code, "was made with other settings than this recipe's" in printed) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "options", [["--refit"], ["--by", "ada"], ["--audited", "0.1"], ["--since", "2026-01-01T00:00Z"]]
+)
+def test_options_about_outcomes_need_the_decisions(tmp_path, run, capsys, options):
+    with pytest.raises(SystemExit) as caught:
+        main(["calibrate", "--config", str(tmp_path / "recipe.json"), *options])
+
+    assert caught.value.code == 2
+    assert f"{options[0]} is about reported outcomes; give --from-decisions" in capsys.readouterr().err
