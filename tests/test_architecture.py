@@ -1,4 +1,4 @@
-"""The rules of the house: imports point down, nothing heavy loads early, the README's tree is the tree on disk."""
+"""The rules of the house: imports point down, nothing heavy loads early, the documented tree is the tree on disk."""
 
 import re
 import subprocess
@@ -39,8 +39,9 @@ def test_import_contracts_hold(repository):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def tree_in_readme(text):
-    """Paths of the first ```text block after the heading «Where things are»."""
+def documented_tree(repository):
+    """Paths of the first ```text block after the heading «Where things are» of docs/architecture.md."""
+    text = (repository / "docs" / "architecture.md").read_text(encoding="utf-8")
     block = text.split("## Where things are", 1)[1].split("```text\n", 1)[1].split("```", 1)[0]
     paths, folders = set(), []
     for line in block.splitlines():
@@ -53,14 +54,14 @@ def tree_in_readme(text):
     return paths
 
 
-def test_everything_in_the_readmes_tree_exists(repository):
-    paths = tree_in_readme((repository / "README.md").read_text(encoding="utf-8"))
+def test_everything_in_the_documented_tree_exists(repository):
+    paths = documented_tree(repository)
 
     assert [path for path in sorted(paths) if not (repository / path).exists()] == []
 
 
-def test_every_module_of_the_package_is_in_the_readmes_tree(repository):
-    paths = tree_in_readme((repository / "README.md").read_text(encoding="utf-8"))
+def test_every_module_of_the_package_is_in_the_documented_tree(repository):
+    paths = documented_tree(repository)
     on_disk = {
         str(file.relative_to(repository)) + ("/" if file.is_dir() else "")
         for file in (repository / "raydebm").iterdir()
@@ -70,8 +71,8 @@ def test_every_module_of_the_package_is_in_the_readmes_tree(repository):
     assert on_disk - paths == set()
 
 
-def test_every_top_level_entry_is_in_the_readmes_tree(repository):
-    paths = {path.split("/")[0] for path in tree_in_readme((repository / "README.md").read_text(encoding="utf-8"))}
+def test_every_top_level_entry_is_in_the_documented_tree(repository):
+    paths = {path.split("/")[0] for path in documented_tree(repository)}
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=repository).stdout
     on_disk = {name.split("/")[0] for name in listed.split() if not name.startswith(".")}
 

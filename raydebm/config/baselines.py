@@ -1,4 +1,4 @@
-"""Recipe section ``baselines``: models of others that rank the same candidates."""
+"""Recipe section ``baselines``: third-party models that rank the same candidates."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ from raydebm.config.section import Section
 
 class BaselineBase(Section):
     name: str
-    """Of the selector in reports."""
+    """Name of the selector in reports."""
 
 
 class LocalModelBaseline(BaselineBase):
@@ -21,9 +21,9 @@ class LocalModelBaseline(BaselineBase):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 on GPUs, float32 on CPUs."""
     max_length: int | None = Field(None, ge=16)
-    """Tokens; None: the model's context. A longer text is not scored, because a score of half a text is none."""
+    """Tokens; None: the model's context. A longer text is not scored, because half a text has no meaningful score."""
     micro_batch_tokens: int = Field(8192, ge=1)
-    """Padded tokens of one forward pass."""
+    """Padded tokens per forward pass."""
 
 
 class RewardModelBaseline(LocalModelBaseline):
@@ -32,7 +32,7 @@ class RewardModelBaseline(LocalModelBaseline):
     kind: Literal["reward_model"] = "reward_model"
     """A sequence classifier."""
     label: int = Field(0, ge=0)
-    """Which logit is the reward."""
+    """Index of the logit that is the reward."""
     input_format: Literal["auto", "chat", "pair"] = "auto"
     """``chat``: a conversation in the tokenizer's chat template; ``pair``: two segments, as encoders take them;
     ``auto``: chat where the tokenizer has a template."""
@@ -43,22 +43,22 @@ class ProcessRewardBaseline(LocalModelBaseline):
     (minimum over steps, its paper's choice)."""
 
     kind: Literal["process_reward"] = "process_reward"
-    """A judge of steps."""
+    """A model that judges steps."""
     head: Literal["next_token", "token_classification"] = "next_token"
     """Where a step's probability is read at the step token: the next token's logits of ``good_token`` and
     ``bad_token``, or the class ``label`` of an AutoModelForTokenClassification."""
     step_separator: str = r"\n+"
     """Regular expression between the steps of a candidate."""
     step_prefix: str = "Step {n}: "
-    """Put before a step that does not begin so; ``{n}`` counts from 1."""
+    """Inserted before a step that does not start with it; ``{n}`` counts from 1."""
     step_token: str = "ки"
-    """Put after each step; the probability is read there."""
+    """Inserted after each step; the probability is read at this token."""
     good_token: str = "+"
-    """Of ``next_token``: says that the step is good."""
+    """For ``next_token``: the token for a good step."""
     bad_token: str = "-"
-    """Of ``next_token``: says that it is bad."""
+    """For ``next_token``: the token for a bad step."""
     label: int = Field(1, ge=0)
-    """Of ``token_classification``: the class of good steps."""
+    """For ``token_classification``: the class of good steps."""
     aggregate: Literal["min", "mean", "product", "last"] = "min"
     """How the steps' probabilities become one score."""
 
@@ -69,13 +69,13 @@ class JudgeBaseline(BaselineBase):
     kind: Literal["judge"] = "judge"
     """An LLM as judge."""
     generator: AskedGenerator
-    """Who is asked. A vLLM server must have its ``url``: none is started for a judge."""
+    """The model that judges. A vLLM server needs its ``url``: none is started for a judge."""
     criteria: str = "Is the final answer right, and is every step that leads to it sound?"
     """What the judge is asked to rate."""
     max_tokens: int = Field(1024, ge=1)
-    """Of its answer."""
+    """Most tokens of a reply."""
     temperature: float = Field(0.0, ge=0)
-    """Of its answer."""
+    """Sampling temperature of the judge."""
 
 
 class EormBaseline(BaselineBase):
@@ -88,31 +88,31 @@ class EormBaseline(BaselineBase):
     hidden_size: int = Field(768, ge=8)
     """A multiple of 2 * num_heads."""
     num_layers: int = Field(2, ge=1)
-    """Of the transformer."""
+    """Transformer layers."""
     num_heads: int = Field(4, ge=1)
-    """Of the transformer."""
+    """Attention heads per layer."""
     dropout: float = Field(0.2, ge=0, lt=1)
-    """Of the transformer."""
+    """Dropout rate."""
     positions: bool = False
     """Add sinusoidal positions. The released model has none: it sees a bag of tokens."""
     max_length: int = Field(2048, ge=16)
     """Tokens; a longer problem is cut in its middle."""
     learning_rate: float = Field(5e-5, gt=0)
-    """Of AdamW."""
+    """AdamW learning rate."""
     weight_decay: float = Field(0.01, ge=0)
-    """Of AdamW."""
+    """AdamW weight decay."""
     warmup_frac: float = Field(0.1, ge=0, lt=1)
-    """Share of all steps in which the learning rate rises."""
+    """Share of all steps during which the learning rate rises."""
     max_epochs: int = Field(20, ge=1)
-    """Epochs at most."""
+    """Maximum number of epochs."""
     problems_per_step: int = Field(1, ge=1)
-    """Problems of one optimiser step."""
+    """Problems per optimiser step."""
     micro_batch_tokens: int = Field(8192, ge=1)
-    """Padded tokens of one forward pass."""
+    """Padded tokens per forward pass."""
     device: str = "auto"
     """auto: the first visible GPU, else the CPU."""
     seed: int = 0
-    """Of its weights and order."""
+    """Seed of the initial weights and of the order of problems."""
 
     @model_validator(mode="after")
     def _divisible(self) -> "EormBaseline":
@@ -127,13 +127,13 @@ class PairRankerBaseline(LocalModelBaseline):
     """An encoder that reads two candidates at once, such as ``llm-blender/PairRM-hf``."""
 
     kind: Literal["pair_ranker"] = "pair_ranker"
-    """An encoder of pairs."""
+    """An encoder of candidate pairs."""
     max_problem_tokens: int = Field(1224, ge=1)
     """A longer problem is cut in its middle."""
     max_candidate_tokens: int = Field(412, ge=1)
-    """A longer candidate loses its beginning: its answer stands at the end."""
+    """A longer candidate is cut at its beginning, because its answer is at the end."""
     max_rivals: int | None = Field(None, ge=1)
-    """Candidates that each one is compared with; None: all others."""
+    """Number of candidates that each one is compared with; None: all others."""
     aggregate: Literal["wins", "logits"] = "wins"
     """Share of comparisons won, or the mean difference of logits."""
 

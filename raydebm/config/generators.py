@@ -1,4 +1,4 @@
-"""Recipe section ``generators``: who writes candidates."""
+"""Recipe section ``generators``: the sources of candidates."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 class GeneratorBase(Section):
     name: str
-    """In reports and records."""
+    """Name in reports and records."""
     num_samples: int | None = Field(None, ge=0)
     """Overrides generation.num_samples for this generator."""
     max_tokens: int | None = Field(None, ge=1)
@@ -24,28 +24,28 @@ class OpenAIGenerator(GeneratorBase):
     kind: Literal["openai"] = "openai"
     """An endpoint."""
     model: str
-    """As the endpoint names it."""
+    """The model's name at the endpoint."""
     base_url: str = OPENROUTER_URL
-    """Up to and with ``/v1``."""
+    """Base URL, including ``/v1``."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
     """The environment variable that holds the key; None for endpoints without one."""
     max_in_flight: int = Field(64, ge=1)
-    """Open requests at once."""
+    """Maximum number of open requests."""
     requests_per_minute: float | None = Field(None, gt=0)
     """Spread evenly over the minute; None: no limit."""
     timeout_s: float = Field(120.0, gt=0)
-    """Of one attempt. One whose reply does not come in time may be billed all the same, so it is repeated at most once,
-    and not at all under a limit in US dollars."""
+    """Timeout of one attempt. An attempt that times out may be billed anyway, so it is retried at most once, and not at
+    all under a limit in US dollars."""
     max_retries: int = Field(6, ge=0)
-    """Attempts after the first one, with growing pauses; errors that cannot pass are not repeated."""
+    """Retries after the first attempt, with growing pauses; permanent errors are not retried."""
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
-    """For estimates and budgets where the endpoint states no cost."""
+    """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
     usd_per_million_completion_tokens: float | None = Field(None, ge=0)
-    """The same for completions."""
+    """Price of completion tokens, likewise."""
     headers: dict[str, str] = {}
-    """Sent with every request."""
+    """Extra HTTP headers of every request."""
     extra_body: dict[str, Any] = {}
-    """Joined into every request's body."""
+    """Extra fields of every request's body."""
 
 
 class TransformersGenerator(GeneratorBase):
@@ -58,34 +58,34 @@ class TransformersGenerator(GeneratorBase):
     device: str = "auto"
     """auto: the first visible GPU, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; auto: bfloat16 on GPUs, float32 on CPUs."""
+    """Type of the weights; auto: bfloat16 on GPUs, float32 on CPUs."""
     batch_size: int = Field(64, ge=1)
     """Prompts generated together."""
 
 
 class VllmGenerator(GeneratorBase):
-    """vLLM started on the cluster's GPUs through ray.serve.llm, then spoken to like any endpoint."""
+    """vLLM, started on the cluster's GPUs through ray.serve.llm and called like any endpoint."""
 
     kind: Literal["vllm"] = "vllm"
     """A vLLM server."""
     model: str
     """Hub name or folder."""
     url: str | None = None
-    """A vLLM server that already runs; None: start one."""
+    """URL of a running vLLM server; None: start one."""
     tensor_parallel: int = Field(1, ge=1)
-    """GPUs of one replica."""
+    """GPUs per replica."""
     accelerator_type: str | None = None
-    """Kind of GPU as Ray names it; None: any."""
+    """GPU type, by Ray's name; None: any."""
     engine_kwargs: dict[str, Any] = {}
     """Arguments of vLLM's engine."""
     max_in_flight: int = Field(256, ge=1)
-    """Open requests at once."""
+    """Maximum number of open requests."""
     timeout_s: float = Field(600.0, gt=0)
-    """Of one attempt. One whose reply does not come in time is repeated at most once."""
+    """Timeout of one attempt. An attempt that times out is retried at most once."""
 
 
 class RecordedGenerator(GeneratorBase):
-    """One model of a recorded pool; answers from the file and never generates."""
+    """One model of a recorded pool; it replies from the file and generates nothing."""
 
     kind: Literal["recorded"] = "recorded"
     """A recorded pool."""
@@ -94,7 +94,8 @@ class RecordedGenerator(GeneratorBase):
     model: str
     """The model's name in the pool."""
     text_fields: tuple[str, ...] = Field(("text",), min_length=1)
-    """Of JSON lines: where the answer stands. The first field that has one counts; lists and objects become JSON."""
+    """For JSON lines: fields that may hold the answer. The first one with a value counts; lists and objects become
+    JSON."""
 
 
 GeneratorConfig = Annotated[
@@ -113,4 +114,4 @@ def _with_server(config: GeneratorBase) -> GeneratorBase:
 AskedGenerator = Annotated[
     OpenAIGenerator | TransformersGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)
 ]
-"""Who is asked beside the recipe's generators, such as a judge."""
+"""A model in addition to the recipe's generators, such as a judge."""

@@ -1,4 +1,4 @@
-"""From a YAML file, overrides and the environment to a checked recipe."""
+"""Reading of recipes: a YAML file, overrides and the environment become a checked recipe."""
 
 import os
 import re

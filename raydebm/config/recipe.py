@@ -12,16 +12,18 @@ from raydebm.records import Reasoning, Sampling
 
 
 class SplitSource(Section):
-    """Where problems of one split come from."""
+    """Source of the problems of one split."""
 
     split: Literal["train", "test"]
-    """Which part of the source, as the task names its own."""
+    """Part of the source, by the task's own name."""
     source: str | None = None
-    """None: the task's own default (hub data set or own maker); else a file, a folder or what the task documents."""
+    """None: the task's default (a hub data set, or its own puzzle generator); otherwise a file, a folder, or what the
+    task documents."""
     limit: int | None = Field(None, ge=1)
-    """The first so many of what ``id_range`` keeps; None: all."""
+    """Maximum number of problems, after ``id_range``; None: all."""
     id_range: tuple[float, float] = (0.0, 1.0)
-    """Keep problems whose id hashes into [low, high): splits data that comes as one part, whatever its order."""
+    """Keep problems whose id hashes into [low, high): splits data that has only one part, independently of its
+    order."""
 
     @model_validator(mode="after")
     def _range(self) -> "SplitSource":
@@ -33,13 +35,13 @@ class SplitSource(Section):
 
 class TaskConfig(Section):
     name: str
-    """A built-in or installed task; or the path of a task file (``.yaml``), which is read into ``definition``."""
+    """A built-in or installed task, or the path of a task file (``.yaml``), which is read into ``definition``."""
     definition: dict[str, Any] | None = None
-    """A task file's content. It travels with the recipe, so that every process on every node has it."""
+    """Contents of a task file, embedded in the recipe so that every process on every node has it."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")
-    """Problems for the evaluation; none of them may be among those of training."""
+    """Problems for the evaluation; none of them may be a training problem."""
 
     @model_validator(mode="after")
     def _one_task(self) -> "TaskConfig":
@@ -55,25 +57,24 @@ class GenerationConfig(Section):
     """Paper: 4 generators x 8 candidates, T=0.7, top-p 0.95, one request per candidate."""
 
     num_samples: int = Field(8, ge=1)
-    """Candidates of each generator per problem."""
+    """Candidates per generator and problem."""
     temperature: float = Field(0.7, ge=0)
-    """Of samples; the greedy one has 0."""
+    """Sampling temperature; the greedy sample uses 0."""
     top_p: float = Field(0.95, gt=0, le=1)
-    """Nucleus sampling."""
+    """Probability mass of nucleus sampling."""
     max_tokens: int | None = Field(None, ge=1)
-    """None: the task's default."""
+    """Most tokens of a candidate; None: the task's default."""
     greedy: bool = True
-    """One extra sample at T=0 per generator, the greedy baseline."""
+    """Add one sample at temperature 0 per generator, the greedy baseline."""
     max_usd: float | None = Field(None, gt=0)
-    """Stop sending requests when the run has cost so much: candidates, later passes, judges and rewriting together.
-    Failed requests count what they were billed, and those whose reply did not come in time what they may have cost at
-    most."""
+    """Stop sending requests when the run has cost this much: candidates, later passes, judges and rewriting together.
+    A failed request counts what it was billed, one that timed out what it may have cost at most."""
     num_in_flight: int = Field(256, ge=1)
-    """Over all endpoints of one process."""
+    """Open requests over all endpoints of one process."""
     num_processes: int = Field(1, ge=1)
     """Generation actors per generator group."""
     max_failed_frac: float = Field(0.5, gt=0, le=1)
-    """A run stops when more of its requests failed; what was answered is kept."""
+    """Stop the run when a larger share of its requests failed; completed requests are kept."""
 
     def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
         if greedy:
@@ -82,13 +83,13 @@ class GenerationConfig(Section):
 
 
 class FoldConfig(Section):
-    """One fold of all problems of a recipe, those of ``task.train`` and of ``task.test`` together. The problems are
-    dealt by the run's seed, and those with the same text share a fold."""
+    """One fold of all problems of a recipe, those of ``task.train`` and ``task.test`` together. Problems are assigned
+    by the run's seed, and those with the same text share a fold."""
 
     count: int = Field(ge=2)
-    """Folds in all."""
+    """Number of folds."""
     index: int = Field(ge=0)
-    """The fold that is tested, from 0; training and validation have the others."""
+    """The fold to test, from 0; training and validation use the others."""
 
     @model_validator(mode="after")
     def _known(self) -> "FoldConfig":
@@ -99,24 +100,25 @@ class FoldConfig(Section):
 
 class PairsConfig(Section):
     max_pairs: int | None = Field(16, ge=1)
-    """Per problem; null = all pairs."""
+    """Pairs per problem; null: all pairs."""
     max_correct: int | None = Field(None, ge=1)
-    """Per problem; None: the task's default (all, or the paper's limit for the task)."""
+    """Correct candidates per problem; None: the task's default (all, or the paper's limit for the task)."""
     max_incorrect: int | None = Field(None, ge=1)
-    """Per problem, the least severe failures first; None: the task's default."""
+    """Incorrect candidates per problem, the least severe failures first; None: the task's default."""
     within_author: bool = False
-    """Pair texts of the same generator only, so that adapters cannot learn who wrote a text in place of whether it is
-    right. Needs several samples of a generator per problem; ``max_correct`` and ``max_incorrect`` then hold for each
-    generator of a problem."""
+    """Pair only texts of the same generator, so that adapters cannot learn who wrote a text instead of whether it is
+    right. Needs several samples per generator and problem; ``max_correct`` and ``max_incorrect`` then apply per
+    generator and problem."""
     validation_frac: float = Field(0.2, gt=0, lt=1)
-    """Share of the training problems kept for early stopping and calibration."""
+    """Share of the training problems reserved for early stopping and calibration."""
     bag_frac: float = Field(0.8, gt=0, le=1)
-    """Share of the other problems that each adapter is trained on, drawn for each."""
+    """Share of the remaining problems that each adapter is trained on, drawn per adapter."""
     positive_frac: float = Field(0.25, gt=0, lt=1)
-    """Continuous tasks: the best share of a problem's candidates counts as correct (paper: top 25 %)."""
+    """For tasks with violation scores: the share of a problem's best candidates that counts as correct (paper: 25
+    %)."""
     seed: int | None = None
-    """Of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed. Another
-    one trains anew on the same candidates (`raydebm seeds`)."""
+    """Seed of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed.
+    Another seed trains again on the same candidates (`raydebm seeds`)."""
     fold: FoldConfig | None = None
     """Test one fold of all problems and train on the others (`raydebm seeds --folds`); None: the problems of
     ``task.test`` are tested."""
@@ -126,15 +128,15 @@ class AdapterConfig(Section):
     """One LoRA set. ``targets`` are ModernBERT names; other backbones map them (see scorer.lora)."""
 
     name: str
-    """Its folder in the checkpoint."""
+    """Name of its folder in the checkpoint."""
     rank: int = Field(ge=1)
-    """Of the low-rank matrices."""
+    """Rank of the low-rank matrices."""
     alpha: int = Field(ge=1)
     """The update is scaled by alpha / rank."""
     targets: tuple[Literal["Wqkv", "Wo", "Wi"], ...]
-    """Projections that are adapted: attention in, attention out, MLP in."""
+    """Projections to adapt: attention in, attention out, MLP in."""
     dropout: float = Field(0.2, ge=0, lt=1)
-    """On the input of the low-rank update."""
+    """Dropout on the input of the low-rank update."""
 
 
 PAPER_ADAPTERS = (
@@ -155,23 +157,23 @@ class ScorerConfig(Section):
     backbone: str = "answerdotai/ModernBERT-base"
     """Hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
     max_length: int | None = Field(None, ge=16)
-    """Tokens; None: the task's default, clipped to the backbone's context."""
+    """Maximum input tokens; None: the task's default, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
     """The ensemble's members; the default is the paper's five."""
     head_dropout: float = Field(0.2, ge=0, lt=1)
-    """Inside the energy head."""
+    """Dropout inside the energy head."""
     pooling: Pooling = "cls"
-    """What a head reads: the state of [CLS] (the paper), or the mean over the tokens' states."""
+    """Input of the head: the state of [CLS] (as in the paper), or the mean of the token states."""
     reasoning: Reasoning = "answer"
-    """What is scored of a model that thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer
-    (the paper captures both). ``answer`` is the default because thinking shows who wrote it, fills the context,
-    and is withheld by many endpoints, so that the candidates of a pool would differ in kind."""
+    """Text to score when a model thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer (the
+    paper captures both). The default is ``answer`` because thinking reveals the author, fills the context, and is
+    withheld by many endpoints, so that the candidates of a pool would not be comparable."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
+    """Type of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
     device: str = "auto"
-    """auto: the first visible GPU, else the CPU; or a name of torch."""
+    """auto: the first visible GPU, else the CPU; or a torch device name."""
     micro_batch_tokens: int = Field(8192, ge=1)
-    """Padded tokens of one forward pass."""
+    """Padded tokens per forward pass."""
 
     @model_validator(mode="after")
     def _distinct_adapters(self) -> "ScorerConfig":
@@ -185,40 +187,40 @@ TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 
 
 class TrackingConfig(Section):
-    """How a training is called where it is reported to."""
+    """Names of a training at its trackers."""
 
     project: str = Field("raydebm", min_length=1)
     """Project of Weights & Biases, experiment of MLflow."""
     run_name: str | None = Field(None, min_length=1)
-    """None: the recipe's name. Adapters are members of it: ``<run>/a0``."""
+    """Name of the run; None: the recipe's name. Adapters are reported below it: ``<run>/a0``."""
 
 
 class TrainingConfig(Section):
     loss: Loss = "bradley_terry"
-    """``bradley_terry``: over pairs (the paper). ``listwise``: the probability that softmax(-E) over a problem's
+    """``bradley_terry``: over pairs (as in the paper). ``listwise``: the probability that softmax(-E) over a problem's
     candidates gives to the correct ones."""
     learning_rate: float | None = Field(None, gt=0)
-    """None: the task's default (5e-5; K&K 2e-5)."""
+    """AdamW learning rate; None: the task's default (5e-5; K&K 2e-5)."""
     batch_size: int | None = Field(None, ge=1)
     """Pairs per optimiser step (``docs/training.md``); None: the task's default."""
     patience: int | None = Field(None, ge=1)
-    """Epochs without a better validation loss before a training ends; None: the task's default."""
+    """Epochs without a lower validation loss before training ends; None: the task's default."""
     max_epochs: int = Field(10, ge=1)
-    """Epochs at most."""
+    """Maximum number of epochs."""
     weight_decay: float = Field(0.01, ge=0)
-    """Of AdamW."""
+    """AdamW weight decay."""
     warmup_frac: float = Field(0.1, ge=0, lt=1)
-    """Share of all steps in which the learning rate rises; then it falls along a cosine."""
+    """Share of all steps during which the learning rate rises; afterwards it follows a cosine decay."""
     max_grad_norm: float = Field(1.0, gt=0)
-    """Gradients are clipped to this norm."""
+    """Maximum gradient norm."""
     max_validation_problems: int | None = Field(None, ge=1)
-    """Problems that an epoch is judged by; None: all."""
+    """Maximum number of validation problems per epoch; None: all."""
     report_to: Annotated[
         tuple[TrackerName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
     ] = ()
-    """Trackers that get every epoch of every adapter (see docs/training.md); changing it trains nothing again."""
+    """Trackers that receive every epoch of every adapter (docs/training.md); changing it causes no new training."""
     tracking: TrackingConfig = TrackingConfig()
-    """Names under which it is reported."""
+    """Names under which a training is reported."""
 
     @model_validator(mode="after")
     def _distinct_trackers(self) -> "TrainingConfig":
@@ -228,7 +230,7 @@ class TrainingConfig(Section):
 
 
 REPORTING = {"report_to", "tracking"}
-"""Settings of training that change nothing about what is trained."""
+"""Settings of training that do not affect the trained weights."""
 
 
 class TriageConfig(Section):
@@ -239,28 +241,28 @@ class TriageConfig(Section):
     ``paper``: thresholds on sigma."""
     profile: Literal["auto", "vote", "best_author", "energy", "energy_vote", "posterior"] = "auto"
     """How the posterior's rule selects; ``auto``: a richer profile replaces a simpler one where a paired test on
-    held-out problems says so."""
+    held-out problems is significant."""
     tau_accept: float = Field(0.9, ge=0, le=1)
     """Accept at or above this probability without a further pass; calibration may replace it."""
     tau_answer: float = Field(0.5, ge=0, le=1)
-    """After the last pass, refuse below this probability; calibration may replace it."""
+    """After the last pass, abstain below this probability; calibration may replace it."""
 
     lambda_: float | None = Field(None, alias="lambda", ge=0)
-    """None: the task's default, or what calibration found."""
+    """Weight of E_constraint; None: the calibrated value, else the task's default."""
     theta_sigma: float = Field(0.8, ge=0)
-    """Accept up to this sigma, where no constraint is broken; calibration may replace it."""
+    """Accept up to this sigma if no constraint is violated; calibration may replace it."""
     theta_abstain: float = Field(1.5, ge=0)
-    """After the last pass (``signal: equation``: after any), refuse above this sigma; calibration may replace it."""
+    """After the last pass (``signal: equation``: after any), abstain above this sigma; calibration may replace it."""
     signal: Literal["selected", "pool_mean", "equation"] = "selected"
-    """The gate. ``selected``: sigma of the selected candidate; ``pool_mean``: the mean sigma of the pool (Algorithm 1);
-    both try again before they refuse. ``equation``: sigma of the selected candidate, which refuses at once above
-    ``theta_abstain`` where no constraint is broken (Eq. 3)."""
+    """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
+    sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected candidate,
+    abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
     max_passes: int = Field(2, ge=1)
-    """Passes at most; 1 never regenerates."""
+    """Maximum number of passes; 1 never regenerates."""
     num_regenerate: int = Field(8, ge=1)
-    """N2: candidates of each later pass."""
+    """Candidates per later pass (N2 in the paper)."""
     regenerate_with: str | None = None
-    """The generator of later passes; None: the first one (the paper's Qwen-2.5-7B)."""
+    """Generator of later passes; None: the first one (Qwen-2.5-7B in the paper)."""
     waves: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
     """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
     change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""
@@ -285,34 +287,34 @@ class TriageConfig(Section):
 
 class CalibrationConfig(Section):
     enabled: bool = True
-    """Choose lambda and both thresholds on validation problems; else those of ``triage`` stay."""
+    """Choose lambda and both thresholds on validation problems; otherwise those of ``triage`` apply."""
     lambdas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
-    """Values tried, beside the recipe's own."""
+    """Values of lambda to try, in addition to the recipe's own."""
     num_thresholds: int = Field(12, ge=2)
     """Grid points per threshold, at quantiles of the observed sigma."""
     max_abstain_frac: float = Field(0.10, ge=0, le=1)
-    """Share of the validation problems that thresholds may refuse."""
+    """Maximum share of validation problems on which the thresholds may abstain."""
 
 
 class CostsConfig(Section):
-    """What counts when thresholds are chosen without a promise, in units of one right answer."""
+    """Costs by which thresholds are chosen without a promise, in units of one right answer."""
 
     wrong: float = Field(1.0, ge=0)
     """Cost of a wrong answer."""
     refusal: float = Field(0.0, ge=0)
-    """Cost of giving no answer."""
+    """Cost of an abstention."""
     pass_: float = Field(0.05, alias="pass", ge=0)
     """Cost of a further pass."""
 
 
 class DecisionConfig(Section):
-    """How the posterior's rule is calibrated, and what is promised about its answers."""
+    """Calibration of the posterior's rule, and the promise about its answers."""
 
     costs: CostsConfig = CostsConfig()
     """Without ``max_error``, thresholds maximise right answers minus these costs."""
     max_error: float | Literal["auto"] | None = None
-    """Promise: the largest share of wrong answers among those given out (mean violation where labels are violation
-    scores). ``auto``: the smallest that can be promised at ``min_coverage``. None: no promise."""
+    """Promise: the largest share of wrong answers among those returned (mean violation where labels are violation
+    scores). ``auto``: the smallest share that can be promised at ``min_coverage``. None: no promise."""
     confidence: float = Field(0.9, gt=0, lt=1)
     """Probability, over calibration problems, with which the promise holds."""
     min_coverage: float = Field(0.5, gt=0, le=1)
@@ -330,72 +332,74 @@ class DecisionConfig(Section):
 
 
 class PricesConfig(Section):
-    """US dollars of what an evaluation cannot see billed, for the cost of each selector."""
+    """Prices in US dollars that are not in the records, for the cost of each selector."""
 
     usd_per_candidate: dict[str, float] = Field(default_factory=dict)
-    """Generator: price of one candidate whose own cost is not recorded."""
+    """Per generator: price of a candidate whose cost is not recorded."""
     usd_per_score: dict[str, float] = Field(default_factory=dict)
-    """Baseline: price of one candidate that it scores (a judge's or reward model's call; what a judge's endpoint has
-    billed is taken where no price stands here); ``energies``: of one candidate that the ensemble scores."""
+    """Per baseline: price of scoring one candidate (a call of a judge or reward model; without a price, what the
+    judge's endpoint billed); ``energies``: price of scoring one candidate with the ensemble."""
 
 
 class EvaluationConfig(Section):
     num_bootstrap: int = Field(2000, ge=100)
-    """Resamples of the intervals."""
+    """Bootstrap resamples of the intervals."""
     shuffle_seed: int = 42
-    """Of the candidates' order in a pool, which says nothing about their generators then."""
+    """Seed of the candidates' order in a pool, so that the order does not reveal their generators."""
     tolerance: float = Field(0.15, ge=0, le=1)
-    """Violation score up to which a candidate counts as correct in pass@n, where the task has such scores (the paper's
-    figure); everywhere else it is correct without any violation."""
+    """Violation score up to which a candidate counts as correct in pass@n, for tasks with such scores (the paper's
+    value); everywhere else a candidate is correct only without any violation."""
     prices: PricesConfig = PricesConfig()
-    """For the cost beside every selector."""
+    """Prices for the cost of every selector."""
     two_pass: bool = True
-    """Draw later passes of the test problems, for the rows about the whole loop."""
+    """Sample later passes of the test problems, for the rows about the whole loop."""
 
 
 class RayConfig(Section):
-    """Placement by configuration alone: the same code runs on 3 GPUs, on 1, and on 2 CPU cores."""
+    """Placement on the cluster: the same code runs on 3 GPUs, on 1, and on 2 CPU cores."""
 
     address: str | None = None
-    """None: RAY_ADDRESS when set, else a cluster of our own on this machine."""
+    """Address of the cluster; None: RAY_ADDRESS if set, else a local cluster is started."""
     num_cpus: int | None = Field(None, ge=4)
-    """Logical CPUs of our own cluster; never below 4 (two logical CPUs hang Ray Data)."""
+    """Logical CPUs of the local cluster; at least 4, because Ray Data hangs with two."""
     num_gpus: int | None = Field(None, ge=0)
-    """Declared GPUs of our own cluster; None: what torch sees."""
+    """GPUs of the local cluster; None: those that torch sees."""
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
-    """None: 0.5 when the cluster has GPUs, else 0. 0.5 places five adapters 2+2+1 on three GPUs."""
+    """GPU share per adapter; None: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
+    three GPUs."""
     cpus_per_adapter: float = Field(1.0, gt=0)
-    """Logical CPUs of a training or scoring worker."""
+    """Logical CPUs per training or scoring worker."""
     threads_per_worker: int = Field(1, ge=1)
-    """Threads of torch in a worker on CPUs."""
+    """Torch threads per CPU worker."""
     max_failures: int = Field(2, ge=0)
-    """Restarts of one adapter's worker."""
+    """Maximum number of restarts of an adapter's worker."""
     object_store_mb: int = Field(512, ge=100)
-    """Shared memory of our own cluster."""
+    """Object store of the local cluster, in MB."""
 
 
 class ConfoundingConfig(Section):
-    """Of ``raydebm confounding`` and ``repair``: the style swap, in which a correct answer is rewritten and its energy
-    compared, and how much is scored again."""
+    """Settings of ``raydebm confounding`` and ``repair``: the style swap, which rewrites correct answers and compares
+    their energies, and the amount of text that is scored again."""
 
     swap: tuple[str, ...] = ()
     """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
-    often. Costs a request per answer and style; empty: none."""
+    often. Costs one request per answer and style; empty: no swap."""
     rewriter: AskedGenerator | None = None
-    """Who writes every style, shown answers of it; None: each generator writes its own, if it can be asked. A vLLM
-    server must have its ``url``: none is started for rewriting."""
+    """Model that writes every style from examples; None: each generator writes its own style, if it is not recorded. A
+    vLLM server needs its ``url``: none is started for rewriting."""
     num_examples: int = Field(3, ge=1)
-    """Correct answers to validation problems that ``rewriter`` is shown of a style."""
+    """Correct answers to validation problems that ``rewriter`` sees per style."""
     max_problems: int = Field(40, ge=1)
-    """Answers per source; the paper rewrites 40."""
+    """Rewritten answers per source generator; the paper uses 40."""
     max_ablation_problems: int | None = Field(100, ge=1)
-    """Test problems whose candidates are scored again in every variant of style, drawn by the seed; None: all."""
+    """Test problems whose candidates are scored again in every style variant, drawn by the seed; None: all."""
     max_probe_texts: int | None = Field(4000, ge=1)
-    """Candidates of whole test problems that the linear probes see; None: all."""
+    """Maximum number of candidates for the linear probes, from whole test problems; None: all."""
     repair_cap: int = Field(396, ge=1)
-    """Answers of one generator and label that the repair learns from, at most (the paper's number)."""
+    """Maximum number of answers per generator and label for the repair (the paper's value)."""
     repair_min_cell: int = Field(8, ge=1)
-    """A generator with fewer answers of either label is left out of the repair: its name tells the label there."""
+    """Minimum number of answers per generator and label; a generator with fewer is left out of the repair, because its
+    name reveals the label."""
 
 
 def _check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
@@ -414,38 +418,39 @@ def _check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
 
 class Recipe(Section):
     name: str
-    """Of the run, in reports and in ``run_dir``."""
+    """Name of the run, in reports and in ``run_dir``."""
     seed: int = 0
-    """Of everything that is drawn."""
+    """Seed of all random choices."""
     run_dir: str = "runs/{name}"
-    """A folder; on a cluster one on a disk that all nodes share. ``{name}`` and ``{task}`` are filled in. A URL that
-    pyarrow opens (``s3://...``) can be read and served from, but not be generated into: journals are appended to."""
+    """Run directory; on a cluster, on a disk that all nodes share. ``{name}`` and ``{task}`` are filled in. A URL that
+    pyarrow opens (``s3://...``) can be read and served from, but not generated into, because journals are appended
+    to."""
     task: TaskConfig
-    """What is asked, and how it is judged."""
+    """Problems, and how answers are judged."""
     generators: tuple[GeneratorConfig, ...]
-    """Who writes candidates; names must differ."""
+    """Sources of candidates; names must differ."""
     generation: GenerationConfig = GenerationConfig()
-    """How they are drawn."""
+    """Sampling of candidates."""
     pairs: PairsConfig = PairsConfig()
-    """What the adapters learn from."""
+    """Training pairs."""
     scorer: ScorerConfig = ScorerConfig()
     """Encoder and adapters."""
     training: TrainingConfig = TrainingConfig()
-    """How they are trained."""
+    """Training of the adapters."""
     triage: TriageConfig = TriageConfig()
     """Accept, regenerate or abstain."""
     calibration: CalibrationConfig = CalibrationConfig()
-    """How lambda and the thresholds on sigma are chosen."""
+    """Choice of lambda and of the thresholds on sigma."""
     decision: DecisionConfig = DecisionConfig()
-    """How the posterior's rule is calibrated, and what is promised."""
+    """Calibration of the posterior's rule, and its promise."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How selectors are compared."""
+    """Comparison of selectors."""
     baselines: tuple[BaselineConfig, ...] = ()
-    """Models of others that rank the same candidates (docs/baselines.md)."""
+    """Third-party models that rank the same candidates (docs/baselines.md)."""
     confounding: ConfoundingConfig = ConfoundingConfig()
-    """The style swap (docs/confounding.md)."""
+    """Confounding report and repair (docs/confounding.md)."""
     ray: RayConfig = RayConfig()
-    """Where things run."""
+    """Placement and cluster."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
@@ -471,14 +476,14 @@ class Recipe(Section):
 
     @property
     def training_seed(self) -> int:
-        """Of everything between the labels and the trained adapters."""
+        """Seed of everything between the labels and the trained adapters."""
         return self.seed if self.pairs.seed is None else self.pairs.seed
 
     @property
     def learns_out_of_bag(self) -> bool:
-        """Whether training candidates are scored, so that the posterior learns from them too.
+        """Whether training candidates are scored so that the posterior can learn from them too.
 
-        Later passes are drawn for validation problems alone, so a policy of several passes is fitted on these.
+        Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """
         has_one_pass = self.triage.max_passes == 1 or all(found.kind == "recorded" for found in self.generators)
         return self.triage.rule == "posterior" and self.decision.out_of_bag and has_one_pass

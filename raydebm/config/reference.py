@@ -24,12 +24,12 @@ Schema = Mapping[str, Any]
 
 
 def render() -> str:
-    """The page of recipes."""
+    """Render the reference page of recipes."""
     return page(Recipe.model_json_schema(by_alias=True), head=_HEAD, title="The recipe")
 
 
 def page(schema: Schema, *, head: str, title: str) -> str:
-    """A table for the whole, then one for each part, in the order in which the whole names them."""
+    """Render a table of the top level, then one per section, in the order in which they are named."""
     definitions: Mapping[str, Schema] = schema["$defs"]
     parts: list[str] = [head, f"## {title}\n", _table(schema)]
     for name in _reachable(schema, definitions):
@@ -64,7 +64,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _title(name: str) -> str:
-    """``OpenAIGenerator`` stays; ``PairsConfig`` is what stands under ``pairs``."""
+    """The section's heading: ``PairsConfig`` becomes ``Pairs``, ``OpenAIGenerator`` stays."""
     return name.removesuffix("Config")
 
 
@@ -112,5 +112,5 @@ def _value(default: Any) -> str:
 
 
 def _joined(text: str) -> str:
-    """One line; code is marked as Markdown does, and a bar would end the cell."""
+    """Join into one line of a Markdown table: code spans converted, bars escaped."""
     return " ".join(text.split()).replace("``", "`").replace("|", "\\|")

@@ -1,6 +1,8 @@
 """Requests that were misunderstood, and failures that were not told."""
 
+import json
 import os
+import shlex
 import time
 from types import SimpleNamespace
 
@@ -86,8 +88,9 @@ def test_many_answer_phrases_are_read_in_linear_time():
 
 
 def test_the_readmes_question_is_a_problem(repository):
+    """The body of the README's curl line, as a shell hands it over."""
     text = (repository / "README.md").read_text(encoding="utf-8")
-    code = text[text.index("question = (") : text.index("client = OpenAI")]
-    found: dict[str, str] = {}
-    exec(code, found)
-    assert get_task("knights_knaves").problem_from_text(found["question"]).data
+    line = next(line for line in text.splitlines() if line.startswith("curl ") and "/v1/triage" in line)
+    arguments = shlex.split(line)
+    body = json.loads(arguments[arguments.index("-d") + 1])
+    assert get_task("knights_knaves").problem_from_text(body["problem"]).data
