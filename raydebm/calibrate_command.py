@@ -116,7 +116,7 @@ def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", 
 
 
 def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", found: "PolicyFit") -> None:
-    """What the calibration stage writes, the manifest last, so that what follows is made anew."""
+    """What the calibration stage writes, the manifest last, so that what follows is made again."""
     from raydebm.decision.policy_fit import promise_rows, reliability_table
     from raydebm.decision_import.recertify import source_of
     from raydebm.distributed.fingerprints import new_manifest
