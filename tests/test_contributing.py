@@ -48,7 +48,7 @@ def test_every_name_in_capitals_that_a_step_tells_to_extend_is_in_the_code(text,
         "CONTEXT": "raydebm/decision/evidence.py",
         "DEFAULT_TERMS": "raydebm/decision/fitting.py",
         "DEFAULT_CONTEXT": "raydebm/decision/fitting.py",
-        "_WORDS": "raydebm/decision/policy.py",
+        "_WORDS": "raydebm/decision/rules.py",
     }
     for name, place in places.items():
         assert f"`{name}`" in text
