@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from stopping_data import Pool
@@ -34,25 +35,27 @@ SINGLES = (2, 1)
 THRESHOLDS = (0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995, 0.999)
 LEADS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 WINDOWS = (2, 3, 4, 5, 6, 8, 10)
+BUDGETS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48)
+DEFAULT_LEAD = 1 - SettledRule().epsilon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A rule with one setting: a threshold on its lead probability, or the window of ESC."""
+    """A rule with one setting: a threshold on its lead probability, the window of ESC, or a fixed number of samples."""
 
     name: str
     rule: Callable[[ConcentrationPrior], StoppingRule]
     settings: tuple[float, ...]
     waves: tuple[int, ...] | None = None
     """None: the pool's."""
-    is_window: bool = False
+    setting: Literal["lead", "window", "budget"] = "lead"
 
 
 FAMILIES = (
     Family(name="settled, waves", rule=lambda prior: SettledRule(prior=prior), settings=LEADS),
     Family(name="Beta, waves", rule=lambda _: BetaRule(), settings=THRESHOLDS),
     Family(name="Dirichlet, waves", rule=lambda _: DirichletRule(), settings=THRESHOLDS),
-    Family(name="ESC", rule=lambda _: UnanimousWaveRule(), settings=WINDOWS, is_window=True),
+    Family(name="ESC", rule=lambda _: UnanimousWaveRule(), settings=WINDOWS, setting="window"),
     Family(
         name="settled, single samples",
         rule=lambda prior: SettledRule(prior=prior),
@@ -60,6 +63,7 @@ FAMILIES = (
         waves=SINGLES,
     ),
     Family(name="Beta, single samples", rule=lambda _: BetaRule(), settings=THRESHOLDS, waves=SINGLES),
+    Family(name="fixed budget", rule=lambda _: FixedBudgetRule(), settings=BUDGETS, setting="budget"),
 )
 AS_PUBLISHED: tuple[tuple[str, StoppingRule, tuple[int, ...] | None], ...] = (
     ("whole budget", FixedBudgetRule(), None),
@@ -127,8 +131,13 @@ class Replayer:
 
     def _settings(self, family: Family, prior: ConcentrationPrior) -> list[Replayed]:
         rule = family.rule(prior)
-        if family.is_window:
+        if family.setting == "window":
             return [replay(self.under((int(window),)), rule) for window in family.settings]
+        if family.setting == "budget":
+            ends = [int(size) for size in family.settings if size < self.pool.max_samples] + [self.pool.max_samples]
+            found = self.under(tuple(np.diff(ends, prepend=0).tolist()))
+            drawn = np.array([state[1] for state in found.states], dtype=np.float64)
+            return [replay_threshold(found, drawn, size) for size in ends]
         found = self.under(family.waves or self.pool.waves)
         leads = lead_probabilities(found, rule)
         return [replay_threshold(found, leads, threshold) for threshold in family.settings]
@@ -153,6 +162,10 @@ class Sweep:
     def everywhere(self) -> list[Replayed]:
         """Each setting on all problems, the prior always of the other half."""
         return [joined(pair[::-1]) for pair in zip(*self.test, strict=True)]
+
+    def default(self) -> Replayed:
+        """The rule's default setting on all problems, the prior always of the other half."""
+        return self.everywhere()[self.family.settings.index(DEFAULT_LEAD)]
 
 
 def share_of(found: Replayed) -> float:

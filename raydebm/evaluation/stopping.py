@@ -7,7 +7,6 @@ orders cost about as much as one.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -105,24 +104,25 @@ def trajectories(
     if not pools:
         raise PoolError("a replay of stopping rules needs at least one pool of recorded answers")
     numbers: dict[_State, int] = {}
-    rows: list[list[tuple[int, float, float, int]]] = []
+    parts = []
     for pool in pools:
-        worth = pool.value_by_answer()
         ends = _plan(waves, min(max_samples, len(pool.answers))).ends()
-        for replay in range(num_replays):
-            order = np.random.default_rng(seed_for(seed, pool.problem_id, pool.group, replay))
-            drawn = order.permutation(len(pool.answers))[: ends[-1]]
-            rows.append(_steps(pool, drawn, ends=ends, worth=worth, numbers=numbers))
-    most = max(len(row) for row in rows)
-    padded = np.array([row + [row[-1]] * (most - len(row)) for row in rows])
+        order = np.random.default_rng(seed_for(seed, pool.problem_id, pool.group))
+        drawn = order.permuted(np.tile(np.arange(len(pool.answers)), (num_replays, 1)), axis=1)[:, : ends[-1]]
+        parts.append(_steps(pool, drawn, ends=np.array(ends), numbers=numbers))
+    most = max(part[0].shape[1] for part in parts)
+    columns = [
+        np.concatenate([np.pad(column, ((0, 0), (0, most - column.shape[1])), mode="edge") for column in found])
+        for found in zip(*parts, strict=True)
+    ]
     return Trajectories(
         pools=tuple(pools),
         num_replays=num_replays,
         states=tuple(numbers),
-        state_index=padded[:, :, 0].astype(np.int64),
-        value=padded[:, :, 1],
-        tokens=padded[:, :, 2],
-        samples=padded[:, :, 3].astype(np.int64),
+        state_index=columns[0].astype(np.int64),
+        value=columns[1],
+        tokens=columns[2],
+        samples=columns[3].astype(np.int64),
     )
 
 
@@ -131,38 +131,48 @@ def _plan(waves: Sequence[int], max_samples: int) -> SamplingPlan:
 
 
 def _steps(
-    pool: RecordedAnswers,
-    drawn: Ints,
-    *,
-    ends: Sequence[int],
-    worth: Mapping[str, float],
-    numbers: dict[_State, int],
-) -> list[tuple[int, float, float, int]]:
-    """One order: (state number, value, tokens so far, samples so far) after each wave; new states get numbers."""
-    answers = [pool.answers[index] for index in drawn]
-    spent = np.cumsum(pool.tokens[drawn])
-    votes: Counter[str] = Counter()
-    found, start = [], 0
-    for end in ends:
-        wave = answers[start:end]
-        votes.update(answer for answer in wave if answer is not None)
-        ranked = tuple(sorted(votes.values(), reverse=True))
-        unanimous = wave[0] is not None and wave.count(wave[0]) == len(wave)
-        state = (ends[-1], end, end - sum(ranked), unanimous, ranked)
-        number = numbers.setdefault(state, len(numbers))
-        found.append((number, _majority_value(votes, worth), float(spent[end - 1]), end))
-        start = end
+    pool: RecordedAnswers, drawn: Ints, *, ends: Ints, numbers: dict[_State, int]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """(R, m) places of the answers drawn -> (R, S) state numbers, values, tokens and samples after each wave.
+
+    New states get numbers. K is the number of distinct answers.
+    """
+    worth = pool.value_by_answer()
+    place = {answer: index for index, answer in enumerate(worth)}
+    codes = np.array([-1 if answer is None else place[answer] for answer in pool.answers])[drawn]
+    votes = (codes[:, :, None] == np.arange(len(worth))).cumsum(axis=1)[:, ends - 1]
+    starts = np.concatenate([[0], ends[:-1]])
+    first, last = np.minimum.reduceat(codes, starts, axis=1), np.maximum.reduceat(codes, starts, axis=1)
+    unanimous = (first == last) & (first >= 0)
+    samples = np.broadcast_to(ends, unanimous.shape)
+    ranked = -np.sort(-votes, axis=2)
+    rows = np.concatenate([samples[:, :, None], unanimous[:, :, None], ranked], axis=2)
+    distinct, inverse = np.unique(rows.reshape(-1, rows.shape[2]), axis=0, return_inverse=True)
+    places = np.array([_number(row, int(ends[-1]), numbers) for row in distinct.tolist()])
+    return (
+        places[inverse.reshape(-1)].reshape(unanimous.shape).astype(np.float64),
+        _majority_value(votes, np.array(list(worth.values()))),
+        pool.tokens[drawn].cumsum(axis=1)[:, ends - 1],
+        samples.astype(np.float64),
+    )
+
+
+def _number(row: Sequence[int], budget: int, numbers: dict[_State, int]) -> int:
+    """The number of the state with these samples, unanimity and votes."""
+    ranked = tuple(count for count in row[2:] if count)
+    return numbers.setdefault((budget, row[0], row[0] - sum(ranked), bool(row[1]), ranked), len(numbers))
+
+
+def _majority_value(votes: Ints, worth: Floats) -> Floats:
+    """(R, S, K), (K,) -> (R, S): mean worth of the answers with most votes; 0 where there is no answer."""
+    if not len(worth):
+        return np.zeros(votes.shape[:2])
+    leading = (votes == votes.max(axis=2, keepdims=True)) & (votes > 0)
+    known = leading & ~np.isnan(worth)
+    sums = np.where(known, np.nan_to_num(worth), 0.0).sum(axis=2)
+    means = np.divide(sums, known.sum(axis=2), where=known.any(axis=2), out=np.full(sums.shape, math.nan))
+    found: Floats = np.where(leading.any(axis=2), means, 0.0)
     return found
-
-
-def _majority_value(votes: Counter[str], worth: Mapping[str, float]) -> float:
-    """Mean worth of the answers with most votes; 0 without an answer, which answers nothing."""
-    if not votes:
-        return 0.0
-    top = max(votes.values())
-    values = [worth[answer] for answer, count in votes.items() if count == top]
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -268,7 +268,7 @@ def expected_gain(belief: Belief, *, num_samples: int) -> float:
 
 
 def _log_rising(shapes: Floats, n: int) -> Floats:
-    """(J,) -> (J, n + 1): log of Gamma(shape + k) / (Gamma(shape) k!), k = 0, ..., n; for shape 0 only k = 0 is left."""
+    """(J,) -> (J, n + 1): log of Gamma(shape + k) / (Gamma(shape) k!) at k = 0, ..., n; of shape 0: k = 0 alone."""
     counts = np.arange(n + 1)
     nothing = (shapes <= _ROUNDING)[:, None]
     column = np.where(nothing, 1.0, shapes[:, None])
