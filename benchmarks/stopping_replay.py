@@ -1,11 +1,12 @@
 """Stopping rules replayed on recorded answers, as a Markdown page and a figure.
 
-``python benchmarks/stopping_replay.py`` reads ``../shared/data`` (or ``--data``) and writes stopping.md and
+``python benchmarks/stopping_replay.py`` reads ``$RAYDEBM_DATA`` (or ``--data``) and writes stopping.md and
 stopping.svg to docs/results; about four minutes on one core. What a rule is fitted or tuned on are one half of the
 problems of a pool, and it is judged on the other half, both ways.
 """
 
 import argparse
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -99,8 +100,8 @@ ALLOWED_SHARE, ALLOWED_POINTS = 0.5, 0.005
 
 
 SUMMARY_HEAD = (
-    "| pool | cost in | drawn in | problems | whole budget % | samples % | cost % | minus whole budget, points | reached | "
-    "Beta, minus ours | ESC, minus ours | fixed budget, minus ours |",
+    "| pool | cost in | drawn in | problems | whole budget % | samples % | cost % | minus whole budget, points | "
+    "reached | Beta, minus ours | ESC, minus ours | fixed budget, minus ours |",
     f"|{'---|' * 3}{'---:|' * 5}---|{'---:|' * 3}",
 )
 
@@ -273,14 +274,14 @@ Command: `python benchmarks/stopping_replay.py` at commit {commit}.
 The settled rule at its default, epsilon .05. Nothing is tuned; its prior over concentrations is fitted (maximum
 likelihood, votes alone, no labels) on one half of the problems and used on the other half, both ways. *Reached* says
 whether it costs at most half and loses at most 0.5 points. Beside it, at exactly the same mean cost and on the same
-problems and orders: Beta (its_hub's rule, on the same schedule), ESC and a fixed number of samples, each as its accuracy
-minus that of the settled rule in points; "-" where no setting of the rule costs that.
+problems and orders: Beta (its_hub's rule, on the same schedule), ESC and a fixed number of samples, each as its
+accuracy minus that of the settled rule in points; "-" where no setting of the rule costs that.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="../shared/data", help="folder of recorded data")
+    parser.add_argument("--data", default=os.environ.get("RAYDEBM_DATA", "../shared/data"), help="recorded data")
     parser.add_argument("--out", default="docs/results", help="folder that stopping.md and stopping.svg go to")
     parser.add_argument("--num-replays", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
