@@ -18,6 +18,7 @@ from stopping_sweeps import (
     ALLOWED_LOSS,
     AS_PUBLISHED,
     FAMILIES,
+    MAX_SINGLES,
     SINGLES,
     Family,
     Replayer,
@@ -60,6 +61,8 @@ def pool_section(replayer: Replayer, sweeps: Sequence[Sweep], bootstrap: Bootstr
     yield f"| rule | accuracy % | minus whole budget, points | samples | {pool.unit} % | accepted / budget % |"
     yield "|---|---:|---:|---:|---:|---:|"
     for name, rule, waves in AS_PUBLISHED:
+        if waves == SINGLES and pool.max_samples > MAX_SINGLES:
+            continue
         yield _row(stopping_row(name, replayer.fixed(rule, waves), bootstrap))
     for sweep in sweeps:
         if sweep.family.name.startswith("settled"):
@@ -288,13 +291,13 @@ def main() -> None:
     arguments = parser.parse_args()
     data, out = Path(arguments.data), Path(arguments.out)
     sections: list[str] = []
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
     summary = list(SUMMARY_HEAD)
     curves: list[tuple[str, dict[str, list[Replayed]]]] = []
     by_author: list[tuple[Replayer, Sweep]] = []
     for pool in read_pools(data):
         replayer = Replayer(pool, num_replays=arguments.num_replays, seed=arguments.seed)
-        # Single samples over a long budget pass through too many states for what they would add.
-        families = [f for f in FAMILIES if f.name != "settled, single samples" or pool.max_samples <= 32]
+        families = [f for f in FAMILIES if f.waves != SINGLES or pool.max_samples <= MAX_SINGLES]
         sweeps = [replayer.sweep(family) for family in families]
         bootstrap = Bootstrap.of(len(pool.problem_ids), num_bootstrap=NUM_BOOTSTRAP, seed=arguments.seed)
         summary += summary_rows(replayer, sweeps, bootstrap)
@@ -304,7 +307,6 @@ def main() -> None:
         if pool.max_samples == 32:
             by_author.append((replayer, sweeps[0]))
         print(f"{pool.name} done", flush=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
     head = INTRODUCTION.format(
         num_replays=arguments.num_replays,
         seed=arguments.seed,

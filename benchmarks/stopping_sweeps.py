@@ -68,12 +68,15 @@ FAMILIES = (
 AS_PUBLISHED: tuple[tuple[str, StoppingRule, tuple[int, ...] | None], ...] = (
     ("whole budget", FixedBudgetRule(), None),
     ("settled, default (epsilon .05, no prior fitted), waves", SettledRule(), None),
+    ("Beta .95, waves", BetaRule(0.95), None),
+    ("Dirichlet .95, waves (Adaptive-Consistency)", DirichletRule(0.95), None),
+    ("ESC, window 5", UnanimousWaveRule(), (5,)),
     ("Beta .95, single samples (its_hub)", BetaRule(0.95), SINGLES),
     ("Beta .99, single samples", BetaRule(0.99), SINGLES),
-    ("Dirichlet .95, single samples (Adaptive-Consistency)", DirichletRule(0.95), SINGLES),
-    ("ESC, window 5", UnanimousWaveRule(), (5,)),
     ("cannot be overtaken, single samples", CannotBeOvertakenRule(), SINGLES),
 )
+MAX_SINGLES = 32
+"""Single samples over a longer budget pass through too many states for what they would add."""
 
 
 class Replayer:
