@@ -21,6 +21,7 @@ from raydebm.decision.stopping.published import (
 from raydebm.evaluation.stopping import (
     Replayed,
     Trajectories,
+    all_trajectories,
     joined,
     lead_probabilities,
     replay,
@@ -84,10 +85,22 @@ class Replayer:
 
     def __init__(self, pool: Pool, *, num_replays: int, seed: int) -> None:
         self.pool, self.seed, self._num_replays = pool, seed, num_replays
-        self._found: dict[tuple[int, ...], Trajectories] = {}
+        schedules = list(dict.fromkeys([pool.waves, self.budgets, *((window,) for window in WINDOWS)]))
+        if pool.max_samples <= MAX_SINGLES:
+            schedules.append(SINGLES)
+        made = all_trajectories(
+            pool.answers, schedules, max_samples=pool.max_samples, num_replays=num_replays, seed=seed
+        )
+        self._found = dict(zip(schedules, made, strict=True))
         ordered = sorted(pool.problem_ids, key=lambda problem_id: seed_for(seed, "half", problem_id))
         self.halves = (ordered[::2], ordered[1::2])
         self.priors = [self._prior(half) for half in self.halves]
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """A schedule that ends at every fixed budget."""
+        ends = [size for size in BUDGETS if size < self.pool.max_samples] + [self.pool.max_samples]
+        return tuple(np.diff(ends, prepend=0).tolist())
 
     def _prior(self, problem_ids: Sequence[str]) -> ConcentrationPrior:
         chosen = set(problem_ids)
@@ -98,14 +111,6 @@ class Replayer:
         )
 
     def under(self, waves: tuple[int, ...]) -> Trajectories:
-        if waves not in self._found:
-            self._found[waves] = trajectories(
-                self.pool.answers,
-                waves=waves,
-                max_samples=self.pool.max_samples,
-                num_replays=self._num_replays,
-                seed=self.seed,
-            )
         return self._found[waves]
 
     def of_group(self, group: str, waves: tuple[int, ...]) -> Trajectories:
@@ -137,10 +142,9 @@ class Replayer:
         if family.setting == "window":
             return [replay(self.under((int(window),)), rule) for window in family.settings]
         if family.setting == "budget":
-            ends = [int(size) for size in family.settings if size < self.pool.max_samples] + [self.pool.max_samples]
-            found = self.under(tuple(np.diff(ends, prepend=0).tolist()))
+            found = self.under(self.budgets)
             drawn = np.array([state[1] for state in found.states], dtype=np.float64)
-            return [replay_threshold(found, drawn, size) for size in ends]
+            return [replay_threshold(found, drawn, size) for size in np.cumsum(self.budgets)]
         found = self.under(family.waves or self.pool.waves)
         leads = lead_probabilities(found, rule)
         return [replay_threshold(found, leads, threshold) for threshold in family.settings]

@@ -9,6 +9,7 @@ orders cost about as much as one.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,19 @@ class Trajectories:
 def trajectories(
     pools: Sequence[RecordedAnswers], *, waves: Sequence[int], max_samples: int, num_replays: int, seed: int
 ) -> Trajectories:
-    """Play the recorded answers in random order, wave by wave.
+    """``all_trajectories`` of one schedule."""
+    return all_trajectories(pools, (waves,), max_samples=max_samples, num_replays=num_replays, seed=seed)[0]
+
+
+def all_trajectories(
+    pools: Sequence[RecordedAnswers],
+    schedules: Sequence[Sequence[int]],
+    *,
+    max_samples: int,
+    num_replays: int,
+    seed: int,
+) -> list[Trajectories]:
+    """Play the recorded answers in random order, wave by wave, by several schedules of waves.
 
     Orders depend on the seed, the problem, the group and the number of the replay: they are the same for every
     schedule and every rule. The budget of a pool is ``max_samples`` or all its answers, whichever is less.
@@ -103,26 +116,39 @@ def trajectories(
     """
     if not pools:
         raise PoolError("a replay of stopping rules needs at least one pool of recorded answers")
-    numbers: dict[_State, int] = {}
-    parts = []
+    numbers: list[dict[_State, int]] = [{} for _ in schedules]
+    parts: list[list[_Columns]] = [[] for _ in schedules]
     for pool in pools:
-        ends = _plan(waves, min(max_samples, len(pool.answers))).ends()
+        budget = min(max_samples, len(pool.answers))
         order = np.random.default_rng(seed_for(seed, pool.problem_id, pool.group))
-        drawn = order.permuted(np.tile(np.arange(len(pool.answers)), (num_replays, 1)), axis=1)[:, : ends[-1]]
-        parts.append(_steps(pool, drawn, ends=np.array(ends), numbers=numbers))
+        drawn = order.permuted(np.tile(np.arange(len(pool.answers)), (num_replays, 1)), axis=1)[:, :budget]
+        played = _Played.of(pool, drawn)
+        for waves, known, found in zip(schedules, numbers, parts, strict=True):
+            found.append(played.at(np.array(_plan(waves, budget).ends()), known))
+    return [_joined(pools, num_replays, known, found) for known, found in zip(numbers, parts, strict=True)]
+
+
+_Columns = tuple[Ints, Floats, Floats, Ints]
+"""(R, S) each: state numbers, values, tokens and samples."""
+
+
+def _joined(
+    pools: Sequence[RecordedAnswers], num_replays: int, numbers: Mapping[_State, int], parts: Sequence[_Columns]
+) -> Trajectories:
     most = max(part[0].shape[1] for part in parts)
-    columns = [
-        np.concatenate([np.pad(column, ((0, 0), (0, most - column.shape[1])), mode="edge") for column in found])
-        for found in zip(*parts, strict=True)
-    ]
+
+    def column(index: int) -> Any:
+        found = [part[index] for part in parts]
+        return np.concatenate([np.pad(rows, ((0, 0), (0, most - rows.shape[1])), mode="edge") for rows in found])
+
     return Trajectories(
         pools=tuple(pools),
         num_replays=num_replays,
         states=tuple(numbers),
-        state_index=columns[0].astype(np.int64),
-        value=columns[1],
-        tokens=columns[2],
-        samples=columns[3].astype(np.int64),
+        state_index=column(0),
+        value=column(1),
+        tokens=column(2),
+        samples=column(3),
     )
 
 
@@ -130,31 +156,51 @@ def _plan(waves: Sequence[int], max_samples: int) -> SamplingPlan:
     return SamplingPlan(rule=FixedBudgetRule(), waves=tuple(waves), max_samples=max_samples)
 
 
-def _steps(
-    pool: RecordedAnswers, drawn: Ints, *, ends: Ints, numbers: dict[_State, int]
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """(R, m) places of the answers drawn -> (R, S) state numbers, values, tokens and samples after each wave.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Played:
+    """One pool in R orders of m samples each. K is the number of distinct answers."""
 
-    New states get numbers. K is the number of distinct answers.
-    """
-    worth = pool.value_by_answer()
-    place = {answer: index for index, answer in enumerate(worth)}
-    codes = np.array([-1 if answer is None else place[answer] for answer in pool.answers])[drawn]
-    votes = (codes[:, :, None] == np.arange(len(worth))).cumsum(axis=1)[:, ends - 1]
-    starts = np.concatenate([[0], ends[:-1]])
-    first, last = np.minimum.reduceat(codes, starts, axis=1), np.maximum.reduceat(codes, starts, axis=1)
-    unanimous = (first == last) & (first >= 0)
-    samples = np.broadcast_to(ends, unanimous.shape)
-    ranked = -np.sort(-votes, axis=2)
-    rows = np.concatenate([samples[:, :, None], unanimous[:, :, None], ranked], axis=2)
-    distinct, inverse = np.unique(rows.reshape(-1, rows.shape[2]), axis=0, return_inverse=True)
-    places = np.array([_number(row, int(ends[-1]), numbers) for row in distinct.tolist()])
-    return (
-        places[inverse.reshape(-1)].reshape(unanimous.shape).astype(np.float64),
-        _majority_value(votes, np.array(list(worth.values()))),
-        pool.tokens[drawn].cumsum(axis=1)[:, ends - 1],
-        samples.astype(np.float64),
-    )
+    codes: Ints
+    """(R, m): the answers drawn; -1 without one."""
+    ranked: Ints
+    """(R, m, K): votes after each sample, in descending order."""
+    value: Floats
+    """(R, m): of the majority answer."""
+    tokens: Floats
+    """(R, m): spent so far."""
+
+    @classmethod
+    def of(cls, pool: RecordedAnswers, drawn: Ints) -> "_Played":
+        """
+        Args:
+            drawn: (R, m), places of the answers drawn.
+        """
+        worth = pool.value_by_answer()
+        place = {answer: index for index, answer in enumerate(worth)}
+        codes = np.array([-1 if answer is None else place[answer] for answer in pool.answers])[drawn]
+        votes = (codes[:, :, None] == np.arange(len(worth))).cumsum(axis=1, dtype=np.int64)
+        return cls(
+            codes=codes,
+            ranked=-np.sort(-votes, axis=2),
+            value=_majority_value(votes, np.array(list(worth.values()))),
+            tokens=pool.tokens[drawn].cumsum(axis=1),
+        )
+
+    def at(self, ends: Ints, numbers: dict[_State, int]) -> _Columns:
+        """The states after each wave. New states get numbers."""
+        starts = np.concatenate([[0], ends[:-1]])
+        first = np.minimum.reduceat(self.codes, starts, axis=1)
+        unanimous = (first == np.maximum.reduceat(self.codes, starts, axis=1)) & (first >= 0)
+        samples = np.broadcast_to(ends, unanimous.shape)
+        rows = np.concatenate([samples[:, :, None], unanimous[:, :, None], self.ranked[:, ends - 1]], axis=2)
+        distinct, inverse = np.unique(rows.reshape(-1, rows.shape[2]), axis=0, return_inverse=True)
+        places = np.array([_number(row, int(ends[-1]), numbers) for row in distinct.tolist()], dtype=np.int64)
+        return (
+            places[inverse.reshape(-1)].reshape(unanimous.shape),
+            self.value[:, ends - 1],
+            self.tokens[:, ends - 1],
+            samples,
+        )
 
 
 def _number(row: Sequence[int], budget: int, numbers: dict[_State, int]) -> int:
