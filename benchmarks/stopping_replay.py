@@ -17,13 +17,13 @@ from stopping_data import NAMES, plain_key, read_boinf, read_pools
 from stopping_sweeps import (
     ALLOWED_LOSS,
     AS_PUBLISHED,
-    FAMILIES,
     MAX_SINGLES,
     SINGLES,
     Family,
     Replayer,
     Sweep,
     at_share,
+    families_of,
     share_of,
 )
 
@@ -104,8 +104,8 @@ ALLOWED_SHARE, ALLOWED_POINTS = 0.5, 0.005
 
 SUMMARY_HEAD = (
     "| pool | cost in | drawn in | problems | whole budget % | samples % | cost % | minus whole budget, points | "
-    "reached | Beta, minus ours | ESC, minus ours | fixed budget, minus ours |",
-    f"|{'---|' * 3}{'---:|' * 5}---|{'---:|' * 3}",
+    "reached | Beta, minus ours | Beta on single samples, minus ours | ESC, minus ours | fixed budget, minus ours |",
+    f"|{'---|' * 3}{'---:|' * 5}---|{'---:|' * 4}",
 )
 
 
@@ -120,7 +120,8 @@ def summary_rows(replayer: Replayer, sweeps: Sequence[Sweep], bootstrap: Bootstr
         found = ours.default()
         row, share = stopping_row(pool.name, found, bootstrap), share_of(found)
         loss = float(np.nanmean(found.full_correct - found.correct))
-        others = [at_share(by_name[name].everywhere(), share) for name in (f"Beta, {kind}", "ESC", "fixed budget")]
+        names = (f"Beta, {kind}", "Beta, single samples", "ESC", "fixed budget")
+        others = [at_share(by_name[name].everywhere(), share) if name in by_name else None for name in names]
         cells = [
             pool.name, pool.unit, kind, str(len(pool.problem_ids)), f"{100 * np.nanmean(found.full_correct):.1f}",
             _cell(row.sample_share, 100), _cell(row.token_share, 100), _cell(row.difference, 100, digits=2, sign=True),
@@ -277,8 +278,8 @@ Command: `python benchmarks/stopping_replay.py` at commit {commit}.
 The settled rule at its default, epsilon .05. Nothing is tuned; its prior over concentrations is fitted (maximum
 likelihood, votes alone, no labels) on one half of the problems and used on the other half, both ways. *Reached* says
 whether it costs at most half and loses at most 0.5 points. Beside it, at exactly the same mean cost and on the same
-problems and orders: Beta (its_hub's rule, on the same schedule), ESC and a fixed number of samples, each as its
-accuracy minus that of the settled rule in points; "-" where no setting of the rule costs that.
+problems and orders: Beta (its_hub's rule) on the same schedule and on single samples, ESC, and a fixed number of
+samples, each as its accuracy minus that of the settled rule in points; "-" where no setting of the rule costs that.
 """
 
 
@@ -290,23 +291,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     data, out = Path(arguments.data), Path(arguments.out)
-    sections: list[str] = []
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-    summary = list(SUMMARY_HEAD)
-    curves: list[tuple[str, dict[str, list[Replayed]]]] = []
-    by_author: list[tuple[Replayer, Sweep]] = []
-    for pool in read_pools(data):
-        replayer = Replayer(pool, num_replays=arguments.num_replays, seed=arguments.seed)
-        families = [f for f in FAMILIES if f.waves != SINGLES or pool.max_samples <= MAX_SINGLES]
-        sweeps = [replayer.sweep(family) for family in families]
-        bootstrap = Bootstrap.of(len(pool.problem_ids), num_bootstrap=NUM_BOOTSTRAP, seed=arguments.seed)
-        summary += summary_rows(replayer, sweeps, bootstrap)
-        sections += pool_section(replayer, sweeps, bootstrap)
-        if pool.max_samples != 64:
-            curves.append((pool.name, {s.family.name: s.everywhere() for s in sweeps if s.family.name in SHOWN}))
-        if pool.max_samples == 32:
-            by_author.append((replayer, sweeps[0]))
-        print(f"{pool.name} done", flush=True)
     head = INTRODUCTION.format(
         num_replays=arguments.num_replays,
         seed=arguments.seed,
@@ -314,10 +299,29 @@ def main() -> None:
         allowed=100 * ALLOWED_LOSS,
         commit=commit.stdout.strip(),
     )
+    summary, sections = list(SUMMARY_HEAD), list[str]()
+    curves: list[tuple[str, dict[str, list[Replayed]]]] = []
+    by_author: list[tuple[Replayer, Sweep]] = []
+
+    def write(*more: str) -> None:
+        lines = [head, *summary, "", "![Accuracy over cost](stopping.svg)", "", *sections, *more]
+        (out / "stopping.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+        (out / "stopping.svg").write_text(svg_of(figure_of(curves)), encoding="utf-8")
+
+    for pool in read_pools(data):
+        replayer = Replayer(pool, num_replays=arguments.num_replays, seed=arguments.seed)
+        sweeps = [replayer.sweep(family) for family in families_of(pool)]
+        bootstrap = Bootstrap.of(len(pool.problem_ids), num_bootstrap=NUM_BOOTSTRAP, seed=arguments.seed)
+        summary += summary_rows(replayer, sweeps, bootstrap)
+        sections += pool_section(replayer, sweeps, bootstrap)
+        if pool.max_samples != 64:
+            curves.append((pool.name, {s.family.name: s.everywhere() for s in sweeps if s.family.name in SHOWN}))
+        if pool.max_samples == 32:
+            by_author.append((replayer, sweeps[0]))
+        write()
+        print(f"{pool.name} done", flush=True)
     known = known_results(data, num_replays=arguments.num_replays, seed=arguments.seed)
-    lines = [head, *summary, "", "![Accuracy over cost](stopping.svg)", "", *sections, *author_table(by_author), *known]
-    (out / "stopping.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
-    (out / "stopping.svg").write_text(svg_of(figure_of(curves)), encoding="utf-8")
+    write(*author_table(by_author), *known)
 
 
 SHOWN = ("settled, waves", "Beta, waves", "ESC", "settled, single samples", "Beta, single samples", "fixed budget")

@@ -78,6 +78,18 @@ AS_PUBLISHED: tuple[tuple[str, StoppingRule, tuple[int, ...] | None], ...] = (
 )
 MAX_SINGLES = 32
 """Single samples over a longer budget pass through too many states for what they would add."""
+MAX_SETTLED_SINGLES = 18
+"""The same for the settled rule, which thinks longer about each."""
+
+
+def families_of(pool: Pool) -> list[Family]:
+    """Those that are replayed on a pool."""
+    return [
+        family
+        for family in FAMILIES
+        if family.waves != SINGLES
+        or pool.max_samples <= (MAX_SETTLED_SINGLES if family.name.startswith("settled") else MAX_SINGLES)
+    ]
 
 
 class Replayer:
