@@ -105,7 +105,7 @@ class WaveSchedule:
     @property
     def num_settled(self) -> int:
         """Problems that ended before their budget."""
-        return sum(found.reason not in (None, StopReason.BUDGET) for found in self._problems)
+        return sum(found.reason is not None and found.state.remaining > 0 for found in self._problems)
 
     def next_wave(self) -> list[GenerationRequest]:
         """What is to be sent now; empty when every problem has ended. ``record`` must be called before the next one."""

@@ -114,6 +114,12 @@ def test_a_proven_answer_ends_a_problem():
     assert (plan.next_wave(), plan.num_settled, len(plan.unsent)) == ([], 1, 12)
 
 
+def test_a_proof_in_the_last_wave_saves_nothing():
+    plan = schedule(requests(generators="a", each=4), waves=(4,))
+    plan.record({item.candidate_id: report(item, "x", proof=True) for item in plan.next_wave()})
+    assert (plan.next_wave(), plan.num_settled, plan.unsent) == ([], 0, [])
+
+
 def test_a_refuted_answer_settles_nothing():
     plan = schedule(requests())
     plan.record({item.candidate_id: report(item, "x", proof=False) for item in plan.next_wave()})
