@@ -287,6 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("RAYDEBM_DATA", "../shared/data"), help="recorded data")
     parser.add_argument("--out", default="docs/results", help="folder that stopping.md and stopping.svg go to")
+    parser.add_argument("--pools", default="", help="only those whose name has this in it")
     parser.add_argument("--num-replays", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -308,7 +309,7 @@ def main() -> None:
         (out / "stopping.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
         (out / "stopping.svg").write_text(svg_of(figure_of(curves)), encoding="utf-8")
 
-    for pool in read_pools(data):
+    for pool in (pool for pool in read_pools(data) if arguments.pools in pool.name):
         replayer = Replayer(pool, num_replays=arguments.num_replays, seed=arguments.seed)
         sweeps = [replayer.sweep(family) for family in families_of(pool)]
         bootstrap = Bootstrap.of(len(pool.problem_ids), num_bootstrap=NUM_BOOTSTRAP, seed=arguments.seed)
@@ -320,8 +321,9 @@ def main() -> None:
             by_author.append((replayer, sweeps[0]))
         write()
         print(f"{pool.name} done", flush=True)
-    known = known_results(data, num_replays=arguments.num_replays, seed=arguments.seed)
-    write(*author_table(by_author), *known)
+    if not arguments.pools:
+        known = known_results(data, num_replays=arguments.num_replays, seed=arguments.seed)
+        write(*author_table(by_author), *known)
 
 
 SHOWN = ("settled, waves", "Beta, waves", "ESC", "settled, single samples", "Beta, single samples", "fixed budget")
