@@ -36,16 +36,17 @@ class Pool:
 
 
 def read_pools(data: Path) -> Iterator[Pool]:
+    """The short pools first, because they are replayed in no time."""
+    gsm8k = _by_problem(data / "gsm8k" / "pool_zeroeval.jsonl.gz", _number_key, models=GSM8K_MODELS)
+    yield Pool(name="GSM8K, seven authors", answers=gsm8k, max_samples=7, waves=(2, 2, 3), unit="characters")
+    gym = _by_problem(data / "reasoning_gym" / "pool_easy.jsonl.gz", _text_key)
+    yield Pool(name="reasoning gym, six authors", answers=gym, max_samples=18, waves=(3, 3, 4, 8), unit="characters")
     recorded: dict[str, list[RecordedAnswers]] = {}
     for name, pool in read_boinf(data, _latex_key):
         recorded.setdefault(NAMES.get(name, "AIME 2024 and 2025"), []).append(pool)
     for budget, waves in ((32, (4, 4, 8, 16)), (64, (4, 4, 8, 16, 32))):
         for name, answers in recorded.items():
             yield Pool(name=f"{name}, N = {budget}", answers=tuple(answers), max_samples=budget, waves=waves)
-    gsm8k = _by_problem(data / "gsm8k" / "pool_zeroeval.jsonl.gz", _number_key, models=GSM8K_MODELS)
-    yield Pool(name="GSM8K, seven authors", answers=gsm8k, max_samples=7, waves=(2, 2, 3), unit="characters")
-    gym = _by_problem(data / "reasoning_gym" / "pool_easy.jsonl.gz", _text_key)
-    yield Pool(name="reasoning gym, six authors", answers=gym, max_samples=18, waves=(3, 3, 4, 8), unit="characters")
 
 
 def read_boinf(data: Path, key: Callable[[str, str | None], str | None]) -> Iterator[tuple[str, RecordedAnswers]]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from stopping_data import Pool
@@ -20,6 +21,7 @@ from raydebm.decision.stopping.published import (
 from raydebm.evaluation.stopping import (
     Replayed,
     Trajectories,
+    all_trajectories,
     joined,
     lead_probabilities,
     replay,
@@ -34,25 +36,27 @@ SINGLES = (2, 1)
 THRESHOLDS = (0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995, 0.999)
 LEADS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 WINDOWS = (2, 3, 4, 5, 6, 8, 10)
+BUDGETS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48)
+DEFAULT_LEAD = 1 - SettledRule().epsilon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A rule with one setting: a threshold on its lead probability, or the window of ESC."""
+    """A rule with one setting: a threshold on its lead probability, the window of ESC, or a fixed number of samples."""
 
     name: str
     rule: Callable[[ConcentrationPrior], StoppingRule]
     settings: tuple[float, ...]
     waves: tuple[int, ...] | None = None
     """None: the pool's."""
-    is_window: bool = False
+    setting: Literal["lead", "window", "budget"] = "lead"
 
 
 FAMILIES = (
     Family(name="settled, waves", rule=lambda prior: SettledRule(prior=prior), settings=LEADS),
     Family(name="Beta, waves", rule=lambda _: BetaRule(), settings=THRESHOLDS),
     Family(name="Dirichlet, waves", rule=lambda _: DirichletRule(), settings=THRESHOLDS),
-    Family(name="ESC", rule=lambda _: UnanimousWaveRule(), settings=WINDOWS, is_window=True),
+    Family(name="ESC", rule=lambda _: UnanimousWaveRule(), settings=WINDOWS, setting="window"),
     Family(
         name="settled, single samples",
         rule=lambda prior: SettledRule(prior=prior),
@@ -60,16 +64,32 @@ FAMILIES = (
         waves=SINGLES,
     ),
     Family(name="Beta, single samples", rule=lambda _: BetaRule(), settings=THRESHOLDS, waves=SINGLES),
+    Family(name="fixed budget", rule=lambda _: FixedBudgetRule(), settings=BUDGETS, setting="budget"),
 )
 AS_PUBLISHED: tuple[tuple[str, StoppingRule, tuple[int, ...] | None], ...] = (
     ("whole budget", FixedBudgetRule(), None),
     ("settled, default (epsilon .05, no prior fitted), waves", SettledRule(), None),
+    ("Beta .95, waves", BetaRule(0.95), None),
+    ("Dirichlet .95, waves (Adaptive-Consistency)", DirichletRule(0.95), None),
+    ("ESC, window 5", UnanimousWaveRule(), (5,)),
     ("Beta .95, single samples (its_hub)", BetaRule(0.95), SINGLES),
     ("Beta .99, single samples", BetaRule(0.99), SINGLES),
-    ("Dirichlet .95, single samples (Adaptive-Consistency)", DirichletRule(0.95), SINGLES),
-    ("ESC, window 5", UnanimousWaveRule(), (5,)),
     ("cannot be overtaken, single samples", CannotBeOvertakenRule(), SINGLES),
 )
+MAX_SINGLES = 32
+"""Single samples over a longer budget pass through too many states for what they would add."""
+MAX_SETTLED_SINGLES = 18
+"""The same for the settled rule, which thinks longer about each."""
+
+
+def families_of(pool: Pool) -> list[Family]:
+    """Those that are replayed on a pool."""
+    return [
+        family
+        for family in FAMILIES
+        if family.waves != SINGLES
+        or pool.max_samples <= (MAX_SETTLED_SINGLES if family.name.startswith("settled") else MAX_SINGLES)
+    ]
 
 
 class Replayer:
@@ -77,10 +97,22 @@ class Replayer:
 
     def __init__(self, pool: Pool, *, num_replays: int, seed: int) -> None:
         self.pool, self.seed, self._num_replays = pool, seed, num_replays
-        self._found: dict[tuple[int, ...], Trajectories] = {}
+        schedules = list(dict.fromkeys([pool.waves, self.budgets, *((window,) for window in WINDOWS)]))
+        if pool.max_samples <= MAX_SINGLES:
+            schedules.append(SINGLES)
+        made = all_trajectories(
+            pool.answers, schedules, max_samples=pool.max_samples, num_replays=num_replays, seed=seed
+        )
+        self._found = dict(zip(schedules, made, strict=True))
         ordered = sorted(pool.problem_ids, key=lambda problem_id: seed_for(seed, "half", problem_id))
         self.halves = (ordered[::2], ordered[1::2])
         self.priors = [self._prior(half) for half in self.halves]
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """A schedule that ends at every fixed budget."""
+        ends = [size for size in BUDGETS if size < self.pool.max_samples] + [self.pool.max_samples]
+        return tuple(np.diff(ends, prepend=0).tolist())
 
     def _prior(self, problem_ids: Sequence[str]) -> ConcentrationPrior:
         chosen = set(problem_ids)
@@ -91,14 +123,6 @@ class Replayer:
         )
 
     def under(self, waves: tuple[int, ...]) -> Trajectories:
-        if waves not in self._found:
-            self._found[waves] = trajectories(
-                self.pool.answers,
-                waves=waves,
-                max_samples=self.pool.max_samples,
-                num_replays=self._num_replays,
-                seed=self.seed,
-            )
         return self._found[waves]
 
     def of_group(self, group: str, waves: tuple[int, ...]) -> Trajectories:
@@ -127,8 +151,12 @@ class Replayer:
 
     def _settings(self, family: Family, prior: ConcentrationPrior) -> list[Replayed]:
         rule = family.rule(prior)
-        if family.is_window:
+        if family.setting == "window":
             return [replay(self.under((int(window),)), rule) for window in family.settings]
+        if family.setting == "budget":
+            found = self.under(self.budgets)
+            drawn = np.array([state[1] for state in found.states], dtype=np.float64)
+            return [replay_threshold(found, drawn, size) for size in np.cumsum(self.budgets)]
         found = self.under(family.waves or self.pool.waves)
         leads = lead_probabilities(found, rule)
         return [replay_threshold(found, leads, threshold) for threshold in family.settings]
@@ -153,6 +181,10 @@ class Sweep:
     def everywhere(self) -> list[Replayed]:
         """Each setting on all problems, the prior always of the other half."""
         return [joined(pair[::-1]) for pair in zip(*self.test, strict=True)]
+
+    def default(self) -> Replayed:
+        """The rule's default setting on all problems, the prior always of the other half."""
+        return self.everywhere()[self.family.settings.index(DEFAULT_LEAD)]
 
 
 def share_of(found: Replayed) -> float:

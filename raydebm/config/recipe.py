@@ -75,6 +75,11 @@ class GenerationConfig(Section):
     """Generation actors per generator group."""
     max_failed_frac: float = Field(0.5, gt=0, le=1)
     """Stop the run when a larger share of its requests failed; completed requests are kept."""
+    waves: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
+    """Sample each problem in waves of these sizes, over all generators, the last one repeating, and end it when the
+    rest of its candidates could hardly change the vote (docs/stopping.md); None: all candidates at once."""
+    epsilon: float = Field(0.05, ge=0, lt=1)
+    """With ``waves``: chance that is accepted of losing the vote that all candidates would give."""
 
     def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
         if greedy:

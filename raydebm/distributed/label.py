@@ -22,8 +22,8 @@ from raydebm.distributed.placement import Share, places
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import cluster_nodes, is_own_cluster
 from raydebm.errors import PoolError
-from raydebm.records import Candidate, Gold, Problem, Verdict
-from raydebm.store import CANDIDATES, LABELS, REPORTS, Row, RunDir, candidate_of, candidate_row
+from raydebm.records import Candidate, ConstraintReport, Gold, Problem, Verdict
+from raydebm.store import CANDIDATES, LABELS, REPORTS, Row, RunDir, candidate_of, candidate_row, report_of
 from raydebm.tasks import task_of
 
 BATCH_SIZE = 256
@@ -93,6 +93,24 @@ def label(
     )
     run.write_table(({name: row[name] for name in LABELS.names} for row in rows), LABELS, stage, "labels.parquet")
     return _summary(rows)
+
+
+def gold_free_reports(
+    problems: Mapping[str, Problem], candidates: Sequence[Candidate], *, task: TaskConfig
+) -> dict[str, ConstraintReport]:
+    """The reports alone, by candidate id, where gold must not be looked at. Ray is initialised.
+
+    Raises:
+        PoolError, ResourceError: as ``label``.
+    """
+    require_problems(problems, candidates)
+    deadline_s = task_of(task).defaults.label_deadline_s
+    found: dict[str, ConstraintReport] = {}
+    for batch in _checked(problems, {}, candidates, task=task, deadline_s=deadline_s):
+        for row in batch.to_pylist():
+            report = report_of({name: row[REPORT + name] for name in REPORTS.names})
+            found[report.candidate_id] = report
+    return found
 
 
 def require_problems(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> None:

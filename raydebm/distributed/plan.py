@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from raydebm.config import Recipe
 from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.stages import Pipeline
+from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
 from raydebm.records import GenerationRequest, Problem
@@ -42,6 +43,7 @@ def plan_of(recipe: Recipe) -> Plan:
             "completions are counted at their token limit, so a run usually costs a fraction of it",
             *_dropped(len(loaded) - len(problems)),
             *recorded,
+            *_waves(pipeline.passes),
             f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
             "and per regenerated test problem",
             f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
@@ -50,6 +52,16 @@ def plan_of(recipe: Recipe) -> Plan:
             f"run directory: {recipe.resolved_run_dir}",
         ),
     )
+
+
+def _waves(passes: PassRequests) -> Iterator[str]:
+    if passes.waves is not None:
+        sizes = ", ".join(map(str, passes.waves))
+        yield (
+            f"each problem is sampled in waves of {sizes} and so on until its vote is settled, so these are the most "
+            "requests there can be"
+        )
+    yield from passes.remarks_on_waves
 
 
 def _dropped(count: int) -> Iterator[str]:

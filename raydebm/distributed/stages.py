@@ -6,6 +6,7 @@ so that a rerun reuses a stage exactly when nothing that matters has changed. Ma
 moves rows.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.distributed.baselines import check_judges, forget_ratings, score_baselines, scores_of
 from raydebm.distributed.fingerprints import current_manifest, making_of, new_manifest, stage_fingerprint
-from raydebm.distributed.generate import generate
+from raydebm.distributed.generate import generate, generate_in_waves
 from raydebm.distributed.label import label
 from raydebm.distributed.loading import answerable, load_problems
 from raydebm.distributed.policy_stage import calibrate_thresholds, fit_run_policy
@@ -32,6 +33,7 @@ from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
+from raydebm.generators.tally import SavedSamples
 from raydebm.identity import content_id
 from raydebm.pairs import build_pairs, held_out, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
@@ -52,6 +54,8 @@ from raydebm.store import (
     problem_row,
 )
 from raydebm.tasks import task_of
+
+_LOG = logging.getLogger(__name__)
 
 VALIDATION, TEST = "validation", "test"
 REPAIRED = "repaired.json"
@@ -202,19 +206,23 @@ class Pipeline:
             self.run.remove("evaluation", "manifest.json")
 
     def _make_candidates(self) -> dict[str, Any]:
-        problems = list(self.problems().values())
-        summary = generate(
-            self.requests(problems),
-            recipe=self.recipe,
-            run=self.run,
-            stage="candidates",
-            problems=problems,
-            on_progress=self.progress("candidates"),
-        )
+        problems, bar = self.problems(), self.progress("candidates")
+        requests = self.requests(problems.values())
+        for remark in self.passes.remarks_on_waves:
+            _LOG.warning("%s", remark)
+        if self.passes.waves is None:
+            summary = generate(requests, recipe=self.recipe, run=self.run, problems=problems.values(), on_progress=bar)
+        else:
+            summary = generate_in_waves(requests, recipe=self.recipe, run=self.run, problems=problems, on_progress=bar)
         return summary.facts()
 
     def candidates(self, stage: str = "candidates") -> list[Candidate]:
         return [candidate_of(row) for row in self.run.read_table(CANDIDATES, stage, "candidates.parquet")]
+
+    def saved_samples(self) -> SavedSamples | None:
+        """What sampling in waves did not send; None where the first pass was sampled at once."""
+        saved = (self.run.manifest("candidates") or {}).get("facts", {}).get("saved")
+        return None if saved is None else SavedSamples(**saved)
 
     # ---- labels and pairs --------------------------------------------------------------------------------------
 
@@ -447,6 +455,7 @@ class Pipeline:
             task=self.recipe.task.name,
             command=self.command,
         )
+        result = replace(result, saved=self.saved_samples())
         write_report(result, self.run, "evaluation", training=self.training_curves())
         return result.facts()
 

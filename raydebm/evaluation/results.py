@@ -54,6 +54,7 @@ from raydebm.evaluation.stopping import StoppingRow
 from raydebm.evaluation.stopping_rows import stopping_rows
 from raydebm.evaluation.theory import EnsembleTheory, ensemble_theory
 from raydebm.evaluation.trust import Trust, trust
+from raydebm.generators.tally import SavedSamples
 from raydebm.records import Label, Outcome
 
 BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
@@ -155,6 +156,8 @@ class Evaluation:
     """The vote when sampling stops early; empty where no answer occurs twice."""
     command: str
     versions: dict[str, str]
+    saved: SavedSamples | None = None
+    """What sampling in waves did not send, over all splits; None where the first pass was sampled at once."""
 
     def row(self, name: str) -> SelectorRow | None:
         return next((row for row in self.rows if row.name == name), None)

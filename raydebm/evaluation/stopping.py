@@ -7,9 +7,9 @@ orders cost about as much as one.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,19 @@ class Trajectories:
 def trajectories(
     pools: Sequence[RecordedAnswers], *, waves: Sequence[int], max_samples: int, num_replays: int, seed: int
 ) -> Trajectories:
-    """Play the recorded answers in random order, wave by wave.
+    """``all_trajectories`` of one schedule."""
+    return all_trajectories(pools, (waves,), max_samples=max_samples, num_replays=num_replays, seed=seed)[0]
+
+
+def all_trajectories(
+    pools: Sequence[RecordedAnswers],
+    schedules: Sequence[Sequence[int]],
+    *,
+    max_samples: int,
+    num_replays: int,
+    seed: int,
+) -> list[Trajectories]:
+    """Play the recorded answers in random order, wave by wave, by several schedules of waves.
 
     Orders depend on the seed, the problem, the group and the number of the replay: they are the same for every
     schedule and every rule. The budget of a pool is ``max_samples`` or all its answers, whichever is less.
@@ -104,25 +116,39 @@ def trajectories(
     """
     if not pools:
         raise PoolError("a replay of stopping rules needs at least one pool of recorded answers")
-    numbers: dict[_State, int] = {}
-    rows: list[list[tuple[int, float, float, int]]] = []
+    numbers: list[dict[_State, int]] = [{} for _ in schedules]
+    parts: list[list[_Columns]] = [[] for _ in schedules]
     for pool in pools:
-        worth = pool.value_by_answer()
-        ends = _plan(waves, min(max_samples, len(pool.answers))).ends()
-        for replay in range(num_replays):
-            order = np.random.default_rng(seed_for(seed, pool.problem_id, pool.group, replay))
-            drawn = order.permutation(len(pool.answers))[: ends[-1]]
-            rows.append(_steps(pool, drawn, ends=ends, worth=worth, numbers=numbers))
-    most = max(len(row) for row in rows)
-    padded = np.array([row + [row[-1]] * (most - len(row)) for row in rows])
+        budget = min(max_samples, len(pool.answers))
+        order = np.random.default_rng(seed_for(seed, pool.problem_id, pool.group))
+        drawn = order.permuted(np.tile(np.arange(len(pool.answers)), (num_replays, 1)), axis=1)[:, :budget]
+        played = _Played.of(pool, drawn)
+        for waves, known, found in zip(schedules, numbers, parts, strict=True):
+            found.append(played.at(np.array(_plan(waves, budget).ends()), known))
+    return [_joined(pools, num_replays, known, found) for known, found in zip(numbers, parts, strict=True)]
+
+
+_Columns = tuple[Ints, Floats, Floats, Ints]
+"""(R, S) each: state numbers, values, tokens and samples."""
+
+
+def _joined(
+    pools: Sequence[RecordedAnswers], num_replays: int, numbers: Mapping[_State, int], parts: Sequence[_Columns]
+) -> Trajectories:
+    most = max(part[0].shape[1] for part in parts)
+
+    def column(index: int) -> Any:
+        found = [part[index] for part in parts]
+        return np.concatenate([np.pad(rows, ((0, 0), (0, most - rows.shape[1])), mode="edge") for rows in found])
+
     return Trajectories(
         pools=tuple(pools),
         num_replays=num_replays,
         states=tuple(numbers),
-        state_index=padded[:, :, 0].astype(np.int64),
-        value=padded[:, :, 1],
-        tokens=padded[:, :, 2],
-        samples=padded[:, :, 3].astype(np.int64),
+        state_index=column(0),
+        value=column(1),
+        tokens=column(2),
+        samples=column(3),
     )
 
 
@@ -130,39 +156,69 @@ def _plan(waves: Sequence[int], max_samples: int) -> SamplingPlan:
     return SamplingPlan(rule=FixedBudgetRule(), waves=tuple(waves), max_samples=max_samples)
 
 
-def _steps(
-    pool: RecordedAnswers,
-    drawn: Ints,
-    *,
-    ends: Sequence[int],
-    worth: Mapping[str, float],
-    numbers: dict[_State, int],
-) -> list[tuple[int, float, float, int]]:
-    """One order: (state number, value, tokens so far, samples so far) after each wave; new states get numbers."""
-    answers = [pool.answers[index] for index in drawn]
-    spent = np.cumsum(pool.tokens[drawn])
-    votes: Counter[str] = Counter()
-    found, start = [], 0
-    for end in ends:
-        wave = answers[start:end]
-        votes.update(answer for answer in wave if answer is not None)
-        ranked = tuple(sorted(votes.values(), reverse=True))
-        unanimous = wave[0] is not None and wave.count(wave[0]) == len(wave)
-        state = (ends[-1], end, end - sum(ranked), unanimous, ranked)
-        number = numbers.setdefault(state, len(numbers))
-        found.append((number, _majority_value(votes, worth), float(spent[end - 1]), end))
-        start = end
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Played:
+    """One pool in R orders of m samples each. K is the number of distinct answers."""
+
+    codes: Ints
+    """(R, m): the answers drawn; -1 without one."""
+    ranked: Ints
+    """(R, m, K): votes after each sample, in descending order."""
+    value: Floats
+    """(R, m): of the majority answer."""
+    tokens: Floats
+    """(R, m): spent so far."""
+
+    @classmethod
+    def of(cls, pool: RecordedAnswers, drawn: Ints) -> "_Played":
+        """
+        Args:
+            drawn: (R, m), places of the answers drawn.
+        """
+        worth = pool.value_by_answer()
+        place = {answer: index for index, answer in enumerate(worth)}
+        codes = np.array([-1 if answer is None else place[answer] for answer in pool.answers])[drawn]
+        votes = (codes[:, :, None] == np.arange(len(worth))).cumsum(axis=1, dtype=np.int64)
+        return cls(
+            codes=codes,
+            ranked=-np.sort(-votes, axis=2),
+            value=_majority_value(votes, np.array(list(worth.values()))),
+            tokens=pool.tokens[drawn].cumsum(axis=1),
+        )
+
+    def at(self, ends: Ints, numbers: dict[_State, int]) -> _Columns:
+        """The states after each wave. New states get numbers."""
+        starts = np.concatenate([[0], ends[:-1]])
+        first = np.minimum.reduceat(self.codes, starts, axis=1)
+        unanimous = (first == np.maximum.reduceat(self.codes, starts, axis=1)) & (first >= 0)
+        samples = np.broadcast_to(ends, unanimous.shape)
+        rows = np.concatenate([samples[:, :, None], unanimous[:, :, None], self.ranked[:, ends - 1]], axis=2)
+        distinct, inverse = np.unique(rows.reshape(-1, rows.shape[2]), axis=0, return_inverse=True)
+        places = np.array([_number(row, int(ends[-1]), numbers) for row in distinct.tolist()], dtype=np.int64)
+        return (
+            places[inverse.reshape(-1)].reshape(unanimous.shape),
+            self.value[:, ends - 1],
+            self.tokens[:, ends - 1],
+            samples,
+        )
+
+
+def _number(row: Sequence[int], budget: int, numbers: dict[_State, int]) -> int:
+    """The number of the state with these samples, unanimity and votes."""
+    ranked = tuple(count for count in row[2:] if count)
+    return numbers.setdefault((budget, row[0], row[0] - sum(ranked), bool(row[1]), ranked), len(numbers))
+
+
+def _majority_value(votes: Ints, worth: Floats) -> Floats:
+    """(R, S, K), (K,) -> (R, S): mean worth of the answers with most votes; 0 where there is no answer."""
+    if not len(worth):
+        return np.zeros(votes.shape[:2])
+    leading = (votes == votes.max(axis=2, keepdims=True)) & (votes > 0)
+    known = leading & ~np.isnan(worth)
+    sums = np.where(known, np.nan_to_num(worth), 0.0).sum(axis=2)
+    means = np.divide(sums, known.sum(axis=2), where=known.any(axis=2), out=np.full(sums.shape, math.nan))
+    found: Floats = np.where(leading.any(axis=2), means, 0.0)
     return found
-
-
-def _majority_value(votes: Counter[str], worth: Mapping[str, float]) -> float:
-    """Mean worth of the answers with most votes; 0 without an answer, which answers nothing."""
-    if not votes:
-        return 0.0
-    top = max(votes.values())
-    values = [worth[answer] for answer, count in votes.items() if count == top]
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,6 +9,7 @@ from raydebm.evaluation.results import Evaluation
 from raydebm.evaluation.stopping_rows import NUM_REPLAYS
 from raydebm.evaluation.table_cells import Table, interval, number, percent, points, with_interval
 from raydebm.evaluation.trust_tables import trust_tables
+from raydebm.generators.tally import SavedSamples
 
 
 def selector_table(evaluation: Evaluation) -> Table:
@@ -245,6 +246,7 @@ def cost_table(evaluation: Evaluation) -> Table:
             "Per problem: requests for candidates, candidates that somebody scored, and US dollars per 1,000 problems "
             "where all prices are known (of candidates as billed, else evaluation.prices). A rule that takes one "
             "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
+            + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}")
         ),
         headers=(
             "selector", "mean violation" if continuous else "pass@1 %", "candidates", "scored", "$ per 1,000", "front",
@@ -263,6 +265,15 @@ def cost_table(evaluation: Evaluation) -> Table:
         ),
         emphasised=tuple(index for index, row in enumerate(rows) if row.is_on_front),
     )  # fmt: skip
+
+
+def _saved_in_words(saved: SavedSamples) -> str:
+    tokens = "an unknown share" if saved.token_share is None else f"about {100 * saved.token_share:.0f} %"
+    return (
+        f"Sampling in waves ended {saved.num_settled:,} of {saved.num_problems:,} problems early, over all splits: "
+        f"{saved.num_samples:,} candidates ({100 * saved.sample_share:.0f} %) were never sampled, which saved {tokens} "
+        "of the completion tokens."
+    )
 
 
 def tables(evaluation: Evaluation) -> list[Table]:

@@ -40,6 +40,32 @@ class PassRequests:
         wanted = self.recipe.triage.regenerate_with
         return next((config for config in self.asked if config.name == wanted), self.asked[0])
 
+    @property
+    def waves(self) -> tuple[int, ...] | None:
+        """Sizes of the waves in which the first pass is sampled; None where it is sampled at once."""
+        return self.recipe.generation.waves if self.task.defaults.answers_compete else None
+
+    @property
+    def remarks_on_waves(self) -> tuple[str, ...]:
+        """What a user should know about ``generation.waves`` in this recipe, before anything is sent."""
+        wanted = self.recipe.generation.waves
+        if wanted is None:
+            return ()
+        if self.waves is None:
+            return (
+                f"generation.waves does not apply: many different answers to a problem of task {self.task.name!r} can "
+                "be right, so that votes settle nothing; all candidates are sampled at once",
+            )
+        count = sum(
+            (self.recipe.generation.num_samples if g.num_samples is None else g.num_samples) > 0 for g in self.asked
+        )
+        if wanted[0] < count:
+            return (
+                f"the first wave has {wanted[0]} of {count} generators: the others are asked about hard problems only, "
+                f"which makes them look worse than they are; generation.waves should begin with {count} or more",
+            )
+        return ()
+
     def first(self, problem: Problem, *, greedy: bool = False) -> list[GenerationRequest]:
         """The first pass; with ``greedy`` also one request at T=0 per generator that can answer it, the baseline."""
         messages, default = self.task.messages(problem), self.recipe.generation.num_samples

@@ -209,6 +209,23 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | N
     return cost_of(config, worst_prompt_tokens(request), request.sampling.max_tokens)
 
 
+def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
+    """US dollars that one candidate of each generator costs at most, judged by its first request. An endpoint without
+    prices counts as free, as it does for ``max_usd``.
+
+    Raises:
+        UnknownNameError: a request names a generator that is not among ``generators``.
+    """
+    known = {config.name: config for config in generators}
+    prices: dict[str, float] = {}
+    for request in requests:
+        if request.generator not in known:
+            raise UnknownNameError("generator", request.generator, known)
+        if request.generator not in prices:
+            prices[request.generator] = worst_cost(known[request.generator], request) or 0.0
+    return prices
+
+
 def worst_prompt_tokens(request: GenerationRequest) -> int:
     """Tokens of a chat at most: one a byte, and what templates add."""
     texts = [text for message in request.messages for text in (message["role"], message["content"])]

@@ -15,6 +15,24 @@ _ERROR_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSamples:
+    """What sampling in waves did not send, because answers were settled."""
+
+    num_problems: int
+    num_settled: int
+    """Problems that ended before all of their samples were drawn."""
+    num_samples: int
+    """Requests that were never sent."""
+    sample_share: float
+    """Of all samples that could have been drawn; greedy requests are none."""
+    completion_tokens: int | None
+    """Estimate: each sample that was not drawn counts its generator's mean. None where the tokens of one such generator
+    are unknown."""
+    token_share: float | None
+    """Of the completion tokens that all samples would have had, by that estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSummary:
     """What one generation stage did."""
 
@@ -34,6 +52,8 @@ class GenerationSummary:
     errors: tuple[tuple[str, int], ...]
     """The commonest error texts with their counts, most frequent first."""
     failed_by_generator: tuple[tuple[str, int], ...]
+    saved: SavedSamples | None = None
+    """None where everything was sent at once."""
 
     def facts(self) -> dict[str, Any]:
         """The summary as JSON values, for manifests."""
@@ -52,6 +72,9 @@ class Tally:
         self._usd = 0.0
         self._errors: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
+        self._samples: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
+        self._untold: set[str] = set()
 
     @property
     def num_rows(self) -> int:
@@ -63,6 +86,8 @@ class Tally:
             self._prompt_tokens += row["prompt_tokens"] or 0
             self._completion_tokens += row["completion_tokens"] or 0
             self._usd += row["cost_usd"] or 0.0
+            if row["temperature"] > 0:
+                self._add_sample(row["generator"], row["completion_tokens"], failed=row["text"] is None)
             if row["text"] is None:
                 self.num_failed += 1
                 self._errors[str(row["error"])[:_ERROR_CHARS]] += 1
@@ -72,7 +97,29 @@ class Tally:
             self.num_reused += reused
             self._num_unpriced += row["cost_usd"] is None
 
-    def summary(self, *, seconds: float) -> GenerationSummary:
+    def _add_sample(self, generator: str, tokens: int | None, *, failed: bool) -> None:
+        self._samples[generator] += 1
+        self._tokens[generator] += tokens or 0
+        if tokens is None and not failed:
+            self._untold.add(generator)
+
+    def saved(self, unsent: Mapping[str, int], *, num_problems: int, num_settled: int) -> SavedSamples:
+        """What was saved by not sending so many samples of each generator."""
+        num_unsent, num_samples = sum(unsent.values()), self._samples.total()
+        tokens = share = None
+        if not any(name in self._untold or not self._samples[name] for name in unsent):
+            tokens = round(sum(count * self._tokens[name] / self._samples[name] for name, count in unsent.items()))
+            share = tokens / max(tokens + self._tokens.total(), 1)
+        return SavedSamples(
+            num_problems=num_problems,
+            num_settled=num_settled,
+            num_samples=num_unsent,
+            sample_share=num_unsent / max(num_unsent + num_samples, 1),
+            completion_tokens=tokens,
+            token_share=share,
+        )
+
+    def summary(self, *, seconds: float, saved: SavedSamples | None = None) -> GenerationSummary:
         return GenerationSummary(
             num_requests=self.num_rows,
             num_ok=self.num_ok,
@@ -85,6 +132,7 @@ class Tally:
             seconds=seconds,
             errors=tuple(self._errors.most_common(_SHOWN_ERRORS)),
             failed_by_generator=tuple(sorted(self._failed.items())),
+            saved=saved,
         )
 
 

@@ -33,6 +33,9 @@ class TaskDefaults:
     """For the check of one candidate, all its tests together; what takes longer is unlabeled."""
     labels_per_worker: int = 4096
     """Candidates that make one more checker process worth its start; few where a check takes seconds."""
+    answers_compete: bool = True
+    """Whether a vote for one answer counts against the others. Not where many different answers are right, as with
+    programs and plans: ``generation.waves`` then samples everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

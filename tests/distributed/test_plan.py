@@ -48,6 +48,14 @@ def test_problems_without_a_recording_are_counted_and_left_out(recipe):
     assert notes[2] == "recorded pools answer 8 of 8 requests"
 
 
+def test_waves_make_it_the_most_there_can_be(recipe):
+    plain = recipe(num_samples=4)
+    waves = plain.model_copy(update={"generation": plain.generation.model_copy(update={"waves": (2, 1)})})
+
+    assert any("in waves of 2, 1 and so on" in note for note in plan_of(waves).notes)
+    assert not any("in waves of" in note for note in plan_of(plain).notes)
+
+
 def test_missing_recordings_are_counted_by_generator(recipe):
     assert "recorded pools answer 8 of 16 requests; not recorded: 8 of g" in plan_of(recipe(num_samples=2)).notes
 

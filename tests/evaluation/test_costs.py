@@ -1,12 +1,15 @@
 """What every selector costs, on pools whose prices can be added in the head."""
 
+from dataclasses import replace
+
 import pytest
 
 from raydebm.config import EvaluationConfig, PricesConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.figures import cost_figure
-from raydebm.evaluation.results import evaluate
+from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.evaluation.tables import cost_table
+from raydebm.generators.tally import SavedSamples
 
 ENERGIES = {"energies": 0.001}
 
@@ -102,6 +105,29 @@ def test_the_table_has_the_cheapest_first_and_the_unpriced_last(pools):
     assert table.rows[0][0] in ("generator g", "first")
     assert table.rows[0][4].startswith("10.00 [")
     assert table.rows[-1][4] == "-"
+
+
+def test_the_table_says_what_waves_saved(pools):
+    evaluation, _ = costs(pools)
+    saved = SavedSamples(
+        num_problems=1200, num_settled=900, num_samples=4000, sample_share=0.4, completion_tokens=9, token_share=0.254
+    )
+    caption = cost_table(replace(evaluation, saved=saved)).caption
+
+    assert "ended 900 of 1,200 problems early" in caption
+    assert "4,000 candidates (40 %) were never sampled, which saved about 25 % of the completion tokens" in caption
+    unknown = replace(saved, completion_tokens=None, token_share=None)
+    assert "an unknown share of the completion" in cost_table(replace(evaluation, saved=unknown)).caption
+    assert "waves" not in cost_table(evaluation).caption
+
+
+def test_what_waves_saved_is_written_down_and_read_back(pools):
+    evaluation, _ = costs(pools)
+    saved = SavedSamples(
+        num_problems=2, num_settled=1, num_samples=4, sample_share=0.4, completion_tokens=None, token_share=None
+    )
+
+    assert Evaluation.from_json(replace(evaluation, saved=saved).to_json()).saved == saved
 
 
 def test_the_figure_names_the_front(pools):

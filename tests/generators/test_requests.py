@@ -5,7 +5,14 @@ import pytest
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator
 from raydebm.errors import UnknownNameError
-from raydebm.generators.requests import estimate_cost, request_of, request_row, requests_for, worst_cost
+from raydebm.generators.requests import (
+    estimate_cost,
+    highest_prices,
+    request_of,
+    request_row,
+    requests_for,
+    worst_cost,
+)
 from raydebm.records import Problem, Sampling
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
@@ -74,6 +81,23 @@ def test_the_worst_cost_is_every_byte_a_token_and_the_completion_at_its_limit():
     assert worst_cost(dollar, replace(request, response_format="{}")) == 14 + 16 + 200 + 2
     assert worst_cost(OpenAIGenerator(name="g", model="m"), request) is None
     assert worst_cost(TransformersGenerator(name="g", model="m"), request) == 0.0
+
+
+def test_prices_put_generators_in_an_order():
+    dollar = OpenAIGenerator(
+        name="g", model="m", usd_per_million_prompt_tokens=0.0, usd_per_million_completion_tokens=1e6
+    )
+    found = highest_prices(
+        [*make(), *(replace(request, generator="h") for request in make())],
+        [dollar, OpenAIGenerator(name="h", model="m"), TransformersGenerator(name="not asked", model="m")],
+    )
+    # 100 tokens of completion; without prices an endpoint counts as free.
+    assert found == {"g": 100.0, "h": 0.0}
+
+
+def test_prices_of_an_unknown_generator_are_refused():
+    with pytest.raises(UnknownNameError, match="unknown generator 'g'"):
+        highest_prices(make(), [OpenAIGenerator(name="h", model="m")])
 
 
 def test_unknown_generator():

@@ -1,5 +1,6 @@
 from raydebm.generators.requests import answered, unanswered
 from raydebm.generators.tally import Tally
+from raydebm.records import Sampling
 from raydebm.store import candidate_row
 
 
@@ -14,3 +15,58 @@ def test_failed_requests_count_what_they_were_billed(ask):
     summary = tally.summary(seconds=1.0)
     assert (summary.num_ok, summary.num_failed, summary.num_unpriced) == (1, 2, 0)
     assert (summary.prompt_tokens, summary.completion_tokens, summary.usd) == (20, 84, 0.75)
+
+
+def sample(ask, generator, tokens, number, **changes):
+    request = ask(generator=generator, sample_index=number, **changes)
+    return candidate_row(answered(request, "four", completion_tokens=tokens))
+
+
+def test_what_was_not_sampled_counts_its_generators_mean_tokens(ask):
+    tally = Tally()
+    tally.add([sample(ask, "brief", 10, 0), sample(ask, "brief", 30, 1), sample(ask, "long", 100, 0)])
+    saved = tally.saved({"brief": 3, "long": 1}, num_problems=5, num_settled=2)
+    # 3 x 20 + 1 x 100 saved, 140 spent.
+    assert (saved.num_samples, saved.sample_share) == (4, 4 / 7)
+    assert (saved.completion_tokens, saved.token_share) == (160, 160 / 300)
+    assert (saved.num_problems, saved.num_settled) == (5, 2)
+
+
+def test_failed_samples_count_in_a_generators_mean(ask):
+    tally = Tally()
+    tally.add([sample(ask, "g", 10, 0), candidate_row(unanswered(ask(sample_index=1), "connection failed"))])
+    assert tally.saved({"g": 2}, num_problems=1, num_settled=1).completion_tokens == 10
+
+
+def test_greedy_answers_are_no_samples(ask):
+    tally = Tally()
+    greedy = Sampling(temperature=0.0, max_tokens=64)
+    tally.add([sample(ask, "g", 10, 0), sample(ask, "g", 90, 1, sampling=greedy)])
+    saved = tally.saved({"g": 1}, num_problems=1, num_settled=1)
+    assert (saved.completion_tokens, saved.token_share, saved.sample_share) == (10, 0.5, 0.5)
+
+
+def test_saved_tokens_are_unknown_where_a_generator_states_none(ask):
+    tally = Tally()
+    tally.add([sample(ask, "g", None, 0), sample(ask, "h", 10, 0)])
+    saved = tally.saved({"g": 1, "h": 1}, num_problems=1, num_settled=1)
+    assert (saved.num_samples, saved.completion_tokens, saved.token_share) == (2, None, None)
+
+
+def test_saved_tokens_are_unknown_where_a_generator_was_never_asked(ask):
+    assert Tally().saved({"g": 1}, num_problems=1, num_settled=1).completion_tokens is None
+
+
+def test_nothing_saved_is_a_share_of_nothing(ask):
+    tally = Tally()
+    tally.add([sample(ask, "g", 10, 0)])
+    saved = tally.saved({}, num_problems=1, num_settled=0)
+    assert (saved.num_samples, saved.sample_share, saved.completion_tokens, saved.token_share) == (0, 0.0, 0, 0.0)
+
+
+def test_the_summary_carries_what_was_saved(ask):
+    tally = Tally()
+    tally.add([sample(ask, "g", 10, 0)])
+    saved = tally.saved({"g": 1}, num_problems=1, num_settled=1)
+    assert tally.summary(seconds=1.0, saved=saved).facts()["saved"]["num_samples"] == 1
+    assert tally.summary(seconds=1.0).facts()["saved"] is None

@@ -413,6 +413,11 @@ def test_a_task_without_gold_labels_nothing_unless_it_says_so():
     assert verdict(simple(), problem, gold, "yes").verdict is Verdict.UNLABELED
 
 
+def test_answers_compete_unless_constraints_say_which_are_right():
+    assert shop().defaults.answers_compete
+    assert not shop(labels="constraints").defaults.answers_compete
+
+
 def test_labels_by_constraints():
     """The limit is broken by half: 2.0 * 0.5 of at most 2.0 + 1.0 (the schema)."""
     task = shop(labels="constraints")

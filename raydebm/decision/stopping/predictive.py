@@ -114,35 +114,44 @@ class Standing:
         return math.fsum(self.votes) + self.unanswered
 
 
-@lru_cache(maxsize=65536)
 def lead_probability(standing: Standing, *, remaining: int, alpha: float) -> float:
     """Probability that the leader's score is above every other's after ``remaining`` more samples.
 
-    Exact under the process at this alpha. A tie at the end counts against the leader. Remembered, because the same few
-    votes occur again and again.
+    Exact under the process at this alpha. A tie at the end counts against the leader.
+    """
+    return lead_probabilities(standing, remaining=remaining, alphas=(alpha,))[0]
+
+
+@lru_cache(maxsize=65536)
+def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[float, ...]) -> tuple[float, ...]:
+    """``lead_probability`` at each of these concentrations.
+
+    Cached, because the same few votes occur again and again, whatever the prior over the concentrations is.
     """
     if not standing.votes:
-        return 0.0
+        return (0.0,) * len(alphas)
     if _cannot_be_overtaken(standing, remaining):
-        return 1.0
-    length = 4 * (remaining + 1)
+        return (1.0,) * len(alphas)
+    alpha = np.array(alphas)
+    circle = _circle(remaining)
     mass = standing.total + alpha
-    tilt = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / length)
+    tilt = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / circle.length)
     counts = np.arange(remaining + 1)
-    final_scores = standing.rates[0] * (standing.votes[0] + counts)
-    spectrum = _spectrum(_negative_binomial(standing.unanswered, tilt, remaining)[None, :], length)
+    final_scores = standing.rates[0] * (standing.votes[0] + counts) * (1 - _ROUNDING)
+    spectrum = circle.spectrum(_negative_binomial(standing.unanswered, tilt, remaining))[:, -1:]
     rivals = Counter(zip(standing.votes[1:], standing.rates[1:], strict=True))
     for (votes, rate), number in rivals.items():
-        terms = _negative_binomial(votes, tilt, remaining)
-        allowed = rate * (votes + counts)[None, :] < final_scores[:, None] * (1 - _ROUNDING)
-        spectrum = spectrum * _spectrum(np.where(allowed, terms, 0.0), length) ** number
-    new_terms = alpha * np.divide(tilt**counts, counts, where=counts > 0, out=np.zeros(remaining + 1))
-    allowed = standing.new_rate * counts[None, :] < final_scores[:, None] * (1 - _ROUNDING)
-    new_answers = np.exp(_spectrum(np.where(allowed, new_terms, 0.0), length)) * (1 - tilt) ** alpha
-    others = _coefficients(spectrum * new_answers, remaining - counts, length)
-    joint = float(_negative_binomial(standing.votes[0], tilt, remaining) @ others)
-    whole = float(_negative_binomial(mass, tilt, remaining)[remaining])
-    return min(max(joint / whole, 0.0), 1.0)
+        allowed = np.searchsorted(rate * (votes + counts), final_scores)
+        spectrum = spectrum * circle.spectrum(_negative_binomial(votes, tilt, remaining))[:, allowed] ** number
+    new_terms = alpha[:, None] * np.divide(
+        tilt[:, None] ** counts, counts, where=counts > 0, out=np.zeros((len(alpha), remaining + 1))
+    )
+    allowed = np.searchsorted(standing.new_rate * counts, final_scores)
+    new_answers = np.exp(circle.spectrum(new_terms)[:, allowed] + (alpha * np.log1p(-tilt))[:, None, None])
+    others = np.einsum("aif,if->ai", spectrum * new_answers, circle.inverse).real
+    joint = (_negative_binomial(standing.votes[0], tilt, remaining) * others).sum(axis=1)
+    whole = _negative_binomial(mass, tilt, remaining)[:, remaining]
+    return tuple(np.clip(joint / whole, 0.0, 1.0).tolist())
 
 
 def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
@@ -151,29 +160,54 @@ def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
     return leader > standing.new_rate * remaining and all(leader > rate * (n + remaining) for rate, n in rivals)
 
 
-def _negative_binomial(shape: float, q: float, most: int) -> Floats:
-    """P(0), ..., P(most) of a negative binomial with this shape; all at 0 for shape 0."""
+def _negative_binomial(shape: float | Floats, q: Floats, most: int) -> Floats:
+    """(A, most + 1): P(0), ..., P(most) of negative binomials; all at 0 where the shape or q is 0.
+
+    Args:
+        shape: one for all rows, or one per row.
+        q: (A,) in [0, 1).
+        most: the largest count.
+    """
     counts = np.arange(most + 1)
-    if shape <= 0 or q <= 0:
-        return np.where(counts == 0, 1.0, 0.0)
-    log_terms = gammaln(shape + counts) - gammaln(shape) - gammaln(counts + 1)
-    terms: Floats = np.exp(log_terms + shape * math.log1p(-q) + counts * math.log(q))
-    return terms
-
-
-def _spectrum(terms: Floats, length: int) -> Complexes:
-    transformed: Complexes = np.fft.rfft(terms, n=length, axis=1)
-    return transformed
-
-
-def _coefficients(spectrum: Complexes, degrees: NDArray[np.int64], length: int) -> Floats:
-    """Row i's coefficient of degree ``degrees[i]``, from the half of a real signal's spectrum; ``length`` is even."""
-    frequencies = np.arange(length // 2 + 1)
-    phases = np.exp(2j * math.pi * np.outer(degrees, frequencies) / length)
-    # Frequencies in between stand for two, themselves and their conjugates.
-    phases[:, 1:-1] *= 2
-    found: Floats = np.einsum("ij,ij->i", spectrum, phases).real / length
+    shapes = np.broadcast_to(np.asarray(shape, dtype=np.float64), q.shape)[:, None]
+    nothing = (shapes <= 0) | (q[:, None] <= 0)
+    shapes, q_column = np.where(nothing, 1.0, shapes), np.where(nothing, 0.5, q[:, None])
+    log_terms = gammaln(shapes + counts) - gammaln(shapes) - gammaln(counts + 1)
+    terms = np.exp(log_terms + shapes * np.log1p(-q_column) + counts * np.log(q_column))
+    found: Floats = np.where(nothing, counts == 0, terms)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Circle:
+    """Points of the unit circle at which generating functions of degree ``remaining`` are evaluated.
+
+    F = length / 2 + 1 frequencies: the other half of a real signal's spectrum is the conjugate of this one.
+    """
+
+    length: int
+    powers: Complexes
+    """(remaining + 1, F): each point to each power."""
+    inverse: Complexes
+    """(remaining + 1, F): row i times a spectrum, summed, is its coefficient of degree ``remaining - i``."""
+
+    def spectrum(self, terms: Floats) -> Complexes:
+        """(A, m + 1) -> (A, m + 2, F): of the first 0, 1, ..., m + 1 terms alone."""
+        rows, count = terms.shape
+        found = np.zeros((rows, count + 1, self.powers.shape[1]), dtype=np.complex128)
+        np.cumsum(terms[:, :, None] * self.powers, axis=1, out=found[:, 1:])
+        return found
+
+
+@lru_cache(maxsize=128)
+def _circle(remaining: int) -> _Circle:
+    length = 4 * (remaining + 1)
+    counts, frequencies = np.arange(remaining + 1), np.arange(length // 2 + 1)
+    powers = np.exp(-2j * math.pi * np.outer(counts, frequencies) / length)
+    # Frequencies in between stand for two, themselves and their conjugates.
+    twice = np.where((frequencies > 0) & (frequencies < length // 2), 2.0, 1.0)
+    inverse = powers.conj()[::-1] * twice / length
+    return _Circle(length=length, powers=powers, inverse=inverse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,17 +253,31 @@ def expected_gain(belief: Belief, *, num_samples: int) -> float:
     counts = np.arange(num_samples + 1)
     gain = float(_new_answers(belief, num_samples) @ np.maximum(counts - leader, 0.0))
     if len(rivals):
-        # The pair's number of samples (rows), then the rival's part of these (columns).
-        pair = _beta_binomial(leader + rivals, strength - leader - rivals, num_samples)
-        sizes, parts = counts[None, :, None], np.minimum(counts[None, None, :], counts[None, :, None])
-        log_choose = gammaln(sizes + 1) - gammaln(parts + 1) - gammaln(sizes - parts + 1)
-        # Beta functions of 0 are infinite; an answer of probability 0 is taken for one of nearly 0.
-        top, below = max(leader, _ROUNDING), np.maximum(rivals, _ROUNDING)[:, None, None]
-        log_inside = betaln(below + parts, top + sizes - parts) - betaln(below, top)
-        inside = np.where(counts[None, None, :] <= sizes, np.exp(log_choose + log_inside), 0.0)
-        lead = rivals[:, None, None] + 2 * counts[None, None, :] - leader - counts[None, :, None]
-        gain += float((pair[:, :, None] * inside * np.maximum(lead, 0.0)).sum())
+        # Dirichlet-multinomial of (rival's samples, leader's samples, the others'), per rival (R, m + 1, m + 1).
+        others = num_samples - counts[:, None] - counts[None, :]
+        of_others = _log_rising(strength - leader - rivals, num_samples)
+        log_terms = (
+            _log_rising(rivals, num_samples)[:, :, None]
+            + _log_rising(np.array([leader]), num_samples)[:, None, :]
+            + np.where(others >= 0, of_others[:, np.maximum(others, 0)], -np.inf)
+            - _log_rising(np.array([strength]), num_samples)[:, -1, None, None]
+        )
+        lead = rivals[:, None, None] + counts[:, None] - leader - counts[None, :]
+        gain += float((np.exp(log_terms) * np.maximum(lead, 0.0)).sum())
     return gain / (strength + num_samples)
+
+
+def _log_rising(shapes: Floats, n: int) -> Floats:
+    """(J,) -> (J, n + 1): log of Gamma(shape + k) / (Gamma(shape) k!) at k = 0, ..., n; of shape 0: k = 0 alone."""
+    counts = np.arange(n + 1)
+    nothing = (shapes <= _ROUNDING)[:, None]
+    column = np.where(nothing, 1.0, shapes[:, None])
+    terms: Floats = np.where(
+        nothing,
+        np.where(counts == 0, 0.0, -np.inf),
+        gammaln(column + counts) - gammaln(column) - gammaln(counts + 1),
+    )
+    return terms
 
 
 def _beta_binomial(a: Floats, b: Floats, n: int) -> Floats:

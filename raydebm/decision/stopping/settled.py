@@ -9,7 +9,7 @@ from raydebm.decision.stopping.predictive import (
     ConcentrationPrior,
     Standing,
     expected_gain,
-    lead_probability,
+    lead_probabilities,
     reach_probability,
 )
 from raydebm.decision.stopping.state import ROUNDING, AnswerPosterior, SamplingState, StopDecision, StopReason
@@ -149,7 +149,9 @@ class _View:
     def lead(self, remaining: int) -> float:
         if self.probabilities and self.probabilities[0] >= 1 - ROUNDING:
             return 1.0
-        return self._mean(lambda alpha: lead_probability(self.standing, remaining=remaining, alpha=alpha))
+        alphas = tuple(alpha for alpha, _ in self.weights)
+        leads = lead_probabilities(self.standing, remaining=remaining, alphas=alphas)
+        return math.fsum(weight * lead for (_, weight), lead in zip(self.weights, leads, strict=True))
 
     def reach(self, remaining: int, threshold: float) -> float:
         return self._mean(

@@ -10,6 +10,7 @@ name gold's column is refused.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -64,7 +65,9 @@ class DeclaredTask:
 
     @property
     def defaults(self) -> TaskDefaults:
-        return self.definition.defaults.as_record()
+        # What breaks no constraint is right there, so that many different answers can be.
+        competing = self.definition.labels != "constraints"
+        return replace(self.definition.defaults.as_record(), answers_compete=competing)
 
     @property
     def constraints(self) -> Sequence[Constraint]:

@@ -51,6 +51,7 @@ class Taco:
         max_correct=8,
         max_incorrect=24,
         labels_per_worker=32,
+        answers_compete=False,
         label_deadline_s=600.0,
     )
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})

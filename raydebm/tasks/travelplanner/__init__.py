@@ -63,7 +63,13 @@ class TravelPlanner:
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
-        max_length=8192, batch_size=32, patience=2, learning_rate=5e-5, lambda_=2.0, max_tokens=4096
+        max_length=8192,
+        batch_size=32,
+        patience=2,
+        learning_rate=5e-5,
+        lambda_=2.0,
+        max_tokens=4096,
+        answers_compete=False,
     )
     constraints: ClassVar[tuple[Constraint, ...]]
 

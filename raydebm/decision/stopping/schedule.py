@@ -1,0 +1,136 @@
+"""Waves over many problems: which requests are sent next, and which are never sent because an answer is settled.
+
+In:   the requests of the first pass, and after each wave the gold-free reports of what came back.
+Out:  the requests of the next wave.
+Does not know: how requests are answered, energies, Ray, files.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from raydebm.decision.stopping.settled import SettledRule
+from raydebm.decision.stopping.state import SamplingPlan, SamplingState, StopReason
+from raydebm.records import ConstraintReport, GenerationRequest
+
+
+def sampling_order(requests: Iterable[GenerationRequest], prices: Mapping[str, float]) -> list[GenerationRequest]:
+    """One problem's requests in the order in which waves take them: generators take turns, the cheapest first.
+
+    Args:
+        requests: of one problem.
+        prices: of one candidate, by generator; generators of one price keep their order.
+    """
+    queues: dict[str, list[GenerationRequest]] = {}
+    for request in requests:
+        queues.setdefault(request.generator, []).append(request)
+    by_price = sorted(queues, key=lambda name: prices[name])
+    return [
+        request for turn in zip_longest(*(queues[name] for name in by_price)) for request in turn if request is not None
+    ]
+
+
+@dataclass(slots=True)
+class _Sampling:
+    """One problem: its requests in order, and how far they were sent."""
+
+    queue: list[GenerationRequest]
+    plan: SamplingPlan
+    state: SamplingState
+    reason: StopReason | None = None
+
+    @property
+    def wave(self) -> list[GenerationRequest]:
+        if self.reason is not None:
+            return []
+        start = self.state.num_samples
+        return self.queue[start : start + self.plan.next_wave(self.state)]
+
+    def record(self, reports: Mapping[str, ConstraintReport]) -> None:
+        found = [reports[request.candidate_id] for request in self.wave]
+        self.state = self.state.after([_vote(report) for report in found])
+        proven = any(report.proof for report in found)
+        self.reason = StopReason.ACCEPT if proven else self.plan.decide(self.state).reason
+
+
+def _vote(report: ConstraintReport) -> str | None:
+    """A refuted answer is never given out, so that it must not settle anything."""
+    return None if report.proof is False else report.vote_key
+
+
+class WaveSchedule:
+    """The waves of a first pass.
+
+    A problem gets its next wave unless the vote is settled (``SettledRule`` on votes, its budget being all of the
+    problem's requests) or an exact constraint has proven an answer. Samples that failed, that have no answer, or whose
+    answer an exact constraint refutes, do not vote. Greedy requests are a baseline: they are sent with the first wave
+    and neither vote nor count.
+    """
+
+    def __init__(
+        self,
+        requests: Iterable[GenerationRequest],
+        *,
+        waves: Sequence[int],
+        epsilon: float,
+        prices: Mapping[str, float],
+    ) -> None:
+        """
+        Args:
+            requests: of any number of problems, each once.
+            waves: numbers of requests per problem; the last one repeats.
+            epsilon: of ``SettledRule``.
+            prices: as in ``sampling_order``.
+
+        Raises:
+            ConfigError: no wave, an empty wave, or an epsilon outside [0, 1).
+        """
+        rule = SettledRule(epsilon=epsilon)
+        by_problem: dict[str, list[GenerationRequest]] = {}
+        self._greedy: list[GenerationRequest] = []
+        for request in requests:
+            if request.sampling.is_greedy:
+                self._greedy.append(request)
+            else:
+                by_problem.setdefault(request.problem_id, []).append(request)
+        self._problems = []
+        for found in by_problem.values():
+            plan = SamplingPlan(rule=rule, waves=tuple(waves), max_samples=len(found))
+            self._problems.append(_Sampling(sampling_order(found, prices), plan, plan.start()))
+
+    @property
+    def num_problems(self) -> int:
+        return len(self._problems)
+
+    @property
+    def num_settled(self) -> int:
+        """Problems that ended before their budget."""
+        return sum(found.reason is not None and found.state.remaining > 0 for found in self._problems)
+
+    def next_wave(self) -> list[GenerationRequest]:
+        """What is to be sent now; empty when every problem has ended. ``record`` must be called before the next one."""
+        return [*self._greedy, *(request for found in self._problems for request in found.wave)]
+
+    def record(self, reports: Mapping[str, ConstraintReport]) -> None:
+        """Take what the wave brought.
+
+        Args:
+            reports: by candidate id, of every request of ``next_wave`` that is not greedy.
+
+        Raises:
+            KeyError: a report is missing.
+        """
+        self._greedy = []
+        for found in self._problems:
+            if found.reason is None:
+                found.record(reports)
+
+    @property
+    def unsent(self) -> list[GenerationRequest]:
+        """Requests of the problems that have ended which were never sent: what waves save."""
+        return [
+            request
+            for found in self._problems
+            if found.reason is not None
+            for request in found.queue[found.state.num_samples :]
+        ]

@@ -1,0 +1,186 @@
+"""Generation in waves, on a real Ray: who draws fewer, what a resumed run pays, budgets, recorded pools, failures."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.distributed.generate import generate, generate_in_waves
+from raydebm.errors import PoolError
+from raydebm.generators.passes import PassRequests
+from raydebm.records import Problem
+from raydebm.store import CANDIDATES, RunDir, candidate_of
+from raydebm.tasks import get_task
+
+pytestmark = pytest.mark.ray
+
+SERVER = Path(__file__).parent.parent / "generators" / "misbehaving_server.py"
+
+
+@pytest.fixture
+def server():
+    spec = importlib.util.spec_from_file_location("misbehaving_server_of_waves", SERVER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.MisbehavingServer() as running:
+        yield running
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir(str(tmp_path / "run"))
+
+
+def problems(*prompts):
+    """``length`` lets all samples give one answer, ``ok`` each its own, ``priced`` one answer for 25 cents."""
+    return {prompt: Problem(problem_id=prompt, task="moody", prompt=prompt) for prompt in prompts}
+
+
+def recipe_of(url, *, names=("g", "h"), num_samples=8, **generation):
+    generators = [
+        {"kind": "openai", "name": name, "model": "m", "base_url": url, "api_key_env": None, "max_retries": 0}
+        for name in names
+    ]
+    return with_generation(generators, num_samples=num_samples, **generation)
+
+
+def with_generation(generators, **generation):
+    settings = {"waves": [4, 4, 8], "greedy": False, "max_tokens": 8} | generation
+    tree = {"name": "test", "task": {"name": "moody"}, "generators": generators, "generation": settings}
+    return parse_recipe(tree)
+
+
+class Moody:
+    """The plug-in task with the chat that the server understands."""
+
+    def __init__(self):
+        self._task = get_task("moody")
+        self.defaults = self._task.defaults
+
+    def messages(self, problem):
+        return ({"role": "user", "content": problem.prompt},)
+
+
+def requests_of(recipe, asked):
+    passes = PassRequests(recipe=recipe, task=Moody())
+    return [request for problem in asked.values() for request in passes.first(problem, greedy=recipe.generation.greedy)]
+
+
+def sample(recipe, run, asked, **options):
+    return generate_in_waves(requests_of(recipe, asked), recipe=recipe, run=run, problems=asked, **options)
+
+
+def table(run):
+    return [candidate_of(row) for row in run.read_table(CANDIDATES, "candidates", "candidates.parquet")]
+
+
+def drawn(run):
+    counts = {}
+    for candidate in table(run):
+        counts.setdefault(candidate.problem_id, []).append((candidate.generator, candidate.sample_index))
+    return counts
+
+
+def test_a_problem_that_is_settled_early_draws_fewer(local_ray, server, run):
+    asked = problems("easy: length", "hard: ok")
+    progress = []
+    summary = sample(recipe_of(server.url), run, asked, on_progress=lambda done, total: progress.append((done, total)))
+    # Four equal votes of 16 keep their lead with probability 0.956.
+    assert drawn(run)["easy: length"] == [("g", 0), ("g", 1), ("h", 0), ("h", 1)]
+    assert len(drawn(run)["hard: ok"]) == 16
+    assert server.num_requests == summary.num_ok == 20
+    assert progress[-1] == (20, 20)
+
+
+def test_what_was_saved_is_in_the_manifest(local_ray, server, run):
+    sample(recipe_of(server.url), run, problems("easy: length", "hard: ok"))
+    assert run.manifest("candidates")["saved"] == {
+        "num_problems": 2, "num_settled": 1, "num_samples": 12, "sample_share": 12 / 32,
+        "completion_tokens": 12 * 20, "token_share": 12 / 32,
+    }  # fmt: skip
+
+
+def test_what_is_sampled_in_waves_is_part_of_what_is_sampled_at_once(local_ray, server, run, tmp_path):
+    recipe, asked = recipe_of(server.url), problems("hard: ok", "easy: length")
+    sample(recipe, run, asked)
+    whole = RunDir(str(tmp_path / "whole"))
+    generate(requests_of(recipe, asked), recipe=recipe, run=whole, problems=asked.values())
+    found = {candidate.candidate_id for candidate in table(run)}
+    assert [item.candidate_id for item in table(run)] == [
+        item.candidate_id for item in table(whole) if item.candidate_id in found
+    ]
+
+
+def test_a_resumed_run_pays_nothing_twice_and_reaches_the_same_table(local_ray, server, run, tmp_path):
+    """The first run dies in its second wave; another, undisturbed one says what the table should be."""
+    recipe, asked = recipe_of(server.url), problems("easy: length", "hard: ok", "harder: ok")
+
+    def die(done, total):
+        if done >= 16:
+            raise RuntimeError("the driver has had enough")
+
+    with pytest.raises(RuntimeError, match="had enough"):
+        sample(recipe, run, asked, on_progress=die)
+    assert run.manifest("candidates") is None
+    summary = sample(recipe, run, asked)
+    assert server.num_requests == 4 + 16 + 16
+    assert summary.num_reused >= 12
+
+    other = RunDir(str(tmp_path / "other"))
+    sample(recipe, other, asked)
+    ids = [candidate.candidate_id for candidate in table(run)]
+    assert ids == [candidate.candidate_id for candidate in table(other)]
+    assert [found.text for found in table(run)] == [found.text for found in table(other)]
+
+
+def test_a_run_that_is_complete_sends_nothing_again(local_ray, server, run):
+    recipe, asked = recipe_of(server.url), problems("easy: length", "hard: ok")
+    first = sample(recipe, run, asked)
+    second = sample(recipe, run, asked)
+    assert server.num_requests == 20
+    assert (second.num_reused, second.saved) == (20, first.saved)
+
+
+def test_the_budget_holds_over_all_waves(local_ray, server, run):
+    recipe = recipe_of(
+        server.url, names=("g",), num_samples=8, waves=[1], epsilon=0.0, max_usd=1.0, max_failed_frac=0.9
+    )
+    summary = sample(recipe, run, problems("p: priced"))
+    assert (summary.num_ok, summary.usd, server.num_requests) == (4, 1.0, 4)
+    assert "budget of $1 reached" in summary.errors[0][0]
+
+
+def test_failed_requests_settle_nothing_and_are_counted(local_ray, server, run):
+    with pytest.raises(PoolError, match="16 of 16 requests failed"):
+        sample(recipe_of(server.url), run, problems("p: 400"))
+    assert run.manifest("candidates") is None
+
+
+def test_greedy_answers_come_with_the_first_wave(local_ray, server, run):
+    sample(recipe_of(server.url, greedy=True), run, problems("easy: length"))
+    assert [found.is_greedy for found in table(run)] == [False, False, True, False, False, True]
+
+
+def test_recorded_pools_are_read_in_waves(local_ray, run, tmp_path):
+    pool = tmp_path / "pool.jsonl"
+    answers = {"same": lambda number: "x", "different": str}
+    rows = [
+        {"problem_id": name, "model": "m", "text": answer(number), "sample": number}
+        for name, answer in answers.items()
+        for number in range(16)
+    ]
+    pool.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    recorded = {"kind": "recorded", "name": "g", "model": "m", "pool": str(pool)}
+    recipe = with_generation([recorded], num_samples=16)
+    summary = sample(recipe, run, problems(*answers))
+    assert {name: len(found) for name, found in drawn(run).items()} == {"same": 4, "different": 16}
+    # Recorded answers have no token counts, so what was saved is known in samples alone.
+    assert (summary.saved.num_samples, summary.saved.completion_tokens) == (12, None)
+
+
+def test_a_candidate_of_an_unknown_problem_is_an_error(local_ray, server, run):
+    recipe = recipe_of(server.url)
+    with pytest.raises(PoolError, match="not among the 0 given"):
+        generate_in_waves(requests_of(recipe, problems("p: ok")), recipe=recipe, run=run, problems={})
