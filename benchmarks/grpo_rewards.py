@@ -7,7 +7,8 @@
 
 One of the embedded language models is trained by TRL's GRPOTrainer on Knights & Knaves puzzles. Its reward function is
 ``raydebm.client.rewards.grpo_reward``. With ``--url`` that asks a running service (``raydebm serve``); without,
-the same routes answer in this process. Nothing holds the policy near its start (beta 0), so that over-optimisation has room.
+the same routes answer in this process. Nothing holds the policy near its start (beta 0), so that over-optimisation has
+room.
 
 Knights & Knaves has an exact constraint, and against a proof no reward can be hacked. So the rewards are (SETTINGS):
 
@@ -264,16 +265,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--policy", choices=GENERATORS, default="kk-cy")
     parser.add_argument("--sizes", default="2-3", help="people of a puzzle")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch", type=int, default=32, help="completions of a step")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=24, help="completions of a step")
     parser.add_argument("--group", type=int, default=8, help="completions of a prompt")
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--sigma-weight", type=float, default=1.0)
     parser.add_argument("--floor", type=float, default=-10.0)
-    parser.add_argument("--eval-every", type=int, default=12)
-    parser.add_argument("--held-out", type=int, default=40, help="held-out puzzles")
-    parser.add_argument("--samples", type=int, default=4, help="texts of each")
+    parser.add_argument("--eval-every", type=int, default=10)
+    parser.add_argument("--held-out", type=int, default=48, help="held-out puzzles")
+    parser.add_argument("--samples", type=int, default=2, help="texts of each")
     parser.add_argument("--url", help="of a running service; left out: its routes answer in this process")
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
