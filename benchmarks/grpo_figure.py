@@ -82,8 +82,8 @@ def right_shares(runs: Runs, place: int) -> Floats:
 def table(found: Mapping[str, Runs]) -> list[str]:
     lines = [
         "| reward | seeds | right at the start, % | right at the end, % | change, points | by seed | best on the "
-        "way, % (step) | -mu | sigma | KL | answered, % |",
-        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|",
+        "way, % (step) | reward | -mu | sigma | KL | tokens | answered, % |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     return lines + [line(name, runs) for name, runs in found.items()]
 
@@ -101,9 +101,11 @@ def line(name: str, runs: Runs) -> str:
         points(bootstrapped(right_shares(runs, -1) - right_shares(runs, 0))),
         by_seed,
         f"{means[best]:.1f} ({rows[0][best]['step']})",
+        f"{average(rows, 'reward', 0):.2f} to {average(rows, 'reward', -1):.2f}",
         f"{-average(rows, 'mu', 0):.2f} to {-average(rows, 'mu', -1):.2f}",
         f"{average(rows, 'sigma', 0):.2f} to {average(rows, 'sigma', -1):.2f}",
         f"{average(rows, 'kl', -1):.1f}",
+        f"{average(rows, 'tokens', 0):.0f} to {average(rows, 'tokens', -1):.0f}",
         f"{100 * average(rows, 'answered', 0):.0f} to {100 * average(rows, 'answered', -1):.0f}",
     ]
     return "| " + " | ".join(cells) + " |"

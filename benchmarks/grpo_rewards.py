@@ -194,7 +194,7 @@ def train(given: argparse.Namespace, reward: str, seed: int, service: Service) -
     """One training; its measurements go to ``--out``."""
     folder = embedded_path(given.policy)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     settings = SETTINGS[reward] | {"task": TASK, "floor": given.floor}
     if "sigma_weight" in settings:
         settings["sigma_weight"] = given.sigma_weight
