@@ -24,11 +24,14 @@ from raydebm.evaluation.table_cells import points
 Row = Mapping[str, Any]
 Runs = Mapping[int, Sequence[Row]]
 """Measurements by seed, in the order of steps."""
+CONTROL = "log_odds_exact"
 PANELS = (
     ("accuracy", "right, % of held-out texts", 100.0),
+    ("reward", "own reward, minus that at the start", 1.0),
     ("mu", "-mu: what the verifier says", -1.0),
     ("sigma", "sigma: how far its members disagree", 1.0),
     ("kl", "KL(policy || start), nats per text", 1.0),
+    ("tokens", "tokens per text", 1.0),
 )
 
 
@@ -52,8 +55,8 @@ def read_runs(files: Sequence[Path]) -> dict[str, dict[int, list[Row]]]:
 
 
 def figure_of(found: Mapping[str, Runs]) -> Figure:
-    figure = Figure(figsize=(9.6, 6.4), layout="constrained")
-    for axes, (name, label, scale) in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+    figure = Figure(figsize=(12.0, 6.4), layout="constrained")
+    for axes, (name, label, scale) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         tidy(axes)
         axes.set_xlabel("step")
         axes.set_ylabel(label)
@@ -67,6 +70,8 @@ def draw(axes: Axes, runs: Runs, name: str, scale: float, *, label: str, look: t
     colour, mark, style = look
     steps = [row["step"] for row in next(iter(runs.values()))]
     values = scale * np.array([[row[name] for row in rows] for rows in runs.values()], dtype=float)
+    if name == "reward":  # rewards have scales of their own
+        values -= values[:, :1]
     axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     axes.plot(steps, values.mean(axis=0), color=colour, marker=mark, linestyle=style, markersize=4, label=label)
 
@@ -120,19 +125,20 @@ def bootstrapped(values: Floats) -> Estimate:
 
 
 def comparisons(found: Mapping[str, Runs]) -> list[str]:
-    """What the uncertainty term changes at the end: seeds that both rewards were trained with, the same puzzles."""
-    lines = []
-    for name in found:
-        other = f"{name}_sigma"
-        if other not in found:
-            continue
-        seeds = sorted({*found[name]} & {*found[other]})
-        if not seeds:
-            continue
-        with_it, without = ({seed: found[which][seed] for seed in seeds} for which in (other, name))
-        gain = bootstrapped(right_shares(with_it, -1) - right_shares(without, -1))
-        lines.append(f"{other} - {name}, right at the end: {points(gain)} points, n {gain.n}, {len(seeds)} seeds")
-    return lines
+    """Differences in right texts at the end: by the uncertainty term, and of every reward to the control."""
+    pairs = [(f"{name}_sigma", name) for name in found if f"{name}_sigma" in found]
+    pairs += [(name, CONTROL) for name in found if name != CONTROL and CONTROL in found]
+    return [difference(found, first, second) for first, second in pairs]
+
+
+def difference(found: Mapping[str, Runs], first: str, second: str) -> str:
+    """Over the seeds that both were trained with, on the same puzzles."""
+    seeds = sorted({*found[first]} & {*found[second]})
+    if not seeds:
+        return f"- {first} - {second}: no seed in common"
+    one, other = ({seed: found[name][seed] for seed in seeds} for name in (first, second))
+    gain = bootstrapped(right_shares(one, -1) - right_shares(other, -1))
+    return f"- {first} - {second}: {points(gain)} points, {gain.n} puzzles, {len(seeds)} seeds"
 
 
 def main() -> None:
