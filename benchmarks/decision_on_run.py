@@ -16,6 +16,7 @@ import numpy as np
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import LabelledTable
+from raydebm.decision.guarantee import certify_smallest
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import PROFILES, Profile, winners
 from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
@@ -30,6 +31,8 @@ from raydebm.evaluation.trust import LEARNED, trust
 from raydebm.evaluation.uncertainty import signal_rows
 from raydebm.store import RunDir
 
+MIN_COVERAGE = 0.9
+"""Of the row "smallest": the smallest error that can be promised when so many problems are answered."""
 PROMISES = (0.02, 0.05, 0.1, 0.2)
 
 
@@ -104,12 +107,20 @@ def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: B
         "| promised | certified | threshold | coverage, labelled % | coverage, test % | mean loss, test % |",
         "|---:|---|---:|---:|---:|---:|",
     ]
-    for promise in fitted.promises:
+    posterior = fitted.policy.posterior
+    smallest = certify_smallest(
+        fitted.confidence,
+        1 - fitted.worth,
+        min_coverage=MIN_COVERAGE,
+        confidence=DecisionConfig().confidence,
+        binary=posterior is None or posterior.outcome == "correct",
+    )
+    for promise in (*fitted.promises, smallest):
         tau = np.inf if promise.tau is None else promise.tau
         answered = confidence >= tau
         loss = bootstrap.ratio(answered * (1 - worth), answered.astype(np.float64))
         cells = (
-            f"{promise.max_error:g}",
+            f"{promise.max_error:g}{' (smallest)' if promise is smallest else ''}",
             "yes" if promise.certified else f"no; {promise.more_problems or 'many'} more problems",
             "-" if promise.tau is None else f"{promise.tau:.3f}",
             f"{100 * promise.coverage:.1f}",
