@@ -174,14 +174,15 @@ def reproduce(
     retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
-    """Every table and figure of the paper, from all the runs given, in one report; makes what is missing first."""
+    """Every table and figure of the paper, from all the runs given and the variants of their recipes, in one report;
+    makes what is missing first."""
     tasks: list[str | None] = [*task] if task else [None]
     recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
     with ExitStack() as stack:
         pipelines = [
             stack.enter_context(pipeline_for(recipe, judges=True, retry_failed=retry_failed)) for recipe in recipes
         ]
-        from raydebm.distributed.studies import reproduce as make_report
+        from raydebm.distributed.reproduction import reproduce as make_report
         from raydebm.store import RunDir
 
         _, address = make_report(pipelines, run=RunDir(_resolved(out)), with_transfer=transfer)

@@ -57,6 +57,7 @@ from raydebm.config.recipe import (
 from raydebm.config.section import (
     Section,
 )
+from raydebm.config.variants import VariantConfig
 
 __all__ = [
     "OPENROUTER_URL",
@@ -97,6 +98,7 @@ __all__ = [
     "TrainingConfig",
     "TransformersGenerator",
     "TriageConfig",
+    "VariantConfig",
     "VllmGenerator",
     "apply_overrides",
     "load_recipe",

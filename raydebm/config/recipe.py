@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from raydebm.config.baselines import BaselineConfig
 from raydebm.config.generators import AskedGenerator, GeneratorConfig
 from raydebm.config.section import Section
+from raydebm.config.variants import VariantConfig
 from raydebm.records import Reasoning, Sampling
 
 
@@ -405,6 +406,10 @@ def _check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
             )
 
 
+def _reasons(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
+
+
 class Recipe(Section):
     name: str
     """Of the run, in reports and in ``run_dir``."""
@@ -437,6 +442,8 @@ class Recipe(Section):
     """Models of others that rank the same candidates (docs/baselines.md)."""
     confounding: ConfoundingConfig = ConfoundingConfig()
     """The style swap (docs/confounding.md)."""
+    variants: tuple[VariantConfig, ...] = ()
+    """Further scorers on the same candidates and labels, for `raydebm reproduce` (docs/paper.md)."""
     ray: RayConfig = RayConfig()
     """Where things run."""
 
@@ -461,6 +468,27 @@ class Recipe(Section):
                 f"triage.regenerate_with names generator {self.triage.regenerate_with!r}; known: {', '.join(names)}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _variants_are_recipes(self) -> "Recipe":
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) != len(names):
+            raise ValueError(f"variants: names must differ, got {', '.join(names)}")
+        for variant in self.variants:
+            try:
+                self.with_variant(variant)
+            except ValidationError as error:
+                raise ValueError(f"variants.{variant.name}: {_reasons(error)}") from error
+        return self
+
+    def with_variant(self, variant: VariantConfig) -> "Recipe":
+        """The recipe of a variant; its run directory is still this recipe's.
+
+        Raises:
+            pydantic.ValidationError: the variant's settings make no recipe.
+            ValueError: it names an unknown generator.
+        """
+        return Recipe.model_validate(variant.applied_to(self.model_dump(mode="json", by_alias=True)))
 
     @property
     def training_seed(self) -> int:
