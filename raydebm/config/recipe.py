@@ -37,6 +37,9 @@ class TaskConfig(Section):
     """A built-in or installed task; or the path of a task file (``.yaml``), which is read into ``definition``."""
     definition: dict[str, Any] | None = None
     """A task file's content. It travels with the recipe, so that every process on every node has it."""
+    data: Literal["paper"] | None = None
+    """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` are
+    then whole copies of the published data, and None the hub's. None: whatever the sources hold."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")
