@@ -171,6 +171,9 @@ def reproduce(
     task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
     out: Annotated[str, typer.Option("--out", help="Where the report goes.")] = "runs/reproduction",
     transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    confounding: Annotated[
+        bool, typer.Option("--confounding", help="Probes, style ablation and style swap of every scorer.")
+    ] = False,
     retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
@@ -185,7 +188,9 @@ def reproduce(
         from raydebm.distributed.reproduction import reproduce as make_report
         from raydebm.store import RunDir
 
-        _, address = make_report(pipelines, run=RunDir(_resolved(out)), with_transfer=transfer)
+        _, address = make_report(
+            pipelines, run=RunDir(_resolved(out)), with_transfer=transfer, with_confounding=confounding
+        )
         console.print(f"report: {address}")
 
 

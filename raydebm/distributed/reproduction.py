@@ -12,7 +12,7 @@ from dataclasses import replace
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration import GridRow
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
-from raydebm.distributed.studies import screen_of
+from raydebm.distributed.studies import confounding, screen_of
 from raydebm.distributed.transfer import cross_pool, name_of, transfer_between
 from raydebm.distributed.variants import Family, make_variants
 from raydebm.evaluation.pools import EvaluatedPool
@@ -24,7 +24,9 @@ from raydebm.evaluation.study import StudyResults, study
 from raydebm.store import RunDir
 
 
-def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False) -> tuple[Reproduction, str]:
+def reproduce(
+    pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False, with_confounding: bool = False
+) -> tuple[Reproduction, str]:
     """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
 
     Each run is followed by the variants of its recipe, which share its candidates and labels. A run whose scorer was
@@ -34,6 +36,12 @@ def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool
         run: where the report goes.
         with_transfer: score every run's test candidates with every other run's adapters too. Variants trained on some
             of the generators score the whole pool, and the run's scorer theirs, in any case.
+        with_confounding: make the whole confounding report of every scorer (``raydebm confounding``): probes, style
+            ablation and style swap too, for which texts are scored again. Screen and case studies need no scoring, and
+            are made in any case.
+
+    Raises:
+        MissingKeyError: the key of whoever rewrites answers for the style swap is not in the environment.
     """
     families = [make_variants(pipeline) for pipeline in pipelines]
     members = [with_repairs([family.run, *(child for _, child in family.variants)]) for family in families]
@@ -44,7 +52,8 @@ def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool
         pools = {split: pipeline.evaluated_pools(split) for split in (TEST, VALIDATION)}
         studies.append(study_of(pipeline, pools))
         if len(studies[-1].overview.generators) > 1:  # of one generator there is nobody to confuse it with
-            screens[pipeline.run.root] = screen_of(pipeline, pools)
+            whole = confounding(pipeline)[0] if with_confounding else None
+            screens[pipeline.run.root] = whole or screen_of(pipeline, pools)
     sections = list(map(_section, screens.values()))
     sections += [
         repair_section(screen, screens[repaired])
