@@ -231,6 +231,11 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
     if what.startswith("the "):
         estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
         return found_or(estimate, "the two terms do not both choose here")
+    if "judge's rating" in what:
+        rated = next((item for item in study.rated if "judge" in item.name.lower()), None)
+        if rated is None:
+            return Absent("judges need an API key", "needs a key or GPU")
+        return found_or(rated.oracle if "oracle" in what else rated.ours, "not rated", plain=True, remark=rated.name)
     judges = [item for item in study.judges if "judge" in item.one.lower()]
     wanted_judges = [
         item for item in judges if (item.other == VIOLATION if "violation" in what else "judge" in item.other.lower())
