@@ -15,6 +15,7 @@ from raydebm.config.baselines import (
     ProcessRewardBaseline,
     RewardModelBaseline,
 )
+from raydebm.config.confounding import ConfoundingConfig
 from raydebm.config.generators import (
     OPENROUTER_URL,
     GeneratorBase,
@@ -34,7 +35,6 @@ from raydebm.config.recipe import (
     REPORTING,
     AdapterConfig,
     CalibrationConfig,
-    ConfoundingConfig,
     CostsConfig,
     DecisionConfig,
     EvaluationConfig,

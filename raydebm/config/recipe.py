@@ -1,12 +1,12 @@
 """A whole recipe: one model per stage."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from raydebm.config.baselines import BaselineConfig
-from raydebm.config.generators import AskedGenerator, GeneratorConfig
+from raydebm.config.confounding import ConfoundingConfig, check_rewriters
+from raydebm.config.generators import GeneratorConfig
 from raydebm.config.section import Section
 from raydebm.config.variants import VariantConfig
 from raydebm.records import Reasoning, Sampling
@@ -371,44 +371,6 @@ class RayConfig(Section):
     """Shared memory of our own cluster."""
 
 
-class ConfoundingConfig(Section):
-    """Of ``raydebm confounding`` and ``repair``: the style swap, in which a correct answer is rewritten and its energy
-    compared, and how much is scored again."""
-
-    swap: tuple[str, ...] = ()
-    """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
-    often. Costs a request per answer and style; empty: none."""
-    rewriter: AskedGenerator | None = None
-    """Who writes every style, shown answers of it; None: each generator writes its own, if it can be asked. A vLLM
-    server must have its ``url``: none is started for rewriting."""
-    num_examples: int = Field(3, ge=1)
-    """Correct answers to validation problems that ``rewriter`` is shown of a style."""
-    max_problems: int = Field(40, ge=1)
-    """Answers per source; the paper rewrites 40."""
-    max_ablation_problems: int | None = Field(100, ge=1)
-    """Test problems whose candidates are scored again in every variant of style, drawn by the seed; None: all."""
-    max_probe_texts: int | None = Field(4000, ge=1)
-    """Candidates of whole test problems that the linear probes see; None: all."""
-    repair_cap: int = Field(396, ge=1)
-    """Answers of one generator and label that the repair learns from, at most (the paper's number)."""
-    repair_min_cell: int = Field(8, ge=1)
-    """A generator with fewer answers of either label is left out of the repair: its name tells the label there."""
-
-
-def _check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
-    if all(generator.kind == "recorded" for generator in generators):
-        raise ValueError(
-            "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
-            "generator that can (kind: openai, transformers or vllm)"
-        )
-    for generator in generators:
-        if generator.kind == "vllm" and generator.url is None:
-            raise ValueError(
-                "confounding.swap: a vLLM server is started to write candidates alone; give generator "
-                f"{generator.name!r} the `url` of one that is running, or give confounding.rewriter"
-            )
-
-
 def _reasons(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
 
@@ -462,7 +424,7 @@ class Recipe(Section):
             if source not in names:
                 raise ValueError(f"confounding.swap: {source!r} is none of the generators {', '.join(names)}")
         if self.confounding.swap and self.confounding.rewriter is None:
-            _check_rewriters(self.generators)
+            check_rewriters(self.generators)
         selectors = [baseline.name for baseline in self.baselines]
         if len(set(selectors)) != len(selectors):
             raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")
