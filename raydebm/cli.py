@@ -141,20 +141,26 @@ def reproduce(
     task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
     out: Annotated[str, typer.Option("--out", help="Where the report goes.")] = "runs/reproduction",
     transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    confounding: Annotated[
+        bool, typer.Option("--confounding", help="Probes, style ablation and style swap of every scorer.")
+    ] = False,
     retry_failed: RetryOption = False,
     overrides: SetArgument = None,
 ) -> None:
-    """Every table and figure of the paper, from all the runs given, in one report; makes what is missing first."""
+    """Every table and figure of the paper, from all the runs given and the variants of their recipes, in one report;
+    makes what is missing first."""
     tasks: list[str | None] = [*task] if task else [None]
     recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
     with ExitStack() as stack:
         pipelines = [
             stack.enter_context(pipeline_for(recipe, judges=True, retry_failed=retry_failed)) for recipe in recipes
         ]
-        from raydebm.distributed.studies import reproduce as make_report
+        from raydebm.distributed.reproduction import reproduce as make_report
         from raydebm.store import RunDir
 
-        _, address = make_report(pipelines, run=RunDir(_resolved(out)), with_transfer=transfer)
+        _, address = make_report(
+            pipelines, run=RunDir(_resolved(out)), with_transfer=transfer, with_confounding=confounding
+        )
         console.print(f"report: {address}")
 
 

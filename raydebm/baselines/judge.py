@@ -1,4 +1,4 @@
-"""LLM-as-judge: a model reads a problem and one candidate and rates it from 1 to 10.
+"""LLM-as-judge: a model reads a problem and one candidate and rates it, from 1 to 10 by default.
 
 The judge is a generator like any other (an endpoint, a vLLM server, a local model), so its requests are retried,
 limited and journaled in the same way: a rating that stands in the journal is not paid for twice.
@@ -18,37 +18,37 @@ from raydebm.generators import Budget, Generator, Journal, Secret, build_generat
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 
-LOWEST, HIGHEST = 1.0, 10.0
+LOWEST, HIGHEST = 1, 10
 INSTRUCTIONS = (
     "You rate answers to problems. Read the problem and the answer, and check the answer yourself. {criteria}\n"
-    "Reply with a short reason and, on the last line, `Score: N` with one number N from 1 (certainly wrong) to 10 "
-    "(certainly right)."
+    "Reply with a short reason and, on the last line, `Score: N` with one number N from 1 (certainly wrong) to "
+    "{highest} (certainly right)."
 )
 QUESTION = "Problem:\n{problem}\n\nAnswer to rate:\n{answer}\n\nRate this answer."
 
 _NUMBER = r"[*_\[\(\s`$]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)"
 _MARKED = re.compile(r"\b(?:score|rating)\b(?:\s+is)?[*_`]{0,4}\s{0,4}[:=]?" + _NUMBER, re.IGNORECASE)
-_ALONE = re.compile(r"^[*_\[\(\s`]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)[*_\]\)\s`]{0,8}(?:/\s?10)?[.*\s]{0,4}$")
+_ALONE = re.compile(r"^[*_\[\(\s`]{0,8}(-?\d{1,4}(?:\.\d{1,4})?)[*_\]\)\s`]{0,8}(?:/\s?(\d{1,3}))?[.*\s]{0,4}$")
 _TAIL_CHARS = 4000
 
 
-def read_rating(reply: str) -> float | str:
+def read_rating(reply: str, highest: int = HIGHEST) -> float | str:
     """The rating in a judge's reply, or why there is none.
 
     The last "Score: N" counts ("Rating: [[N]]" and "8/10" alone on the last line are read too); it must be from 1 to
-    10. Never a guess: a number that is not marked as the rating is not one.
+    ``highest``. Never a guess: a number that is not marked as the rating, or is one of another scale, is not one.
     """
     tail = reply[-_TAIL_CHARS:]
     found = _MARKED.findall(tail)
     if not found:
         lines = [line for line in tail.splitlines() if line.strip()]
         alone = _ALONE.match(lines[-1]) if lines else None
-        if alone is None:
+        if alone is None or alone.group(2) not in (None, str(highest)):
             return f"no rating in the judge's reply: {_shown(tail)}"
         found = [alone.group(1)]
     rating = float(found[-1])
-    if not LOWEST <= rating <= HIGHEST:
-        return f"the judge's rating {rating:g} is not from 1 to 10: {_shown(tail)}"
+    if not LOWEST <= rating <= highest:
+        return f"the judge's rating {rating:g} is not from {LOWEST} to {highest}: {_shown(tail)}"
     return rating
 
 
@@ -86,7 +86,7 @@ class Judge:
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         requests = [self._request(pool.problem, text) for pool in pools for text in pool.texts]
         replies = self._runner.run(self._ask(requests))
-        return regrouped(pools, [_scored(reply) for reply in replies])
+        return regrouped(pools, [_scored(reply, self._config.highest) for reply in replies])
 
     async def _ask(self, requests: Sequence[GenerationRequest]) -> list[Candidate]:
         try:
@@ -96,7 +96,10 @@ class Judge:
 
     def _request(self, problem: Problem, text: str) -> GenerationRequest:
         messages = (
-            {"role": "system", "content": INSTRUCTIONS.format(criteria=self._config.criteria)},
+            {
+                "role": "system",
+                "content": INSTRUCTIONS.format(criteria=self._config.criteria, highest=self._config.highest),
+            },
             {"role": "user", "content": QUESTION.format(problem=problem.prompt, answer=text)},
         )
         sampling = Sampling(
@@ -114,8 +117,8 @@ class Judge:
         )
 
 
-def _scored(reply: Candidate) -> TextScore:
+def _scored(reply: Candidate, highest: int) -> TextScore:
     if reply.text is None:
         return TextScore.failed(reply.error or "the judge gave no reply")
-    rating = read_rating(reply.text)
+    rating = read_rating(reply.text, highest)
     return TextScore.failed(rating) if isinstance(rating, str) else TextScore.of(rating)

@@ -15,6 +15,7 @@ from raydebm.config.baselines import (
     ProcessRewardBaseline,
     RewardModelBaseline,
 )
+from raydebm.config.confounding import ConfoundingConfig
 from raydebm.config.generators import (
     OPENROUTER_URL,
     GeneratorBase,
@@ -34,7 +35,6 @@ from raydebm.config.recipe import (
     REPORTING,
     AdapterConfig,
     CalibrationConfig,
-    ConfoundingConfig,
     CostsConfig,
     DecisionConfig,
     EvaluationConfig,
@@ -57,6 +57,7 @@ from raydebm.config.recipe import (
 from raydebm.config.section import (
     Section,
 )
+from raydebm.config.variants import VariantConfig
 
 __all__ = [
     "OPENROUTER_URL",
@@ -97,6 +98,7 @@ __all__ = [
     "TrainingConfig",
     "TransformersGenerator",
     "TriageConfig",
+    "VariantConfig",
     "VllmGenerator",
     "apply_overrides",
     "load_recipe",

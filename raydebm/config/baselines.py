@@ -64,7 +64,7 @@ class ProcessRewardBaseline(LocalModelBaseline):
 
 
 class JudgeBaseline(BaselineBase):
-    """An LLM that rates each candidate from 1 to 10."""
+    """An LLM that rates each candidate, from 1 to 10 by default."""
 
     kind: Literal["judge"] = "judge"
     """An LLM as judge."""
@@ -72,6 +72,8 @@ class JudgeBaseline(BaselineBase):
     """The model that judges. A vLLM server needs its ``url``: none is started for a judge."""
     criteria: str = "Is the final answer right, and is every step that leads to it sound?"
     """What the judge is asked to rate."""
+    highest: int = Field(10, ge=2, le=100)
+    """Ratings are from 1 to this number; the paper rates plans from 1 to 5."""
     max_tokens: int = Field(1024, ge=1)
     """Most tokens of a reply."""
     temperature: float = Field(0.0, ge=0)

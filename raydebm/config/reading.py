@@ -84,7 +84,9 @@ def _explain(error: ValidationError, where: str) -> str:
     lines = []
     for problem in error.errors():
         path = ".".join(str(part) for part in problem["loc"])
-        value = "" if problem["type"] in {"missing", "extra_forbidden"} else f" (got {problem['input']!r})"
+        # Where the recipe as a whole is wrong, its message names the values, and the whole would hide it.
+        has_own_value = path and problem["type"] not in {"missing", "extra_forbidden"}
+        value = f" (got {problem['input']!r})" if has_own_value else ""
         lines.append(f"  {path or 'recipe'}: {problem['msg']}{value}")
     return f"{where} is not a valid recipe:\n" + "\n".join(lines)
 

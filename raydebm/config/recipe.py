@@ -1,13 +1,14 @@
 """A whole recipe: one model per stage."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from raydebm.config.baselines import BaselineConfig
-from raydebm.config.generators import AskedGenerator, GeneratorConfig
+from raydebm.config.confounding import ConfoundingConfig, check_rewriters
+from raydebm.config.generators import GeneratorConfig
 from raydebm.config.section import Section
+from raydebm.config.variants import VariantConfig
 from raydebm.records import Reasoning, Sampling
 
 
@@ -38,6 +39,9 @@ class TaskConfig(Section):
     """A built-in or installed task, or the path of a task file (``.yaml``), which is read into ``definition``."""
     definition: dict[str, Any] | None = None
     """Contents of a task file, embedded in the recipe so that every process on every node has it."""
+    data: Literal["paper"] | None = None
+    """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` are
+    then whole copies of the published data, and None the hub's. None: whatever the sources hold."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")
@@ -382,43 +386,8 @@ class RayConfig(Section):
     """Object store of the local cluster, in MB."""
 
 
-class ConfoundingConfig(Section):
-    """Settings of ``raydebm confounding`` and ``repair``: the style swap, which rewrites correct answers and compares
-    their energies, and the amount of text that is scored again."""
-
-    swap: tuple[str, ...] = ()
-    """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
-    often. Costs one request per answer and style; empty: no swap."""
-    rewriter: AskedGenerator | None = None
-    """Model that writes every style from examples; None: each generator writes its own style, if it is not recorded. A
-    vLLM server needs its ``url``: none is started for rewriting."""
-    num_examples: int = Field(3, ge=1)
-    """Correct answers to validation problems that ``rewriter`` sees per style."""
-    max_problems: int = Field(40, ge=1)
-    """Rewritten answers per source generator; the paper uses 40."""
-    max_ablation_problems: int | None = Field(100, ge=1)
-    """Test problems whose candidates are scored again in every style variant, drawn by the seed; None: all."""
-    max_probe_texts: int | None = Field(4000, ge=1)
-    """Maximum number of candidates for the linear probes, from whole test problems; None: all."""
-    repair_cap: int = Field(396, ge=1)
-    """Maximum number of answers per generator and label for the repair (the paper's value)."""
-    repair_min_cell: int = Field(8, ge=1)
-    """Minimum number of answers per generator and label; a generator with fewer is left out of the repair, because its
-    name reveals the label."""
-
-
-def _check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
-    if all(generator.kind == "recorded" for generator in generators):
-        raise ValueError(
-            "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
-            "generator that can (kind: openai, transformers or vllm)"
-        )
-    for generator in generators:
-        if generator.kind == "vllm" and generator.url is None:
-            raise ValueError(
-                "confounding.swap: a vLLM server is started to write candidates alone; give generator "
-                f"{generator.name!r} the `url` of one that is running, or give confounding.rewriter"
-            )
+def _reasons(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
 
 
 class Recipe(Section):
@@ -454,6 +423,8 @@ class Recipe(Section):
     """Third-party models that rank the same candidates (docs/baselines.md)."""
     confounding: ConfoundingConfig = ConfoundingConfig()
     """Confounding report and repair (docs/confounding.md)."""
+    variants: tuple[VariantConfig, ...] = ()
+    """Further scorers on the same candidates and labels, for `raydebm reproduce` (docs/paper.md)."""
     ray: RayConfig = RayConfig()
     """Placement and cluster."""
 
@@ -469,7 +440,7 @@ class Recipe(Section):
             if source not in names:
                 raise ValueError(f"confounding.swap: {source!r} is none of the generators {', '.join(names)}")
         if self.confounding.swap and self.confounding.rewriter is None:
-            _check_rewriters(self.generators)
+            check_rewriters(self.generators)
         selectors = [baseline.name for baseline in self.baselines]
         if len(set(selectors)) != len(selectors):
             raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")
@@ -478,6 +449,27 @@ class Recipe(Section):
                 f"triage.regenerate_with names generator {self.triage.regenerate_with!r}; known: {', '.join(names)}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _variants_are_recipes(self) -> "Recipe":
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) != len(names):
+            raise ValueError(f"variants: names must differ, got {', '.join(names)}")
+        for variant in self.variants:
+            try:
+                self.with_variant(variant)
+            except ValidationError as error:
+                raise ValueError(f"variants.{variant.name}: {_reasons(error)}") from error
+        return self
+
+    def with_variant(self, variant: VariantConfig) -> "Recipe":
+        """The recipe of a variant; its run directory is still this recipe's.
+
+        Raises:
+            pydantic.ValidationError: the variant's settings make no recipe.
+            ValueError: it names an unknown generator.
+        """
+        return Recipe.model_validate(variant.applied_to(self.model_dump(mode="json", by_alias=True)))
 
     @property
     def training_seed(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.confounding.ablation import VariantRow, style_ablation, variants
+from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
 from raydebm.confounding.probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.style import STYLES
 from raydebm.confounding.swap import SwapResult
@@ -66,6 +67,7 @@ class ConfoundingReport:
     num_ablation_problems: int
     probes: tuple[ProbeRow, ...]
     swaps: tuple[SwapResult, ...]
+    cases: CaseStudies
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, with the warnings in words."""
@@ -78,7 +80,7 @@ class ConfoundingReport:
             found.append(_ablation_table(self))
         if self.probes:
             found.append(_probe_table(self.probes))
-        return [*found, *(_swap_table(result) for result in self.swaps)]
+        return [*found, *(_swap_table(result) for result in self.swaps), *case_tables(self.cases)]
 
     @property
     def title(self) -> str:
@@ -108,7 +110,7 @@ def confounding_report(
     scorer: str = "the scorer",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ConfoundingReport:
-    """Screen, probes and ablation of one scorer on one set of pools.
+    """Screen, probes, ablation and case studies of one scorer on one set of pools.
 
     Args:
         pools: test pools, with the energies of this scorer.
@@ -146,6 +148,7 @@ def confounding_report(
         num_ablation_problems=len(some) if ablation else 0,
         probes=() if sources.features is None else _probes(pools, sources.features, settings),
         swaps=sources.swaps,
+        cases=case_studies(pools, lambda_=lambda_),
     )
 
 

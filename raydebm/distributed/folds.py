@@ -8,12 +8,12 @@ directory, which all folds share.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from raydebm.config import FoldConfig
 from raydebm.distributed.baselines import check_judges
-from raydebm.distributed.seeds import SHARED, share_stages, training_of
-from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, StageReport
+from raydebm.distributed.child_runs import child_run, share_stages
+from raydebm.distributed.seeds import training_of
+from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.folds import FoldFacts, FoldSummary, FoldTraining, summarise_folds
 from raydebm.evaluation.folds_report import write_folds
@@ -74,20 +74,10 @@ def train_folds(
 
 def _pipeline(shared: Pipeline, fold: FoldConfig, seed: int) -> Pipeline:
     """The run of one fold and seed; its own stages are reported, with the fold's name."""
-    recipe, run = shared.recipe, shared.run
+    recipe = shared.recipe
     name = f"fold-{fold.index}" if seed == recipe.training_seed else f"fold-{fold.index}/seed-{seed}"
     pairs = recipe.pairs.model_copy(update={"seed": seed, "fold": fold})
-
-    def on_stage(report: StageReport) -> None:
-        if report.stage not in SHARED:
-            shared.on_stage(replace(report, stage=f"{name} {report.stage}"))
-
-    return Pipeline(
-        recipe=recipe.model_copy(update={"run_dir": run.uri(name), "pairs": pairs}),
-        progress=lambda stage: shared.progress(f"{name} {stage}"),
-        on_stage=on_stage,
-        payer=run,
-    )
+    return child_run(shared, name, recipe.model_copy(update={"pairs": pairs}))
 
 
 def check_classes(fold_of: Mapping[str, int], labels: Iterable[Label]) -> None:

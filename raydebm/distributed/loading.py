@@ -14,6 +14,7 @@ from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks import task_of
+from raydebm.tasks.paper_data import load_paper_problems
 
 Loaded = tuple[str, Problem, Gold]
 """``"train"`` or ``"test"``, a problem, and its gold."""
@@ -28,7 +29,10 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
     task = task_of(recipe.task)
     seen: dict[str, str] = {}
     for split, source in (("train", recipe.task.train), ("test", recipe.task.test)):
-        loaded = task.load(source.split, source=source.source, seed=recipe.seed)
+        if recipe.task.data == "paper":
+            loaded = iter(load_paper_problems(task, source.split, source=source.source, seed=recipe.seed))
+        else:
+            loaded = task.load(source.split, source=source.source, seed=recipe.seed)
         kept = islice((pair for pair in loaded if _keep(pair[0].problem_id, source)), source.limit)
         for problem, gold in kept:
             if seen.setdefault(problem.problem_id, split) != split:

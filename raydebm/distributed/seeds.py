@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from raydebm.baselines.running import STAGE as SCORES
 from raydebm.config import Recipe
+from raydebm.distributed.child_runs import share_stages
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline, Progress, StageReport, silent
 from raydebm.distributed.studies import screen_of
 from raydebm.errors import ConfigError
@@ -24,8 +25,6 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.training_values import Training
 from raydebm.evaluation.trust import certainty
 from raydebm.store import RunDir
-
-SHARED = ("problems", "candidates", "labels")
 
 
 def train_seeds(
@@ -91,14 +90,6 @@ def _share(first: Pipeline, other: Pipeline) -> None:
     # With the journals of judges, whose answers about the same candidates have been paid for.
     if first.run.manifest(SCORES) is not None and other.run.manifest(SCORES) is None:
         first.run.copy_stage(SCORES, other.run)
-
-
-def share_stages(first: Pipeline, other: Pipeline) -> None:
-    """Copy problems, candidates and labels from one run to another where the other has not the same."""
-    for stage in SHARED:
-        theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
-        if theirs != own:
-            first.run.copy_stage(stage, other.run)
 
 
 def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]) -> Training:

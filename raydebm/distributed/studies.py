@@ -1,7 +1,7 @@
-"""Reports beyond a single evaluation: the paper's tables over several runs, transfer between them, confounding, repair.
+"""Confounding of a run's scorer, and its repair.
 
-In:   pipelines of finished runs (what is missing is made first).
-Out:  a report each, as JSON, Markdown and HTML, and the tables of what had to be scored for it.
+In:   the pipeline of a finished run (what is missing is made first).
+Out:  a report, as JSON, Markdown and HTML; of a repair also a run directory.
 Mathematics lives in ``evaluation`` and ``confounding``; this module moves rows, and sends what needs torch to the
 cluster.
 """
@@ -22,102 +22,23 @@ from raydebm.confounding.report import (
     ConfoundingSettings,
     Sources,
     confounding_report,
-    spread_table,
 )
 from raydebm.confounding.swap import SwapResult
-from raydebm.decision.calibration import GridRow
 from raydebm.distributed.fingerprints import new_manifest
 from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.placement import share_of
 from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
 from raydebm.distributed.stages import REPAIRED, TEST, VALIDATION, Pipeline
 from raydebm.distributed.swap import SwapInputs, style_swaps, swap_keys
-from raydebm.distributed.transfer import name_of, transfer_between
+from raydebm.distributed.transfer import name_of
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
-from raydebm.evaluation.reproduction import Picks, Reproduction, Section, reproduction
-from raydebm.evaluation.reproduction_report import write_reproduction
-from raydebm.evaluation.study import StudyResults, study
 from raydebm.generators import Secret
 from raydebm.store import LABELS, RunDir, label_of
 
 MAX_CPUS = 8.0
 """Of a task that scores on CPUs; a small encoder gains little from more."""
-
-
-def reproduce(pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False) -> tuple[Reproduction, str]:
-    """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
-
-    A run whose scorer was repaired (``raydebm repair``) comes twice: as it was, and repaired.
-
-    Args:
-        run: where the report goes.
-        with_transfer: score every run's test candidates with every other run's adapters too.
-    """
-    pipelines = with_repairs(pipelines)
-    studies, screens = [], dict[str, ConfoundingReport]()
-    for pipeline in pipelines:
-        pipeline.evaluate()
-        pools = {split: pipeline.evaluated_pools(split) for split in (TEST, VALIDATION)}
-        studies.append(study_of(pipeline, pools))
-        screens[pipeline.run.root] = screen_of(pipeline, pools)
-    sections = [_section(screens[pipeline.run.root]) for pipeline in pipelines]
-    sections += [
-        repair_section(screens[pipeline.run.root], screens[repaired])
-        for pipeline in pipelines
-        if (repaired := pipeline.run.uri("repair")) in screens
-    ]
-    transfers = [transfer_between(pipelines, run=run)] if with_transfer and len(pipelines) > 1 else []
-    found = reproduction(studies, transfers=transfers, sections=sections, command=command_line())
-    training = {name_of(pipeline): pipeline.training_curves() for pipeline in pipelines}
-    addresses = write_reproduction(found, run, training=training)
-    return found, next(address for address in addresses if address.endswith("report.html"))
-
-
-def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """The runs, each followed by its repaired one where there is one that is not among them anyway."""
-    given = {pipeline.run.root for pipeline in pipelines}
-    found = []
-    for pipeline in pipelines:
-        found.append(pipeline)
-        folder = pipeline.run.uri("repair")
-        repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
-        if folder not in given and repaired.is_repaired and repaired.run.exists("scorer", "ensemble.json"):
-            found.append(repaired)
-    return found
-
-
-def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
-    """All studies of one run's scored pools, given by split."""
-    recipe = pipeline.recipe
-    return study(
-        pools[TEST],
-        pools[VALIDATION],
-        policy=pipeline.evaluated_policy(),
-        config=pipeline.evaluation_config(),
-        task=recipe.task.name,
-        name=name_of(pipeline),
-        seed=recipe.seed,
-        adapters=[adapter.name for adapter in recipe.scorer.adapters],
-        outcomes=pipeline.outcomes(),
-        labels=pipeline.recorded(TEST).labels,
-        grid=_grid(pipeline),
-        num_train=len(pipeline.splits()["train"]),
-        train=[*pipeline.evaluated_pools("train"), *pools[VALIDATION]],
-        backbone=recipe.scorer.backbone,
-        repaired=pipeline.is_repaired,
-        positive_frac=recipe.pairs.positive_frac,
-    )
-
-
-def _grid(pipeline: Pipeline) -> list[GridRow]:
-    if not pipeline.run.exists("calibration", "grid.json"):
-        return []
-    return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
-
-
-# ---- confounding ---------------------------------------------------------------------------------------------------
 
 
 def screen_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
@@ -131,30 +52,6 @@ def screen_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> C
         settings=_settings(pipeline),
         task=pipeline.recipe.task.name,
         scorer=name_of(pipeline),
-    )
-
-
-def _section(found: ConfoundingReport) -> Section:
-    return Section(title=found.title, text=found.summary(), tables=tuple(found.tables()))
-
-
-def repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
-    """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
-    screens = {"before": before.screen, "after": after.screen}
-    return Section(
-        title=f"Before and after the repair: {before.scorer}",
-        text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
-        tables=(spread_table(list(screens.items())),),
-        picks=(
-            Picks(
-                title=f"Picks before and after the repair: {before.scorer}",
-                shares={
-                    when: {row.generator: row.pick_share.value or 0.0 for row in screen.generators}
-                    for when, screen in screens.items()
-                },
-                share_of_correct={row.generator: row.correct_share.value or 0.0 for row in before.screen.generators},
-            ),
-        ),
     )
 
 
@@ -265,7 +162,7 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
         "dtype": pipeline.recipe.scorer.dtype,
     }
     # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
-    RunDir(pipeline.run.uri("repair")).write_json({"repair_of": pipeline.run.root}, REPAIRED)
+    RunDir(pipeline.run.uri("repair")).write_json(_repair_marker(pipeline), REPAIRED)
     found: RepairReport = get_or_raise(
         _on_the_scorers_node(pipeline, _repair).remote(
             absolute(pipeline.run), arguments, equalise, pipeline.recipe.seed, swap
@@ -273,6 +170,26 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     )
     _make_run_of_the_repair(pipeline)
     return found, _written(found, pipeline, "repair")
+
+
+def ensure_repaired(pipeline: Pipeline) -> None:
+    """Repair a run's scorer, unless a repair of this very scorer is there already."""
+    pipeline.train()
+    repaired = RunDir(pipeline.run.uri("repair"))
+    is_complete = repaired.manifest("scorer") is not None and repaired.exists(REPAIRED)
+    if not is_complete or repaired.read_json(REPAIRED) != _repair_marker(pipeline):
+        repair_run(pipeline)
+
+
+def _repair_marker(pipeline: Pipeline) -> dict[str, Any]:
+    """What stands in the repair's run directory: which scorer was repaired, and from how many answers."""
+    config = pipeline.recipe.confounding
+    return {
+        "repair_of": pipeline.run.root,
+        "scorer": pipeline.basis("scorer"),
+        "cap": config.repair_cap,
+        "min_cell": config.repair_min_cell,
+    }
 
 
 def _make_run_of_the_repair(pipeline: Pipeline) -> None:

@@ -4,7 +4,7 @@ In:   pipelines of finished runs.
 Out:  a ``Transfer``, and the tables of what had to be scored for it, below ``<run>/transfer/``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from raydebm.distributed.folders import absolute
 from raydebm.distributed.score import score
@@ -27,11 +27,28 @@ def name_of(pipeline: Pipeline) -> str:
 
 def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
     """Every run's adapters on every run's test candidates (paper, cross-domain transfer)."""
-    labels = _transfer_labels(pipelines)
+    targets = _transfer_labels(pipelines)
+    sources = {
+        id(pipeline): targets[id(pipeline)] + _BACKBONES.get(pipeline.recipe.scorer.backbone, "")
+        for pipeline in pipelines
+    }
+    return _matrix(pipelines, sources, targets, title="Transfer", run=run)
+
+
+def cross_pool(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
+    """A run and its variants on fewer generators: each one's adapters on each one's test candidates (paper, transfer
+    between pools)."""
+    names = {id(pipeline): name_of(pipeline) for pipeline in pipelines}
+    return _matrix(pipelines, names, names, title=f"Pools of {name_of(pipelines[0])}", run=run)
+
+
+def _matrix(
+    pipelines: Sequence[Pipeline], sources: Mapping[int, str], targets: Mapping[int, str], *, title: str, run: RunDir
+) -> Transfer:
     runs = [
         ScoredRun(
-            source=labels[id(source)] + _BACKBONES.get(source.recipe.scorer.backbone, ""),
-            target=labels[id(target)],
+            source=sources[id(source)],
+            target=targets[id(target)],
             pools=target.evaluated_pools(TEST) if source is target else _transferred(source, target, run=run),
             lambda_=target.policy().lambda_,
             in_domain=source is target,
@@ -39,7 +56,7 @@ def transfer_between(pipelines: Sequence[Pipeline], *, run: RunDir) -> Transfer:
         for source in pipelines
         for target in pipelines
     ]
-    return transfer(runs, title="Transfer", num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
+    return transfer(runs, title=title, num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
 
 
 def _transfer_labels(pipelines: Sequence[Pipeline]) -> dict[int, str]:

@@ -6,7 +6,8 @@ from typing import Literal
 
 from raydebm.evaluation.intervals import Estimate
 from raydebm.evaluation.published import paper
-from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.studies.transfer import Transfer, TransferCell
+from raydebm.evaluation.studies.variants import VariantStudy
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import number, with_interval
 
@@ -67,6 +68,7 @@ class Context:
 
     studies: Sequence[StudyResults]
     transfers: Sequence[Transfer] = ()
+    variants: Sequence[VariantStudy] = ()
 
     def study(self, column: str) -> StudyResults | None:
         """The one that stands in the column."""
@@ -89,6 +91,16 @@ class Context:
         """As ``study``, with an unrepaired scorer where there is one: what the paper's sweeps show."""
         found = self.studies_of(column, repaired=False)
         return found[0] if found else self.study(column)
+
+    def on_one_generator(self, column: str) -> StudyResults | None:
+        """A scorer of the column's task that was trained, and is tested, on one generator's candidates."""
+        found = [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
+        return found[0] if found else None
+
+    def on_several_generators(self, column: str) -> StudyResults | None:
+        """As ``study``, among those on several generators' candidates."""
+        several = [study for study in self.studies if len(study.overview.generators) > 1]
+        return Context(several).study(column)
 
     def study_with(self, column: str, backbone: str) -> StudyResults | None:
         """A study of the column's task whose scorer's backbone has this word in its name."""
@@ -122,6 +134,15 @@ def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent:
     if isinstance(answer, Absent) or by_mu is None or by_mu.value is None or by_mu == by_energy:
         return answer
     return Found(f"{answer.text}; by mu alone {with_interval(by_mu)}", answer.estimate, answer.remark)
+
+
+def by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
+    """By mu alone, as the paper's cells can only be; by E in the remark where the target's constraints change it."""
+    mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
+    answer = found_or(mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
+    if isinstance(answer, Absent) or energy == mu or energy.value is None:
+        return answer
+    return Found(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
 
 
 def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:

@@ -11,14 +11,13 @@ from raydebm.evaluation.paper_cells import (
     Found,
     Measure,
     by_energy_and_mu,
+    by_mu_and_energy,
     found_or,
     no_pool,
 )
 from raydebm.evaluation.published import paper
 from raydebm.evaluation.selectors import SINGLE_SHOT
 from raydebm.evaluation.studies.judges import VIOLATION
-from raydebm.evaluation.studies.transfer import TransferCell
-from raydebm.evaluation.table_cells import with_interval
 
 _SINGLE_SHOT = {
     "Claude Opus 4.6": re.compile(r"\bopus\W4\b"),
@@ -64,7 +63,7 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
         if study is None:
             return no_pool(task)
         if single:
-            study = next((found for found in context.studies_of(task) if len(found.overview.generators) == 1), None)
+            study = context.on_one_generator(task)
             if study is None:
                 return Absent("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
@@ -129,25 +128,16 @@ def transferred(context: Context, row: str, column: str) -> Answer:
             return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
         cell = found.cell(row, target)
         if cell is not None:
-            return _by_mu_and_energy(cell)
+            return by_mu_and_energy(cell)
         cell = found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
         if cell is not None:
-            return _by_mu_and_energy(cell, remark="the scorer's backbone is another than ModernBERT")
+            return by_mu_and_energy(cell, remark="the scorer's backbone is another than ModernBERT")
     own = _in_domain(context, row, column)
     if own is not None:
         return own
     if "(DB)" in row:
         return Absent("a DeBERTa-v3 scorer needs a GPU to train", "needs a key or GPU")
     return Absent(f"no pool of {column} scored by a scorer of {row.split(' (')[0]} was given")
-
-
-def _by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
-    """By mu alone, as the paper's cells can only be; by E in the remark where the target's constraints change it."""
-    mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
-    answer = found_or(mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
-    if isinstance(answer, Absent) or energy == mu or energy.value is None:
-        return answer
-    return Found(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
 
 
 def _in_domain(context: Context, row: str, column: str) -> Answer | None:
@@ -241,6 +231,11 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
     if what.startswith("the "):
         estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
         return found_or(estimate, "the two terms do not both choose here")
+    if "judge's rating" in what:
+        rated = next((item for item in study.rated if "judge" in item.name.lower()), None)
+        if rated is None:
+            return Absent("judges need an API key", "needs a key or GPU")
+        return found_or(rated.oracle if "oracle" in what else rated.ours, "not rated", plain=True, remark=rated.name)
     judges = [item for item in study.judges if "judge" in item.one.lower()]
     wanted_judges = [
         item for item in judges if (item.other == VIOLATION if "violation" in what else "judge" in item.other.lower())

@@ -170,6 +170,19 @@ def _with_trained_labels(pool: EvaluatedPool, positive_frac: float) -> Evaluated
     )
 
 
+def common_problems(groups: Sequence[Sequence[EvaluatedPool]]) -> list[str]:
+    """Ids of the problems that every group of pools has, in the first one's order."""
+    others = [{pool.problem.problem_id for pool in pools} for pools in groups[1:]]
+    ids = [pool.problem.problem_id for pool in groups[0]]
+    return [problem_id for problem_id in ids if all(problem_id in found for found in others)]
+
+
+def of_problems(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> list[EvaluatedPool]:
+    """The pools of these problems, in their order."""
+    by_id = {pool.problem.problem_id: pool for pool in pools}
+    return [by_id[problem_id] for problem_id in problem_ids]
+
+
 def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:
     """The same pool with some of its candidates; greedy ones stay."""
     kept = np.array(

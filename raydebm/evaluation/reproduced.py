@@ -33,17 +33,21 @@ from raydebm.evaluation.paper_measures import (
     text_claim,
     transferred,
 )
+from raydebm.evaluation.paper_pools import cross_pool, single_multi
 from raydebm.evaluation.published import PublishedTable, paper, share_of
 from raydebm.evaluation.selectors import SINGLE_SHOT
 from raydebm.evaluation.studies.pool_size import MU_ONLY
 from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.studies.variants import VariantStudy
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import points
 
 
-def reproduced_tables(studies: Sequence[StudyResults], transfers: Sequence[Transfer] = ()) -> list[ReproducedTable]:
+def reproduced_tables(
+    studies: Sequence[StudyResults], transfers: Sequence[Transfer] = (), variants: Sequence[VariantStudy] = ()
+) -> list[ReproducedTable]:
     """Every table of results of the paper, in its order of sections."""
-    context = Context(studies, transfers)
+    context = Context(studies, transfers, variants)
     return [_table(context, published, MEASURES[label]) for label, published in paper().tables.items()]
 
 
@@ -201,28 +205,6 @@ def _pool_size(context: Context, row: str, column: str) -> Answer:
     return found_or(found.pass_at_1.get("random"), "no label")
 
 
-def _single_multi(context: Context, row: str, column: str) -> Answer:
-    study = context.study(column)
-    if study is None:
-        return no_pool(column)
-    if not study.pool_kinds:
-        return Absent("the pool has one generator only")
-    singles = [kind for kind in study.pool_kinds if not kind.name.startswith("all generators")]
-    weakest = min(singles, key=lambda kind: (kind.random.value is None, kind.random.value or 0.0))
-    qwen = next((kind for kind in singles if "qwen" in kind.name.lower() and "7b" in kind.name.lower()), None)
-    single = weakest if qwen is None else qwen
-    whole = study.pool_kinds[-1]
-    which = f"{single.name} (the weakest on these problems)" if qwen is None else single.name
-    remark = f"single: {which}, {single.n} candidates, scored by the same (mixed) scorer"
-    if row == "Delta":
-        if single.whole_minus.value is None:
-            return Absent("no energies")
-        shown = f"{100 * single.whole_minus.value:+.1f} pp"
-        return Found(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
-    kind = single if row.startswith("Single") else whole
-    return by_energy_and_mu(kind.ours, kind.mu_only, "no energies", remark=remark)
-
-
 # ---- energies and uncertainty ----------------------------------------------------------------------------------------
 
 
@@ -301,7 +283,7 @@ MEASURES: dict[str, Measure] = {
     "tab:main_results": _selection,
     "tab:full_k_sweep": _ensemble_size,
     "tab:full_pool": _pool_size,
-    "tab:single_multi": _single_multi,
+    "tab:single_multi": single_multi,
     "tab:energy_sep": _energies,
     "tab:taco_difficulty": by_group("TACO", {"EBM": OURS}),
     "tab:kk_difficulty": by_group("K&K", {"EBM": OURS, "Greedy": "greedy", "Random": "random"}),
@@ -310,7 +292,7 @@ MEASURES: dict[str, Measure] = {
     "tab:twopass": _two_pass,
     "tab:tp_perdim": dimension,
     "tab:full_transfer": transferred,
-    "tab:cross_pool": transferred,
+    "tab:cross_pool": cross_pool,
     "tab:confounding_screen": screen,
     "tab:dataset_overview": overview,
     "tab:permodel": by_generator,

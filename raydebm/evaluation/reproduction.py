@@ -12,6 +12,7 @@ from raydebm.evaluation.paper_cells import STATUSES, ReproducedTable
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.reproduced import reproduced_tables
 from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.studies.variants import VariantStudy
 from raydebm.evaluation.study import StudyResults
 from raydebm.evaluation.table_cells import Table
 
@@ -44,6 +45,7 @@ class Reproduction:
     tables: tuple[ReproducedTable, ...]
     studies: tuple[StudyResults, ...]
     transfers: tuple[Transfer, ...]
+    variants: tuple[VariantStudy, ...]
     sections: tuple[Section, ...]
     command: str
     versions: dict[str, str]
@@ -82,6 +84,7 @@ def reproduction(
     studies: Sequence[StudyResults],
     *,
     transfers: Sequence[Transfer] = (),
+    variants: Sequence[VariantStudy] = (),
     sections: Sequence[Section] = (),
     title: str = "Distributional energy-based models: reproduction",
     command: str | None = None,
@@ -91,6 +94,7 @@ def reproduction(
     Args:
         studies: the first one of a task stands in the paper's column, the others in columns of their own.
         transfers: matrices; sources named as in the paper's table (``MuSR (MB)``), targets as its columns.
+        variants: scorers that differ in one thing; named as the studies are.
         sections: further findings, such as confounding reports with the picks before and after a repair.
         title: of the report.
         command: how to repeat this; this process's command line by default.
@@ -105,9 +109,10 @@ def reproduction(
         raise PoolError(f"two studies are named {twice[0]!r}; give every pool a name of its own")
     return Reproduction(
         title=title,
-        tables=tuple(reproduced_tables(studies, transfers)),
+        tables=tuple(reproduced_tables(studies, transfers, variants)),
         studies=tuple(studies),
         transfers=tuple(transfers),
+        variants=tuple(variants),
         sections=tuple(sections),
         command=command_line() if command is None else command,
         versions=versions(),

@@ -19,6 +19,7 @@ from raydebm.evaluation.study_plates import study_plates
 from raydebm.evaluation.study_tables import study_tables, transfer_tables
 from raydebm.evaluation.table_cells import Table
 from raydebm.evaluation.tables import tables
+from raydebm.evaluation.variant_tables import variant_tables
 from raydebm.store import RunDir
 
 Training = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -78,7 +79,7 @@ class Chapter:
 
 
 def chapters(found: Reproduction, training: Training | None = None) -> list[Chapter]:
-    """Across pools, then one chapter per pool, then the further sections."""
+    """Across pools, then variants, then one chapter per pool, then the further sections."""
     parts = []
     if found.transfers:
         parts.append(
@@ -88,6 +89,16 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
                 paragraphs=(),
                 tables=tuple(table for each in found.transfers for table in transfer_tables(each)),
                 plates=tuple(map(transfer_plate, found.transfers)),
+            )
+        )
+    for index, variants in enumerate(found.variants, start=1):
+        parts.append(
+            Chapter(
+                title=variants.title,
+                anchor=f"variants-{index}",
+                paragraphs=(),
+                tables=tuple(variant_tables(variants)),
+                plates=(),
             )
         )
     for index, study in enumerate(found.studies, start=1):

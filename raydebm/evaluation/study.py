@@ -20,7 +20,7 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, generator_rows, pool_kinds
-from raydebm.evaluation.studies.judges import Agreement, judge_agreement
+from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import Overview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
@@ -65,6 +65,8 @@ class StudyResults:
     grid: tuple[GridRow, ...]
     """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
     judges: tuple[Agreement, ...]
+    rated: tuple[RatedPicks, ...]
+    """What other scorers say of our selections and of the oracle's."""
     ridges: tuple[Ridge, ...]
     training: TrainingPool | None
     """Candidates of the training problems; None where they were not given."""
@@ -171,6 +173,7 @@ def study(
         thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
         judges=judge_agreement(pools, bootstrap),
+        rated=rated_picks(stack, lambda_=lambda_, bootstrap=bootstrap),
         ridges=ridges(trained),
         training=training_pool(train, num_bootstrap=config.num_bootstrap, seed=seed),
         num_train=num_train,

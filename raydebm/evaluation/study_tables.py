@@ -331,6 +331,27 @@ def judge_table(results: StudyResults) -> Table:
     )
 
 
+def rated_table(results: StudyResults) -> Table:
+    return Table(
+        title="What other scorers say of selections",
+        caption=(
+            "Mean score by each other scorer (a judge's rating, a model's reward) of our selections, of the best "
+            "candidates by their labels (lowest violation, else correct; the mean over equals) and of all candidates; "
+            "the difference is paired over problems."
+        ),
+        headers=("scorer", "ours", "oracle", "random", "ours minus oracle", "n"),
+        rows=tuple(
+            (
+                row.name,
+                *(number(found, digits=2) for found in (row.ours, row.oracle, row.random)),
+                number(row.ours_minus_oracle, digits=2, signed=True),
+                str(row.ours_minus_oracle.n),
+            )
+            for row in results.rated
+        ),
+    )
+
+
 def study_tables(results: StudyResults) -> list[Table]:
     """All that have rows."""
     found = [
@@ -345,6 +366,7 @@ def study_tables(results: StudyResults) -> list[Table]:
         grid_table(results),
         two_pass_table(results),
         judge_table(results),
+        rated_table(results),
     ]
     return [table for table in found if table.rows]
 

@@ -5,14 +5,14 @@ Out:  (where, row) pairs: "where" names file and line, so that a bad row can be 
 Does not know: what the fields mean.
 
 Files: ``.jsonl`` (one object a line), ``.json`` (a list of objects, or one object), both also with ``.gz`` behind;
-``.csv``; ``.parquet``.
+``.csv``; ``.parquet``; ``.arrow`` (a stream, as `datasets` saves it).
 """
 
 import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
 from raydebm.store import read_json_lines
+from raydebm.tasks.hub import SUFFIXES, hub_splits
 
 Row = Mapping[str, Any]
 Located = tuple[str, Row]
@@ -29,7 +30,8 @@ JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.js
 """Usual names of a split's file, in the order in which they are looked for."""
 
 _HUB = "hub:"
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+_BATCH_SIZE = 256
+_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
 
 def check_split(split: str, known: Sequence[str], *, task: str) -> None:
@@ -46,7 +48,11 @@ def hub_name(source: str | None, default: str) -> str | None:
 
 
 def hub_rows(
-    dataset: str, *configuration: str, split: str | None = None, otherwise: str = "give a local file as the source"
+    dataset: str,
+    configuration: str | None = None,
+    *,
+    split: str | None = None,
+    otherwise: str = "give a local file as the source",
 ) -> Iterator[Located]:
     """The rows of a hub data set; without a split those of all splits, one after the other.
 
@@ -57,23 +63,25 @@ def hub_rows(
         otherwise: what the user can do without the hub; the end of an error message.
 
     Raises:
-        TaskDataError: the package `datasets` is missing, or the data cannot be loaded.
+        TaskDataError: the data cannot be loaded, or has no such configuration or split.
     """
+    name = " ".join(filter(None, (dataset, configuration)))
     try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise TaskDataError(
-            f"reading {dataset} from the hub needs the `datasets` package: pip install 'raydebm[hub]', or {otherwise}"
-        ) from error
-    name = " ".join([dataset, *configuration])
-    try:
-        loaded = load_dataset(dataset, *configuration, **({} if split is None else {"split": split}))
-    except Exception as error:  # the hub client raises many kinds, and all mean the same here
-        wanted = name if split is None else f"{name} ({split})"
-        raise TaskDataError(f"cannot load {wanted}: {error}. Check the network, or {otherwise}") from error
-    if split is not None:
-        return _numbered(f"{name} {split}", loaded)
-    return chain.from_iterable(_numbered(f"{name} {part}", rows) for part, rows in loaded.items())
+        found = hub_splits(dataset, configuration)
+        wanted = [part for part in found.splits if split in (None, part)]
+        files = {part: found.files(part) for part in wanted}
+    except Exception as error:  # the hub's client raises many kinds, and all mean the same here
+        raise TaskDataError(f"cannot load {name}: {error}. Check the network, or {otherwise}") from error
+    if not files:
+        there = f"but {', '.join(found.splits)}" if found.splits else f"and no file of rows ({', '.join(SUFFIXES)})"
+        which = "" if split is None else f" {split!r}"
+        raise TaskDataError(f"{name} has no split{which} on the hub, {there}; {otherwise}")
+    return chain.from_iterable(_of_split(f"{name} {part}", paths) for part, paths in files.items())
+
+
+def _of_split(name: str, files: Sequence[Path]) -> Iterator[Located]:
+    rows = chain.from_iterable((row for _, row in file_rows(file)) for file in files)
+    return ((f"{name} row {number}", row) for number, row in enumerate(rows))
 
 
 def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
@@ -106,20 +114,19 @@ def file_rows(file: Path) -> Iterator[Located]:
         TaskDataError: the file is missing, unreadable, or of an unknown kind; the message names file and line.
     """
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
-    if kind not in _SUFFIXES or (file.suffix == ".gz" and kind == ".parquet"):
+    if kind not in _SUFFIXES or (file.suffix == ".gz" and kind in (".parquet", ".arrow")):
         raise TaskDataError(f"file {str(file)!r} is of an unknown kind; known endings: {', '.join(_SUFFIXES)}, .gz")
     if kind == ".jsonl":
         for number, row in read_json_lines(str(file)):
             yield f"{file.name}:{number}", row
         return
     try:
-        rows = {".json": _json_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[kind](file)
+        for number, row in enumerate(_READERS[kind](file)):
+            if not isinstance(row, Mapping):
+                raise TaskDataError(f"{file.name} row {number}: must be an object, got {type(row).__name__}")
+            yield f"{file.name} row {number}", row
     except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:  # ValueError: not JSON, text or Parquet
         raise TaskDataError(f"file {str(file)!r} cannot be read as {kind[1:]}: {error}") from error
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise TaskDataError(f"{file.name} row {number}: must be an object, got {type(row).__name__}")
-        yield f"{file.name} row {number}", row
 
 
 def split_rows(
@@ -150,8 +157,7 @@ def split_rows(
             otherwise=f"a .jsonl file, a folder, or hub:{dataset}",
         )
         return file_rows(file)
-    configurations = () if configuration is None else (configuration,)
-    return hub_rows(on_hub, *configurations, split=split, otherwise="give a local .jsonl file as the source")
+    return hub_rows(on_hub, configuration, split=split, otherwise="give a local .jsonl file as the source")
 
 
 def distinct(found: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
@@ -163,26 +169,47 @@ def distinct(found: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, G
             yield problem, gold
 
 
-def _numbered(name: str, rows: Iterable[Row]) -> Iterator[Located]:
-    return ((f"{name} row {number}", row) for number, row in enumerate(rows))
-
-
 def _text_of(file: Path) -> str:
     content = file.read_bytes()
     return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
 
 
-def _json_rows(file: Path) -> Sequence[Any]:
-    content = json.loads(_text_of(file))
-    return content if isinstance(content, list) else [content]
+def _json_rows(file: Path) -> Iterator[Any]:
+    """A list of objects, one object, or (as on the hub) an object a line."""
+    text = _text_of(file)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        return map(json.loads, filter(str.strip, text.splitlines()))
+    return iter(content if isinstance(content, list) else [content])
 
 
-def _csv_rows(file: Path) -> Sequence[Row]:
-    return list(csv.DictReader(_text_of(file).splitlines(keepends=True)))
+def _csv_rows(file: Path) -> Iterator[Row]:
+    return csv.DictReader(_text_of(file).splitlines(keepends=True))
 
 
-def _parquet_rows(file: Path) -> Sequence[Row]:
+def _parquet_rows(file: Path) -> Iterator[Row]:
+    """Batch by batch: rows of a benchmark of programs fill the memory otherwise."""
     import pyarrow.parquet as pq
 
-    rows: list[Row] = pq.read_table(file).to_pylist()
-    return rows
+    with pq.ParquetFile(file) as table:
+        for batch in table.iter_batches(batch_size=_BATCH_SIZE):
+            yield from batch.to_pylist()
+
+
+def _arrow_rows(file: Path) -> Iterator[Row]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as mapped:
+        for batch in pa.ipc.open_stream(mapped):
+            yield from batch.to_pylist()
+
+
+_READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
+    ".json": _json_rows,
+    ".csv": _csv_rows,
+    ".parquet": _parquet_rows,
+    ".arrow": _arrow_rows,
+}

@@ -169,3 +169,13 @@ def test_candidates_without_text_are_not_sent(server, candidate):
 
     assert [score.score for score in scores] == [9.0, None, 9.0]
     assert server.num_requests == 1
+
+
+@pytest.mark.parametrize(("reply", "expected"), [("Score: 5", 5.0), ("4/5", 4.0), ("Score: 1", 1.0)])
+def test_a_rating_from_1_to_5(reply, expected):
+    assert read_rating(reply, 5) == expected
+
+
+@pytest.mark.parametrize("reply", ["Score: 6", "8/10", "4/10"])
+def test_a_rating_of_another_scale_is_none(reply):
+    assert isinstance(read_rating(reply, 5), str)

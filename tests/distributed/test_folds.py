@@ -8,8 +8,8 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.config import FoldConfig, parse_recipe
+from raydebm.distributed.child_runs import SHARED
 from raydebm.distributed.folds import check_classes, train_folds
-from raydebm.distributed.seeds import SHARED
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.errors import ConfigError, MissingKeyError, PoolError
 from raydebm.records import Label, Verdict

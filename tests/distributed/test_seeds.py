@@ -5,8 +5,9 @@ from unittest import mock
 import pytest
 from tiny_run import recipe_of
 
+from raydebm.distributed.child_runs import SHARED
 from raydebm.distributed.fingerprints import new_manifest
-from raydebm.distributed.seeds import SHARED, _with_seed, train_seeds
+from raydebm.distributed.seeds import _with_seed, train_seeds
 from raydebm.distributed.stages import Pipeline
 from raydebm.errors import ConfigError, MissingKeyError
 from raydebm.store import RunDir

@@ -9,7 +9,8 @@ import pytest
 from chat_endpoint import chat_endpoint
 
 from raydebm.config import ConfoundingConfig, OpenAIGenerator, RewardModelBaseline
-from raydebm.distributed.studies import confounding, repair_run, reproduce, with_repairs
+from raydebm.distributed.reproduction import reproduce, with_repairs
+from raydebm.distributed.studies import confounding, repair_run
 from raydebm.errors import ConfigError
 from raydebm.store import RunDir
 

@@ -298,7 +298,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     assert stored["warnings"]
 
 
-def test_a_report_without_a_scorer_has_the_screen_alone(pools):
+def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools):
     report = confounding_report(
         rescored(pools, RuleScorer(likes_headings)),
         lambda_=1.0,
@@ -307,7 +307,11 @@ def test_a_report_without_a_scorer_has_the_screen_alone(pools):
     )
 
     assert (report.ablation, report.probes, report.swaps) == ((), (), ())
-    assert [table.title for table in report.tables()] == ["Generators", "Screen"]
+    assert [table.title for table in report.tables()] == [
+        "Generators",
+        "Screen",
+        "Selections by generator and difficulty",
+    ]
 
 
 def test_without_a_pick_there_is_no_figure(make_pool):

@@ -13,7 +13,7 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble import ensemble_sizes, pair_accuracies, subsets
 from raydebm.evaluation.studies.generators import generator_rows, narrowed, pool_kinds
-from raydebm.evaluation.studies.judges import judge_agreement
+from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
@@ -513,3 +513,30 @@ def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(
 
     for pool in (one, even):
         assert variance_partition(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None
+
+
+def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
+    """p: ours is a (rated 4), the oracle's are b and c, equal in violation (2 and 3). q: ours is the oracle's, 5."""
+    pools = [
+        make_pool(
+            *[(0, {"members": (energy,)}) for energy in (0.0, 1.0, 2.0)],
+            violations=[0.5, 0.1, 0.1], scores={"judge": [4, 2, 3]}, problem_id="p",
+        ),
+        make_pool(
+            *[(0, {"members": (energy,)}) for energy in (0.0, 1.0)],
+            violations=[0.0, 0.3], scores={"judge": [5, 1]}, problem_id="q",
+        ),
+    ]  # fmt: skip
+
+    (found,) = rated_picks(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (found.ours.value, found.oracle.value, found.random.value) == (4.5, 3.75, 3.0)
+    assert (found.ours_minus_oracle.value, found.ours_minus_oracle.n) == (0.75, 2)
+
+
+def test_without_violation_scores_the_oracles_picks_are_the_correct_ones(make_pool):
+    pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (0.0,)}), scores={"judge": [5, math.nan]})
+
+    (found,) = rated_picks(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
+
+    assert (found.oracle.value, found.ours.value, found.ours_minus_oracle.n) == (5.0, None, 0)

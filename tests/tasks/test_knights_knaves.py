@@ -3,11 +3,9 @@
 import dataclasses
 import gzip
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -284,20 +282,20 @@ def test_unknown_sources_are_refused(task: KnightsKnaves, source: str) -> None:
 def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
 
-    def load_dataset(name: str, configuration: str) -> dict[str, list[dict[str, Any]]]:
+    def rows(name: str, configuration: str, *, otherwise: str) -> list[tuple[str, dict[str, Any]]]:
         asked.append((name, configuration))
-        return {f"{n}ppl": [{"quiz": make_puzzle(n, part="test", seed=0, index=0).quiz}] for n in (2, 3)}
+        return [("a row", {"quiz": make_puzzle(n, part="test", seed=0, index=0).quiz}) for n in (2, 3)]
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("raydebm.tasks.knights_knaves.sources.hub_rows", rows)
     found = [problem.difficulty for problem, _ in task.load("test", source="hub:K-and-K/knights-and-knaves")]
     assert (asked, found) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
 
 
 def test_an_unreachable_hub_is_a_data_error(task: KnightsKnaves, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_dataset(name: str, configuration: str) -> None:
+    def offline(name: str, configuration: str) -> None:
         raise ConnectionError("offline")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("raydebm.tasks.sources.hub_splits", offline)
     with pytest.raises(TaskDataError, match=r"offline.*generate:2-8"):
         list(task.load("test", source="hub:"))
 

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import sys
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +9,7 @@ import pytest
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
-from raydebm.tasks.sources import check_split, distinct, file_rows, hub_name, hub_rows, local_file, split_rows
+from raydebm.tasks.sources import check_split, distinct, file_rows, hub_name, local_file, split_rows
 
 ROWS = [{"question": "One?", "level": "1"}, {"question": "Two,\nthree?", "level": "2"}]
 
@@ -93,47 +91,13 @@ def test_hub_names(source, expected):
     assert hub_name(source, "own/set") == expected
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    asked = []
-
-    def load_dataset(*args, **kwargs):
-        asked.append((args, kwargs))
-        if args[0] == "no/set":
-            raise ConnectionError("offline")
-        return ROWS if "split" in kwargs else {"small": ROWS[:1], "large": ROWS}
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    return asked
-
-
-def test_a_hub_split_is_asked_for_by_name(hub):
-    assert [where for where, _ in hub_rows("a/b", "main", split="test")] == [
-        "a/b main test row 0",
-        "a/b main test row 1",
-    ]
-    assert hub == [(("a/b", "main"), {"split": "test"})]
-
-
-def test_without_a_split_all_follow_each_other(hub):
-    assert [where for where, _ in hub_rows("a/b")] == ["a/b small row 0", "a/b large row 0", "a/b large row 1"]
-
-
-def test_an_unreachable_hub_says_what_else_to_do(hub):
-    with pytest.raises(TaskDataError, match=r"cannot load no/set \(test\): offline\. Check the network, or use a file"):
-        hub_rows("no/set", split="test", otherwise="use a file")
-
-
-def test_without_the_package_the_error_names_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(TaskDataError, match=r"needs the `datasets` package: pip install 'raydebm\[hub\]'"):
-        hub_rows("a/b")
-
-
-def test_split_rows_reads_a_folder_or_the_hub(hub, tmp_path):
+def test_split_rows_reads_a_folder_or_the_hub(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "raydebm.tasks.sources.hub_rows", lambda *names, split, otherwise: [(" ".join([*names, split]), ROWS[0])]
+    )
     (tmp_path / "problems_test.jsonl").write_bytes(json_lines(ROWS[:1]))
-    assert len(list(split_rows("test", str(tmp_path), dataset="a/b"))) == 1
-    assert len(list(split_rows("test", None, dataset="a/b"))) == 2
+    assert [where for where, _ in split_rows("test", str(tmp_path), dataset="a/b")] == ["problems_test.jsonl:1"]
+    assert [where for where, _ in split_rows("test", None, dataset="a/b", configuration="c")] == ["a/b c test"]
 
 
 def test_unknown_splits_are_named():

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -129,13 +127,13 @@ def test_unknown_sources_and_splits(task, split, source, message):
 def test_the_hub_data_set_is_read_like_a_file(task, monkeypatch, source, dataset):
     asked = []
 
-    def load_dataset(*args, **kwargs):
-        asked.append((args, kwargs))
-        return [STDIN, CALL]
+    def rows(name, configuration, *, split, otherwise):
+        asked.append((name, split))
+        return [("a row", row) for row in (STDIN, CALL)]
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("raydebm.tasks.sources.hub_rows", rows)
     assert len(list(task.load("train", source=source))) == 2
-    assert asked == [((dataset.removeprefix("hub:"),), {"split": "train"})]
+    assert asked == [(dataset.removeprefix("hub:"), "train")]
 
 
 def test_words_around_published_prompts_are_no_part_of_the_statement():

@@ -12,7 +12,8 @@ from itertools import combinations
 import numpy as np
 
 from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.stack import Stack
 
 OURS, LABEL, VIOLATION = "-mu", "correct", "-violation"
 
@@ -44,6 +45,53 @@ def judge_agreement(pools: Sequence[EvaluatedPool], bootstrap: Bootstrap) -> tup
         if known.sum() >= 3:
             found.append(_agreement(one, other, columns[one][known], columns[other][known], problem[known], bootstrap))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedPicks:
+    """What another scorer, such as a judge, says of selections: mean ratings over problems."""
+
+    name: str
+    ours: Estimate
+    """Of the selections by E."""
+    oracle: Estimate
+    """Of the best candidates by their labels: lowest violation score, else correct; the mean over equals."""
+    random: Estimate
+    """Of all rated candidates."""
+    ours_minus_oracle: Estimate
+    """Paired, over the problems in which both are rated."""
+
+
+def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[RatedPicks, ...]:
+    """One row per other scorer; problems whose selection or whose best candidates are not rated are left out of what
+    they are needed for."""
+    names = list(dict.fromkeys(name for pool in stack.pools for name in pool.scores))
+    picked, best = stack.select(lambda_), _best_by_label(stack)
+    found = []
+    for name in names:
+        rating = np.full(stack.present.shape, math.nan)
+        for row, (pool, order) in enumerate(zip(stack.pools, stack.rows, strict=True)):
+            if name in pool.scores:
+                rating[row, : len(order)] = pool.scores[name][order]
+        ours, oracle = stack.at(rating, picked), stack.mean_of(rating, best)
+        found.append(
+            RatedPicks(
+                name=name,
+                ours=bootstrap.mean(ours),
+                oracle=bootstrap.mean(oracle),
+                random=bootstrap.mean(stack.mean_of(rating)),
+                ours_minus_oracle=bootstrap.mean(ours - oracle),
+            )
+        )
+    return tuple(found)
+
+
+def _best_by_label(stack: Stack) -> Bools:
+    """(P, N): the lowest violation score of the pool, else correct."""
+    violation = np.where(np.isnan(stack.violation), math.inf, stack.violation)
+    lowest = violation.min(axis=1, keepdims=True)
+    best: Bools = np.where(np.isfinite(lowest), violation == lowest, stack.correct == 1) & stack.present
+    return best
 
 
 def _joined(pools: Sequence[EvaluatedPool], columns: Sequence[Floats | None]) -> Floats:

@@ -8,13 +8,13 @@ constraint term is the target's own, and an exact one makes every source look li
 beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, Floats
+from raydebm.evaluation.pools import EvaluatedPool, Floats, common_problems, of_problems
 from raydebm.evaluation.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.studies.pool_size import of_votes
@@ -89,11 +89,11 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
     votes: dict[str, Estimate] = {}
     for target in dict.fromkeys(run.target for run in runs):
         group = [run for run in runs if run.target == target]
-        shared = _shared(group)
+        shared = common_problems([run.pools for run in group])
         bootstrap = Bootstrap.of(len(shared), num_bootstrap=num_bootstrap, seed=seed)
         correct: dict[str, Floats] = {}
         for run in group:
-            stack = Stack.of(_in_order(run.pools, shared)) if shared else None
+            stack = Stack.of(of_problems(run.pools, shared)) if shared else None
             if stack is None:
                 continue
             correct[run.source] = stack.correct_at(stack.select(0.0))
@@ -119,18 +119,6 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
 
 def _named(comparison: Comparison, target: str) -> Comparison:
     return replace(comparison, one=f"{comparison.one} on {target}")
-
-
-def _shared(group: Sequence[ScoredRun]) -> list[str]:
-    """Problems that every run covers, in the first one's order."""
-    others = [{pool.problem.problem_id for pool in run.pools} for run in group[1:]]
-    ids = [pool.problem.problem_id for pool in group[0].pools]
-    return [problem_id for problem_id in ids if all(problem_id in found for found in others)]
-
-
-def _in_order(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> list[EvaluatedPool]:
-    by_id: Mapping[str, EvaluatedPool] = {pool.problem.problem_id: pool for pool in pools}
-    return [by_id[problem_id] for problem_id in problem_ids]
 
 
 def _cell(run: ScoredRun, stack: Stack, bootstrap: Bootstrap) -> TransferCell:

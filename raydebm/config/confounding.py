@@ -1,0 +1,52 @@
+"""Recipe section ``confounding``: who rewrites answers, and how much is scored again."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from raydebm.config.generators import AskedGenerator, GeneratorConfig
+from raydebm.config.section import Section
+
+
+class ConfoundingConfig(Section):
+    """Settings of ``raydebm confounding`` and ``repair``: the style swap, which rewrites correct answers and compares
+    their energies, and the amount of text that is scored again."""
+
+    swap: tuple[str, ...] = ()
+    """Generators whose correct answers are rewritten in the style of every generator, such as one that is picked too
+    often. Costs one request per answer and style; empty: no swap."""
+    rewriter: AskedGenerator | None = None
+    """Model that writes every style from examples; None: each generator writes its own style, if it is not recorded. A
+    vLLM server needs its ``url``: none is started for rewriting."""
+    num_examples: int = Field(3, ge=1)
+    """Correct answers to validation problems that ``rewriter`` sees per style."""
+    max_problems: int = Field(40, ge=1)
+    """Rewritten answers per source generator; the paper uses 40."""
+    max_ablation_problems: int | None = Field(100, ge=1)
+    """Test problems whose candidates are scored again in every style variant, drawn by the seed; None: all."""
+    max_probe_texts: int | None = Field(4000, ge=1)
+    """Maximum number of candidates for the linear probes, from whole test problems; None: all."""
+    repair_cap: int = Field(396, ge=1)
+    """Maximum number of answers per generator and label for the repair (the paper's value)."""
+    repair_min_cell: int = Field(8, ge=1)
+    """Minimum number of answers per generator and label; a generator with fewer is left out of the repair, because its
+    name reveals the label."""
+
+
+def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
+    """Check that the generators can rewrite their own answers, as they must without ``confounding.rewriter``.
+
+    Raises:
+        ValueError: none can, or one is a server that would have to be started for it.
+    """
+    if all(generator.kind == "recorded" for generator in generators):
+        raise ValueError(
+            "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
+            "generator that can (kind: openai, transformers or vllm)"
+        )
+    for generator in generators:
+        if generator.kind == "vllm" and generator.url is None:
+            raise ValueError(
+                "confounding.swap: a vLLM server is started to write candidates alone; give generator "
+                f"{generator.name!r} the `url` of one that is running, or give confounding.rewriter"
+            )

@@ -1,0 +1,100 @@
+"""Recipe section ``variants``: scorers trained from the candidates and labels of one run."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from raydebm.config.section import Section
+
+SECTIONS = ("pairs", "scorer", "training", "triage", "calibration", "decision", "evaluation")
+"""What a variant may set: every section of a recipe that candidates and labels do not depend on."""
+
+Tree = dict[str, Any]
+"""A recipe, or a section of one, as YAML values."""
+
+
+class VariantConfig(Section):
+    """A scorer that differs from the recipe's in the settings given here; `raydebm reproduce` trains and evaluates it
+    on the run's own candidates and labels."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Its run directory is `variant-<name>` below the recipe's, and it is called `<recipe>-<name>` in reports."""
+    generators: tuple[str, ...] | None = Field(None, min_length=1)
+    """It is trained on, and selects among, the candidates of these generators alone; None: all."""
+    num_samples: int | None = Field(None, ge=1)
+    """Only the first so many samples of each generator; None: all."""
+    repair: bool = False
+    """Also refit its heads as `raydebm repair` does; before and after stand side by side."""
+    pairs: dict[str, Any] = {}
+    """Settings of `pairs` that differ from the recipe's; the other sections likewise."""
+    scorer: dict[str, Any] = {}
+    """Such as another backbone, or other adapters."""
+    training: dict[str, Any] = {}
+    """Of its training."""
+    triage: dict[str, Any] = {}
+    """Such as another `theta_sigma`."""
+    calibration: dict[str, Any] = {}
+    """Of its thresholds on sigma."""
+    decision: dict[str, Any] = {}
+    """Of its posterior."""
+    evaluation: dict[str, Any] = {}
+    """Of its evaluation."""
+
+    @model_validator(mode="after")
+    def _repairable(self) -> "VariantConfig":
+        if self.repair and self.generators is not None and len(self.generators) < 2:
+            raise ValueError(
+                f"variant {self.name!r}: repair balances generators, and this variant has {self.generators[0]!r} "
+                "alone; leave out repair, or name two generators or more"
+            )
+        return self
+
+    @property
+    def is_recipes_own(self) -> bool:
+        """Whether its scorer is the recipe's own one, so that only the repair is to be made."""
+        return (
+            self.generators is None and self.num_samples is None and not any(getattr(self, name) for name in SECTIONS)
+        )
+
+    def applied_to(self, recipe: Tree) -> Tree:
+        """The recipe of this variant, as a tree of YAML values.
+
+        Args:
+            recipe: the whole recipe, as ``Recipe.model_dump(mode="json", by_alias=True)`` gives it.
+
+        Raises:
+            ValueError: a generator is none of the recipe's.
+        """
+        tree = {**deepcopy(recipe), "name": f"{recipe['name']}-{self.name}", "variants": []}
+        for name in SECTIONS:
+            tree[name] = _merged(tree[name], getattr(self, name))
+        known = [generator["name"] for generator in tree["generators"]]
+        wanted = known if self.generators is None else self.generators
+        unknown = [name for name in wanted if name not in known]
+        if unknown:
+            raise ValueError(f"variants.{self.name}: {unknown[0]!r} is none of the generators {', '.join(known)}")
+        tree["generators"] = [self._thinned(found) for found in tree["generators"] if found["name"] in wanted]
+        if self.num_samples is not None:
+            tree["generation"]["num_samples"] = min(self.num_samples, tree["generation"]["num_samples"])
+        if tree["triage"]["regenerate_with"] not in wanted and "regenerate_with" not in self.triage:
+            tree["triage"]["regenerate_with"] = None
+        tree["confounding"]["swap"] = [name for name in tree["confounding"]["swap"] if name in wanted]
+        return tree
+
+    def _thinned(self, generator: Tree) -> Tree:
+        own = generator["num_samples"]
+        if own is None or self.num_samples is None:
+            return generator
+        return {**generator, "num_samples": min(own, self.num_samples)}
+
+
+def _merged(section: Tree, changes: Mapping[str, Any]) -> Tree:
+    """The section with changes; what is a mapping on both sides is merged, anything else replaced."""
+    return section | {
+        key: _merged(section[key], value)
+        if isinstance(value, Mapping) and isinstance(section.get(key), Mapping)
+        else value
+        for key, value in changes.items()
+    }

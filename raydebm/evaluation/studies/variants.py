@@ -1,0 +1,137 @@
+"""Scorers that differ in one thing, beside each other: generators, backbone, adapters, repair.
+
+All are judged on the same test problems, each on the candidates that it was made for. Among adapters, the monolithic
+scorer (one adapter with as many parameters as the whole ensemble) is the control of the paper's Proposition 2: nothing
+tells its learnt constraints from its learnt quality. How much of sigma moves with E_constraint stands beside each row;
+a single adapter has no sigma.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.pools import EvaluatedPool, Floats, common_problems, of_problems
+from raydebm.evaluation.significance import Comparison, compare, holm_adjusted
+from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.studies.variance import variance_partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoredVariant:
+    """Test pools as one scorer scored them."""
+
+    name: str
+    pools: Sequence[EvaluatedPool]
+    lambda_: float
+    """Of its own policy."""
+    backbone: str
+    num_adapters: int
+    num_parameters: int
+    """Trained ones, of adapters and heads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantRow:
+    name: str
+    generators: tuple[str, ...]
+    """Whose candidates it selects among, and was trained on."""
+    most: int
+    """Candidates of the largest pool."""
+    backbone: str
+    num_adapters: int
+    num_parameters: int
+    by_mu: Estimate
+    """pass@1, selection by mu alone."""
+    by_energy: Estimate
+    """pass@1, selection by E."""
+    mu_violation: Estimate
+    """Mean violation, selection by mu alone; no value where the task has none."""
+    violation: Estimate
+    """The same by E."""
+    sigma_auroc: Estimate
+    """-sigma against "the selection by mu alone is correct"."""
+    variance: Estimate
+    """Mean sigma squared over candidates that E_constraint tells apart."""
+    constraint_share: Estimate
+    """Share of it that moves with E_constraint (``studies.variance``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantStudy:
+    title: str
+    rows: tuple[VariantRow, ...]
+    """The recipe's own scorer first."""
+    comparisons: tuple[Comparison, ...]
+    """Each variant against the recipe's own scorer on the problems that both have, by mu alone and by E."""
+
+    def comparison(self, one: str, other: str, by: str) -> Comparison | None:
+        """The comparison of two scorers, ``by`` "mu" or "E"; None where it was not made."""
+        wanted = (named(one, by), named(other, by))
+        return next((found for found in self.comparisons if (found.one, found.other) == wanted), None)
+
+
+def named(scorer: str, by: str) -> str:
+    """How comparisons call a way of selecting: by "mu" or "E"."""
+    return f"{scorer} by {by}"
+
+
+def variant_study(
+    variants: Sequence[ScoredVariant], *, title: str, num_bootstrap: int = 2000, seed: int = 0
+) -> VariantStudy:
+    """Measure scorers, the recipe's own one first.
+
+    Raises:
+        PoolError: a scorer has no pools.
+    """
+    base = variants[0]
+    comparisons = [
+        comparison
+        for variant in variants[1:]
+        for comparison in _compared(variant, base, num_bootstrap=num_bootstrap, seed=seed)
+    ]
+    corrected = holm_adjusted([comparison.p_value for comparison in comparisons])
+    return VariantStudy(
+        title=title,
+        rows=tuple(_row(variant, num_bootstrap=num_bootstrap, seed=seed) for variant in variants),
+        comparisons=tuple(replace(found, p_holm=holm) for found, holm in zip(comparisons, corrected, strict=True)),
+    )
+
+
+def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow:
+    stack = Stack.of(variant.pools)
+    bootstrap = Bootstrap.of(len(variant.pools), num_bootstrap=num_bootstrap, seed=seed)
+    by_mu, by_energy = stack.select(0.0), stack.select(variant.lambda_)
+    partition = variance_partition(stack, lambda_=variant.lambda_, bootstrap=bootstrap)
+    has_sigma = stack.num_members > 1
+    return VariantRow(
+        name=variant.name,
+        generators=stack.generators,
+        most=int(stack.sizes.max()),
+        backbone=variant.backbone,
+        num_adapters=variant.num_adapters,
+        num_parameters=variant.num_parameters,
+        by_mu=bootstrap.proportion(stack.correct_at(by_mu)),
+        by_energy=bootstrap.proportion(stack.correct_at(by_energy)),
+        mu_violation=bootstrap.mean(stack.violation_at(by_mu)),
+        violation=bootstrap.mean(stack.violation_at(by_energy)),
+        sigma_auroc=bootstrap.auroc(-stack.at(stack.sigma(), by_mu), stack.correct_at(by_mu)) if has_sigma else NOTHING,
+        variance=NOTHING if partition is None else partition.variance,
+        constraint_share=NOTHING if partition is None else partition.constraint,
+    )
+
+
+def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int, seed: int) -> list[Comparison]:
+    common = common_problems([base.pools, variant.pools])
+    if not common:
+        return []
+    values: dict[str, Floats] = {}
+    for found in (variant, base):
+        stack = Stack.of(of_problems(found.pools, common))
+        for by, lambda_ in (("mu", 0.0), ("E", found.lambda_)):
+            values[named(found.name, by)] = stack.correct_at(stack.select(lambda_))
+    return compare(
+        values,
+        [(named(variant.name, by), named(base.name, by)) for by in ("mu", "E")],
+        bootstrap=Bootstrap.of(len(common), num_bootstrap=num_bootstrap, seed=seed),
+        seed=seed,
+    )

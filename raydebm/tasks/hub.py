@@ -1,0 +1,184 @@
+"""Files of a data set on the hub: which ones hold a split, and where they lie on this machine.
+
+The files of the repository are read as they are, and no script of a repository is run: what a script would make is read
+from the copy in Parquet that the hub makes of it (its revision ``refs/convert/parquet``). Downloading is
+``huggingface_hub``'s: it follows HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE, resumes what broke off, and
+downloads nothing twice.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+CONVERTED = "refs/convert/parquet"
+"""The revision with the hub's own copy in Parquet: ``<configuration>/<split>/<number>.parquet``."""
+
+SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".arrow", ".jsonl.gz", ".json.gz", ".csv.gz")
+_CARD = "README.md"
+_USUAL_SPLITS = ("train", "validation", "test", "dev")
+
+Splits = dict[str, list[str]]
+"""Split -> its files, in their order."""
+
+
+_NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+"""What `datasets` writes beside its files of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSplits:
+    """Where the splits of a data set lie in its repository."""
+
+    dataset: str
+    revision: str | None
+    """None: the newest."""
+    splits: Splits
+
+    def files(self, split: str) -> list[Path]:
+        """The files of a split, downloaded where they are not here yet.
+
+        Raises:
+            Exception: see ``hub_splits``.
+        """
+        names = self.splits[split]
+        folder = _download(self.dataset, names, self.revision)
+        return [folder / name for name in names]
+
+
+def hub_splits(dataset: str, configuration: str | None = None) -> HubSplits:
+    """Find the splits of a data set; none where the repository has no file of rows of that configuration.
+
+    Args:
+        dataset: such as ``"openai/gsm8k"``.
+        configuration: its name, where the data set has several.
+
+    Raises:
+        Exception: whatever the client raises for a data set that is not there, is not open to this user, or cannot be
+            reached.
+    """
+    names = _repository_files(dataset)
+    card = _card(_download(dataset, [_CARD]) / _CARD) if _CARD in names else {}
+    found = splits_of(names, card, configuration)
+    if found:
+        return HubSplits(dataset=dataset, revision=None, splits=found)
+    found = converted_splits(_repository_files(dataset, CONVERTED), configuration)
+    return HubSplits(dataset=dataset, revision=CONVERTED, splits=found)
+
+
+def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str | None) -> Splits:
+    """Which files of a repository hold which split.
+
+    The data set's card says so (``configs``), or else the names of the files do: a folder or a word of the name is the
+    split's. Files that name no split are ``train``, as for `datasets`.
+
+    Args:
+        names: of the repository's files.
+        card: the metadata of its README.md.
+        configuration: None: the default one.
+    """
+    data = sorted(name for name in names if name.endswith(SUFFIXES) and PurePosixPath(name).name not in _NO_ROWS)
+    configs = [found for found in card.get("configs") or () if found.get("data_files")]
+    if configs:
+        chosen = _chosen(configs, configuration)
+        return {} if chosen is None else _declared(data, chosen)
+    if configuration is not None:
+        within = [name for name in data if configuration in PurePosixPath(name).parts[:-1]]
+        data = within or [name for name in data if _has_word(name, configuration)]
+    found: Splits = {}
+    for name in data:
+        split = next((word for word in _USUAL_SPLITS if _has_word(name, word)), None)
+        if split is not None:
+            found.setdefault(split, []).append(name)
+    return found or ({"train": data} if data else {})
+
+
+def converted_splits(names: Iterable[str], configuration: str | None) -> Splits:
+    """The same in the hub's copy in Parquet."""
+    found: Splits = {}
+    parts = [PurePosixPath(name).parts for name in sorted(names) if name.endswith(".parquet")]
+    configurations = list(dict.fromkeys(part[0] for part in parts if len(part) == 3))
+    wanted = configuration or (configurations[0] if len(configurations) == 1 else "default")
+    for part in parts:
+        if len(part) == 3 and part[0] == wanted:
+            found.setdefault(part[1].removeprefix("partial-"), []).append("/".join(part))
+    return found
+
+
+def _chosen(configs: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any] | None:
+    if wanted is not None:
+        return next((found for found in configs if found.get("config_name") == wanted), None)
+    default = (found for found in configs if found.get("default") or found.get("config_name") == "default")
+    return next(default, configs[0] if len(configs) == 1 else None)
+
+
+def _declared(data: Sequence[str], config: Mapping[str, Any]) -> Splits:
+    """The files of a card's configuration: one pattern, several, or a pattern or several per split."""
+    declared = config["data_files"]
+    entries = declared if isinstance(declared, list) else [declared]
+    found: Splits = {}
+    for entry in entries:
+        split, paths = (entry["split"], entry["path"]) if isinstance(entry, Mapping) else ("train", entry)
+        patterns = [PurePosixPath(path).as_posix() for path in ([paths] if isinstance(paths, str) else paths)]
+        files = [name for name in data if any(fnmatch(name, pattern) for pattern in patterns)]
+        if files:
+            found.setdefault(str(split), []).extend(files)
+    return found
+
+
+def _has_word(name: str, word: str) -> bool:
+    return re.search(rf"(?:^|[/_.\-]){re.escape(word)}(?:[/_.\-]|$)", name) is not None
+
+
+def _card(file: Path) -> Mapping[str, Any]:
+    """The YAML block at the beginning of a README.md; empty without one."""
+    match = re.match(r"---\s*\n(.*?)\n---", file.read_text(encoding="utf-8"), re.DOTALL)
+    try:
+        found = yaml.safe_load(match[1]) if match else None
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _repository_files(dataset: str, revision: str | None = None) -> list[str]:
+    """Names of the repository's files; without a network those that were downloaded before."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    try:
+        return list(HfApi(endpoint=_endpoint()).list_repo_files(dataset, repo_type="dataset", revision=revision))
+    except OfflineModeIsEnabled:
+        return _cached_files(dataset, revision or "main")
+
+
+def _cached_files(dataset: str, revision: str) -> list[str]:
+    from huggingface_hub import scan_cache_dir
+
+    return [
+        file.file_path.relative_to(found.snapshot_path).as_posix()
+        for repository in scan_cache_dir().repos
+        if (repository.repo_id, repository.repo_type) == (dataset, "dataset")
+        for found in repository.revisions
+        if revision in found.refs
+        for file in found.files
+    ]
+
+
+def _download(dataset: str, files: list[str], revision: str | None = None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            dataset, repo_type="dataset", revision=revision, allow_patterns=files, endpoint=_endpoint(), max_workers=4
+        )
+    )
+
+
+def _endpoint() -> str | None:
+    """The hub's address, which the client reads at its import alone."""
+    return os.environ.get("HF_ENDPOINT")

@@ -1,0 +1,249 @@
+"""Data sets of a hub, read as the files that they are: from a server that answers as the hub does."""
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hub_server import CONVERTED, HubServer
+
+from raydebm.errors import TaskDataError
+from raydebm.tasks.hub import converted_splits, splits_of
+from raydebm.tasks.sources import hub_rows
+
+ROWS = [{"question": f"q{index}", "answer": f"#### {index}"} for index in range(6)]
+
+
+def parquet(rows):
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue()
+
+
+def arrow(rows):
+    table, sink = pa.Table.from_pylist(rows), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The server, and a client with an empty cache that talks to it alone."""
+    server = HubServer()
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    for name, value in {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    yield server
+    server.close()
+
+
+def questions(*arguments, **settings):
+    return [row["question"] for _, row in hub_rows(*arguments, **settings)]
+
+
+CARD = b"""---
+configs:
+- config_name: main
+  default: true
+  data_files:
+  - split: train
+    path: main/train-*
+  - split: test
+    path: main/test-*
+- config_name: socratic
+  data_files:
+  - {split: train, path: socratic/train-*}
+---
+# Questions
+"""
+
+
+@pytest.fixture
+def carded(hub):
+    hub.repositories["a/b"] = {
+        "main": {
+            "README.md": CARD,
+            "main/train-00000-of-00002.parquet": parquet(ROWS[:2]),
+            "main/train-00001-of-00002.parquet": parquet(ROWS[2:3]),
+            "main/test-00000-of-00001.parquet": parquet(ROWS[3:4]),
+            "socratic/train-00000-of-00001.parquet": parquet(ROWS[4:]),
+        }
+    }
+    return hub
+
+
+def test_the_card_says_which_files_are_a_split(carded):
+    assert questions("a/b", "main", split="train") == ["q0", "q1", "q2"]
+    assert questions("a/b", "socratic", split="train") == ["q4", "q5"]
+
+
+def test_rows_know_their_place(carded):
+    assert [where for where, _ in hub_rows("a/b", "main", split="test")] == ["a/b main test row 0"]
+
+
+def test_only_the_files_of_the_split_are_downloaded(carded):
+    questions("a/b", "main", split="test")
+    assert [path.rpartition("/")[2] for path, _ in carded.downloads()] == ["README.md", "test-00000-of-00001.parquet"]
+
+
+def test_nothing_is_downloaded_twice(carded):
+    questions("a/b", "main", split="test")
+    before = len(carded.downloads())
+    questions("a/b", "main", split="test")
+    assert len(carded.downloads()) == before
+
+
+def test_a_new_version_of_the_data_is_downloaded(carded):
+    questions("a/b", "main", split="test")
+    files = carded.repositories["a/b"]["main"]
+    carded.repositories["a/b"] = {"main": files | {"main/test-00000-of-00001.parquet": parquet(ROWS[5:])}}
+    # The client asks for the newest commit; the same commit would not be looked at again.
+    import hub_server
+
+    old, hub_server.COMMIT = hub_server.COMMIT, "d" * 40
+    try:
+        assert questions("a/b", "main", split="test") == ["q5"]
+    finally:
+        hub_server.COMMIT = old
+
+
+def test_what_was_downloaded_is_there_without_a_network(carded, monkeypatch):
+    questions("a/b", "main", split="test")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    asked = len(carded.requests)
+    assert questions("a/b", "main", split="test") == ["q3"]
+    assert len(carded.requests) == asked
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(hub, monkeypatch):
+    rows = [{"question": f"{index}" * 50_000} for index in range(3)]
+    # The client keeps what it has in chunks of this size.
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    hub.repositories["a/b"] = {"main": {"train.jsonl": lines(rows)}}
+    hub.breaks = 1
+    try:
+        found = questions("a/b", split="train")
+    except TaskDataError:  # the client may give up; the next call goes on
+        found = questions("a/b", split="train")
+    assert found == [row["question"] for row in rows]
+    ranges = [wanted for _, wanted in hub.downloads()]
+    assert ranges[0] is None
+    assert int(ranges[-1].removeprefix("bytes=").split("-")[0]) > 0
+
+
+def test_a_data_set_that_needs_a_script_is_read_from_the_hubs_copy(hub):
+    hub.repositories["a/b"] = {
+        "main": {"README.md": b"# no metadata\n", "b.py": b"raise SystemExit('never run')"},
+        CONVERTED: {
+            "default/train/0000.parquet": parquet(ROWS[:1]),
+            "default/train/0001.parquet": parquet(ROWS[1:2]),
+            "default/test/0000.parquet": parquet(ROWS[2:3]),
+        },
+    }
+    assert questions("a/b", split="train") == ["q0", "q1"]
+
+
+def test_saved_arrow_files_are_read(hub):
+    hub.repositories["a/b"] = {
+        "main": {
+            "b.py": b"",
+            "train/data-00000-of-00001.arrow": arrow(ROWS[:2]),
+            "train/dataset_info.json": b"{}",
+            "train/state.json": b"{}",
+            "test/data-00000-of-00001.arrow": arrow(ROWS[2:]),
+        }
+    }
+    assert questions("a/b", split="train") == ["q0", "q1"]
+
+
+@pytest.mark.parametrize("content", [lines(ROWS[:2]), json.dumps(ROWS[:2]).encode()], ids=["lines", "list"])
+def test_a_json_file_is_a_list_or_an_object_a_line(hub, content):
+    hub.repositories["a/b"] = {"main": {"all.json": content}}
+    assert questions("a/b", split="train") == ["q0", "q1"]
+
+
+def test_without_a_split_all_follow_each_other(hub):
+    hub.repositories["a/b"] = {"main": {"train.jsonl": lines(ROWS[:1]), "test.jsonl": lines(ROWS[1:2])}}
+    assert [where for where, _ in hub_rows("a/b")] == ["a/b test row 0", "a/b train row 0"]
+
+
+def test_a_data_set_that_is_not_there_says_what_else_to_do(hub):
+    with pytest.raises(TaskDataError, match=r"cannot load no/set: (.|\n)*404(.|\n)*Check the network, or use a file"):
+        hub_rows("no/set", split="test", otherwise="use a file")
+
+
+def test_a_data_set_behind_a_gate_opens_with_the_token(carded, monkeypatch):
+    carded.gated.add("a/b")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with pytest.raises(TaskDataError, match=r"cannot load a/b main: (.|\n)*(401|gated|restricted)"):
+        hub_rows("a/b", "main", split="test")
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert questions("a/b", "main", split="test") == ["q3"]
+
+
+def test_a_split_that_is_not_there_is_named_with_those_that_are(carded):
+    with pytest.raises(TaskDataError, match="a/b main has no split 'dev' on the hub, but train, test; use a file"):
+        hub_rows("a/b", "main", split="dev", otherwise="use a file")
+
+
+def test_a_repository_without_rows_is_an_error(hub):
+    hub.repositories["a/b"] = {"main": {"README.md": b"# empty"}, CONVERTED: {}}
+    with pytest.raises(TaskDataError, match=r"no split on the hub, and no file of rows \(\.parquet"):
+        hub_rows("a/b")
+
+
+def test_a_torn_parquet_file_is_a_data_error(hub):
+    hub.repositories["a/b"] = {"main": {"train.parquet": parquet(ROWS)[:-20]}}
+    with pytest.raises(TaskDataError, match=r"train\.parquet' cannot be read as parquet"):
+        questions("a/b", split="train")
+
+
+@pytest.mark.parametrize(
+    ("names", "configuration", "expected"),
+    [
+        (["train.csv", "test.csv", "x.py"], None, {"train": ["train.csv"], "test": ["test.csv"]}),
+        (["one.json"], None, {"train": ["one.json"]}),
+        (["algebra/train-0.parquet", "geometry/train-0.parquet"], "algebra", {"train": ["algebra/train-0.parquet"]}),
+        (["validation.csv", "train.csv"], "validation", {"validation": ["validation.csv"]}),
+        (["constraint.csv", "train.csv"], None, {"train": ["train.csv"]}),
+        (["notes.md"], None, {}),
+    ],
+)
+def test_without_a_card_the_names_of_the_files_say_the_split(names, configuration, expected):
+    assert splits_of(names, {}, configuration) == expected
+
+
+@pytest.mark.parametrize(
+    ("data_files", "expected"),
+    [
+        ("*.jsonl", {"train": ["a.jsonl", "b.jsonl"]}),
+        (["b.jsonl"], {"train": ["b.jsonl"]}),
+        ([{"split": "2ppl", "path": ["a.jsonl"]}, {"split": "3ppl", "path": "b.jsonl"}],
+         {"2ppl": ["a.jsonl"], "3ppl": ["b.jsonl"]}),
+        ([{"split": "test", "path": "gone.jsonl"}], {}),
+    ],
+)  # fmt: skip
+def test_a_card_may_name_files_in_several_ways(data_files, expected):
+    card = {"configs": [{"config_name": "default", "data_files": data_files}]}
+    assert splits_of(["a.jsonl", "b.jsonl"], card, None) == expected
+
+
+def test_an_unknown_configuration_of_a_card_has_no_splits():
+    card = {"configs": [{"config_name": "main", "data_files": "*.jsonl"}]}
+    assert splits_of(["a.jsonl"], card, "other") == {}
+
+
+def test_the_hubs_copy_of_one_configuration_needs_no_name():
+    names = ["all/partial-train/0000.parquet", "all/test/0000.parquet", "index.json"]
+    assert converted_splits(names, None) == {
+        "train": ["all/partial-train/0000.parquet"],
+        "test": ["all/test/0000.parquet"],
+    }

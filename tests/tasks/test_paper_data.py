@@ -1,0 +1,115 @@
+"""The paper's problems by one name: shipped ids, rules, and refusals."""
+
+import gzip
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from raydebm.errors import TaskDataError
+from raydebm.records import Gold, Problem
+from raydebm.tasks import get_task
+from raydebm.tasks.knights_knaves.puzzles import make_puzzle
+from raydebm.tasks.paper_data import PAPER, load_paper_problems, shipped_ids
+from raydebm.tasks.taco.paper import NUM_PROBLEMS, NUM_TEST, is_clean, paper_problems
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "count"),
+    [("gsm8k", "train", 7473), ("gsm8k", "test", 1319), ("travelplanner", "train", 175), ("travelplanner", "test", 50),
+     ("math500", "test", 500)],
+)  # fmt: skip
+def test_as_many_ids_are_shipped_as_the_paper_has_problems(task, split, count):
+    ids = shipped_ids(task, split)
+    assert (len(ids), len(set(ids)), PAPER[task].counts[split]) == (count, count, count)
+
+
+def test_the_shipped_lists_are_those_of_the_table():
+    folder = Path(__file__).parents[2] / "raydebm" / "tasks" / "paper_ids"
+    assert sorted(file.name for file in folder.iterdir()) == sorted(
+        f"{task}_{split}.txt.gz" for task, data in PAPER.items() for split in data.shipped
+    )
+
+
+@pytest.mark.parametrize("task", ["gsm8k", "travelplanner"])
+def test_no_problem_is_for_training_and_for_testing(task):
+    assert set(shipped_ids(task, "train")).isdisjoint(shipped_ids(task, "test"))
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "split"),
+    [("gsm8k", "gsm8k", "test"), ("math500", "math", "test"), ("travelplanner", "travelplanner", "test")],
+)
+def test_a_whole_copy_of_the_published_data_has_them_all(shared_data, task, folder, split):
+    found = load_paper_problems(get_task(task), split, source=str(shared_data / folder))
+    assert {problem.problem_id for problem, _ in found} == set(shipped_ids(task, split))
+
+
+def test_a_source_that_lacks_some_is_refused(tmp_path):
+    file = tmp_path / "test.jsonl"
+    file.write_text(json.dumps({"question": "How many?", "answer": "#### 3"}) + "\n")
+    with pytest.raises(TaskDataError, match="gsm8k test: the source lacks 1319 of the paper's 1319 problems"):
+        load_paper_problems(get_task("gsm8k"), "test", source=str(file))
+
+
+def test_a_task_that_is_not_the_papers_has_none():
+    with pytest.raises(TaskDataError, match=r"no problems of task 'reasoning_gym'.* gsm8k, musr"):
+        load_paper_problems(get_task("reasoning_gym"), "train")
+
+
+def test_a_split_that_the_paper_does_not_use_is_the_tasks_own(tmp_path):
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps({"problem": "What is 1 + 1?", "answer": "2"}) + "\n")
+    assert len(load_paper_problems(get_task("math500"), "train", source=str(file))) == 1
+
+
+def taco(name, prompt="Add two numbers.", **value):
+    gold = {"tests": [{"input": "1", "output": "1"}], "solution": "print(1)"} | value
+    return Problem(task="taco", problem_id=name, prompt=prompt), Gold(task="taco", problem_id=name, value=gold)
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        (taco("a"), True),
+        (taco("a", tests=[]), False),
+        (taco("a", solution=""), False),
+        (taco("a", prompt="See the picture.\n<image>"), False),
+        (taco("a", prompt="See ![the graph](x.png)."), False),
+        (taco("a", prompt="An image of n pixels."), True),
+    ],
+)
+def test_what_is_a_clean_problem(pair, expected):
+    assert is_clean(*pair) is expected
+
+
+def test_the_order_of_the_data_does_not_choose_the_problems_of_taco():
+    found = [taco(f"p{index}") for index in range(NUM_PROBLEMS + 100)]
+    chosen = {split: [problem.problem_id for problem, _ in paper_problems(found, split)] for split in ("train", "test")}
+    assert {split: len(ids) for split, ids in chosen.items()} == {"train": 601, "test": NUM_TEST}
+    assert not set(chosen["train"]) & set(chosen["test"])
+    again = [problem.problem_id for problem, _ in paper_problems(reversed(found), "test")]
+    assert again == chosen["test"]
+
+
+def test_both_parts_of_taco_are_chosen_from_the_one_split_that_it_has(tmp_path):
+    rows = [
+        {"question": f"Print {index}.", "input_output": json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}),
+         "solutions": json.dumps(["print(1)"]), "difficulty": "EASY"}
+        for index in range(NUM_PROBLEMS + 5)
+    ]  # fmt: skip
+    file = tmp_path / "taco.jsonl.gz"
+    file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    counts = {split: len(load_paper_problems(get_task("taco"), split, source=str(file))) for split in ("train", "test")}
+    assert counts == {"train": 601, "test": 94}
+
+
+def test_another_number_of_problems_than_the_papers_is_told(tmp_path, caplog):
+    file = tmp_path / "test.jsonl"
+    puzzle = make_puzzle(2, part="test", seed=0, index=0)
+    file.write_text(json.dumps({"quiz": puzzle.quiz}) + "\n")
+    with caplog.at_level(logging.WARNING):
+        found = load_paper_problems(get_task("knights_knaves"), "test", source=str(file))
+    assert len(found) == 1
+    assert "knights_knaves test: 1 problems were found, and the paper has 700" in caplog.text
