@@ -32,15 +32,15 @@ class VariantConfig(Section):
     scorer: dict[str, Any] = {}
     """Such as another backbone, or other adapters."""
     training: dict[str, Any] = {}
-    """Of its training."""
+    """Changes of ``training``."""
     triage: dict[str, Any] = {}
     """Such as another `theta_sigma`."""
     calibration: dict[str, Any] = {}
-    """Of its thresholds on sigma."""
+    """Changes of ``calibration``, the choice of thresholds on sigma."""
     decision: dict[str, Any] = {}
-    """Of its posterior."""
+    """Changes of ``decision``."""
     evaluation: dict[str, Any] = {}
-    """Of its evaluation."""
+    """Changes of ``evaluation``."""
 
     @model_validator(mode="after")
     def _repairable(self) -> "VariantConfig":
