@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from raydebm.energy import total_energy
 from raydebm.errors import ScoringError
 from raydebm.identity import content_id
 
@@ -278,9 +279,7 @@ class ScoredCandidate:
 
     def total_energy(self, lambda_: float) -> float:
         """E = mu + lambda * E_constraint (paper Eq. 1); +inf when it did not parse or could not be scored."""
-        if self.energies is None or math.isinf(self.report.penalty):
-            return math.inf
-        return self.energies.mu + lambda_ * self.report.penalty
+        return math.inf if self.energies is None else total_energy(self.energies.mu, self.report.penalty, lambda_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.energy import total_energies, total_energy
 from raydebm.records import ScoredCandidate
 
 Floats = NDArray[np.float64]
@@ -164,7 +165,7 @@ _PROOF_ORDER = {True: 0, None: 1, False: 2}
 def _preference(scored: ScoredCandidate, lambda_: float) -> tuple[int, float, float, float, int, str]:
     mu = math.inf if scored.energies is None else scored.energies.mu
     candidate, report = scored.candidate, scored.report
-    energy = mu + lambda_ * report.penalty
+    energy = total_energy(mu, report.penalty, lambda_)
     order = _PROOF_ORDER[report.proof]
     return (order, energy, mu, report.penalty, candidate.pass_index, candidate.candidate_id)
 
@@ -333,14 +334,14 @@ def log_votes(table: PoolTable) -> Floats:
 def minus_energies(table: PoolTable, lambda_: float) -> Floats:
     """The term ``minus_energy``, (C,)."""
     scored = ~np.isnan(table.mu)
-    energy = (table.mu + lambda_ * table.penalty)[scored]
+    energy = total_energies(table.mu, table.penalty, lambda_)[scored]
     return -_lowest(energy, table.cluster_of_row[scored], table.num_clusters)
 
 
 def energy_votes(table: PoolTable, lambda_: float) -> Floats:
     """The term ``energy_vote``, (C,)."""
     scored = ~np.isnan(table.mu)
-    return _log_shares((table.mu + lambda_ * table.penalty)[scored], table.cluster_of_row[scored], table)
+    return _log_shares(total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored], table)
 
 
 def _lowest(values: Floats, groups: Ints, count: int) -> Floats:

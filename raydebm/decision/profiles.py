@@ -65,10 +65,8 @@ def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior:
 
 def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
     """Minus the lowest E of each cluster, -inf where nothing was scored; breaks ties between equal probabilities."""
-    energy = table.mu + posterior.reference.lambda_ * table.penalty
-    lowest = np.full(table.num_clusters, np.inf)
-    np.minimum.at(lowest, table.cluster_of_row, np.where(np.isnan(energy), np.inf, energy))
-    return -lowest
+    energies = minus_energies(table, posterior.reference.lambda_)
+    return np.where(np.isnan(energies), -np.inf, energies)
 
 
 def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tuple[Belief, ...]:

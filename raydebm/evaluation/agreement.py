@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from raydebm.energy import total_energies
 from raydebm.evaluation.logistic import SAMPLE_WEIGHT, standardized_logistic
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.selectors import Selector, expected, lowest, vote
@@ -55,8 +56,7 @@ def agreement_selectors(
 
 def tempered_vote(pool: EvaluatedPool, *, lambda_: float, temperature: float) -> Floats:
     """Weights of the pool's candidates; unparsed and unscored ones do not vote."""
-    penalty = np.where(np.isfinite(pool.penalty), pool.penalty, 0.0)
-    energy = np.where(np.isfinite(pool.penalty), pool.mu + lambda_ * penalty, math.inf)
+    energy = total_energies(pool.mu, pool.penalty, lambda_)
     usable = np.isfinite(energy) & pool.in_pool
     if not usable.any():
         return np.zeros(len(energy))

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.decision.rules import select
+from raydebm.energy import total_energies
 from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.uncertainty import NUM_RESAMPLES, Ranking, kept
 from raydebm.records import ScoredCandidate
 
 
-def total_energy(pool: EvaluatedPool, lambda_: float) -> Floats:
-    """E = mu + lambda * E_constraint per candidate; +inf where it did not parse, NaN where it was not scored."""
-    finite = np.isfinite(pool.penalty)
-    energy: Floats = np.where(finite, pool.mu + lambda_ * np.where(finite, pool.penalty, 0.0), math.inf)
-    return np.where(np.isnan(pool.mu), math.nan, energy)
+def pool_energies(pool: EvaluatedPool, lambda_: float) -> Floats:
+    """E per candidate; NaN where it was not scored, else +inf where it did not parse."""
+    return np.where(np.isnan(pool.mu), math.nan, total_energies(pool.mu, pool.penalty, lambda_))
 
 
 def pair_accuracy(pool: EvaluatedPool, energies: Floats) -> float:

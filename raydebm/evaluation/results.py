@@ -39,9 +39,9 @@ from raydebm.evaluation.metrics import (
     pass_at_n_by_chance,
     pass_at_n_by_energy,
     picks,
+    pool_energies,
     selective_accuracy,
     sigma_auroc,
-    total_energy,
 )
 from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
 from raydebm.evaluation.peer_selectors import peer_selectors
@@ -385,7 +385,7 @@ def _energy_rows(
         for index, name in enumerate(names)
     }
     columns["mu"] = [pool.mu for pool in pools]
-    columns["E"] = [total_energy(pool, lambda_) for pool in pools]
+    columns["E"] = [pool_energies(pool, lambda_) for pool in pools]
     rows = []
     for name, energies in columns.items():
         joined = list(zip(pools, energies, strict=True))

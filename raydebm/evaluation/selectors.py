@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from raydebm.decision.rules import select
+from raydebm.energy import total_energies
 from raydebm.evaluation.effects import comparable, generator_effects
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 
@@ -321,8 +322,7 @@ def _majority(pool: EvaluatedPool) -> Floats:
 
 
 def _weighted_vote(pool: EvaluatedPool, *, lambda_: float) -> Floats:
-    energy = np.where(np.isfinite(pool.penalty), pool.mu + lambda_ * np.nan_to_num(pool.penalty, posinf=0.0), math.inf)
-    energy = np.where(np.isnan(energy), math.inf, energy)
+    energy = total_energies(pool.mu, pool.penalty, lambda_)
     usable = np.isfinite(energy) & pool.in_pool
     if not usable.any():
         return np.zeros(len(energy))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.energy import total_energies
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
 from raydebm.records import ScoredCandidate
@@ -123,9 +124,7 @@ class Stack:
 
     def energy(self, mu: Floats, lambda_: float) -> Floats:
         """(P, N): E = mu + lambda * E_constraint; +inf where it did not parse or was not scored."""
-        finite = np.isfinite(self.penalty) & ~np.isnan(mu)
-        energy: Floats = np.where(finite, mu + lambda_ * np.where(finite, self.penalty, 0.0), math.inf)
-        return energy
+        return np.where(np.isnan(mu), math.inf, total_energies(mu, self.penalty, lambda_))
 
     def lowest(self, energy: Floats, ties: Floats, *, within: Bools | None = None) -> Ints:
         """(P,): column of the lowest energy, ties by the lower ``ties`` and then by id; -1 where none is finite."""

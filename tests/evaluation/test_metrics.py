@@ -14,9 +14,9 @@ from raydebm.evaluation.metrics import (
     pass_at_n_by_chance,
     pass_at_n_by_energy,
     picks,
+    pool_energies,
     selective_accuracy,
     sigma_auroc,
-    total_energy,
 )
 
 
@@ -49,7 +49,7 @@ def test_pair_accuracy_needs_both_classes(make_pool):
 def test_an_unparsed_wrong_candidate_is_ranked_last_by_the_total_energy(make_pool):
     pool = make_pool((1, {"members": (9.0,)}), (0, {"members": (0.0,), "penalty": math.inf}))
 
-    assert pair_accuracy(pool, total_energy(pool, 1.0)) == 1.0
+    assert pair_accuracy(pool, pool_energies(pool, 1.0)) == 1.0
     assert pair_accuracy(pool, pool.mu) == 0.0
 
 
@@ -73,7 +73,7 @@ def test_kendall_tau_b_is_positive_when_low_energy_is_correct(ranked):
 )
 def test_kendall_tau_b_agrees_with_scipy_also_on_ties_and_infinities(make_pool, rows):
     pool = make_pool(*[(label, {"members": (energy,), "penalty": penalty}) for label, energy, penalty in rows])
-    energies = total_energy(pool, 1.0)
+    energies = pool_energies(pool, 1.0)
     # A rank is all that counts; scipy cannot subtract infinities everywhere.
     expected = kendalltau(-np.where(np.isinf(energies), 99.0, energies), pool.correct).statistic
 

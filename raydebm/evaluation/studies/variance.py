@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.energy import total_energies
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import Floats
 from raydebm.evaluation.stack import Stack
@@ -60,7 +61,7 @@ def variance_partition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) ->
     def share(values: Floats) -> Estimate:
         return bootstrap.ratio(np.where(informative, values.sum(axis=1), math.nan), total.sum(axis=1))
 
-    with_penalty = members + lambda_ * np.where(usable, stack.penalty, 0.0)[:, :, None]
+    with_penalty = total_energies(members, np.where(usable, stack.penalty, 0.0)[:, :, None], lambda_)
     return VariancePartition(
         num_problems=int(informative.sum()),
         num_candidates=int(usable.sum()),
