@@ -66,7 +66,7 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     bootstrap = Bootstrap.of(len(found.pools), num_bootstrap=2000, seed=recipe.seed)
     estimates = posterior.estimates(found.table)
     chosen = {profile: winners(profile, found.table, estimates, posterior) for profile in PROFILES}
-    worth = {profile: np.where(rows >= 0, found.cluster_worth[rows], 0.0) for profile, rows in chosen.items()}
+    worth = {profile: np.where(rows >= 0, found.given_worth[rows], 0.0) for profile, rows in chosen.items()}
     confidence = {profile: np.where(rows >= 0, estimates.probability[rows], 0.0) for profile, rows in chosen.items()}
     weights = {**posterior.weights, **posterior.context_weights}
     return [

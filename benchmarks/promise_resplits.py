@@ -161,7 +161,7 @@ def decided(fitted: PolicyFit, pools: Sequence[LabelledPool], base: Policy) -> t
     estimates = posterior.estimates(table.table)
     chosen = winners(fitted.policy.profile, table.table, estimates, posterior)
     confidence = np.where(chosen >= 0, estimates.probability[chosen], -np.inf)
-    return confidence, np.where(chosen >= 0, table.cluster_worth[chosen], 0.0)
+    return confidence, np.where(chosen >= 0, table.given_worth[chosen], 0.0)
 
 
 def risk(confidence: Floats, losses: Floats, tau: float) -> float:

@@ -257,8 +257,9 @@ INTRODUCTION = """# When to stop sampling: rules replayed on recorded answers
 Recorded answers are replayed in {num_replays} random orders (seed {seed}). Every rule sees the same orders; the answer
 is the majority of what was drawn (ties shared) and is compared with that of the whole budget in the same order.
 Intervals are 95 %, percentile bootstrap over problems ({num_bootstrap} resamples; authors of a problem are resampled
-together). A sample without an answer costs its tokens and does not vote. Sources: the folder of recorded data beside
-the checkout, its `SOURCES.md`. Answers to MATH problems are equal when their normal forms are
+together). A sample without an answer costs its tokens and does not vote. Data: `docs/recorded_pools.md`; MATH-500,
+GPQA and AIME are 80 to 160 answers with their token counts per problem and model, without texts
+(github.com/jkomiyama/BoInf-code-publish at fbcb097). Answers to MATH problems are equal when their normal forms are
 (`raydebm.tasks.math500.latex`), others when their text (GSM8K: number) is. Where no token counts were recorded the
 cost is the number of characters.
 

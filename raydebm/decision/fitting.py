@@ -99,6 +99,17 @@ class LabelledTable:
         totals = np.bincount(groups, self.worth[known], count)
         return ratio(totals, sizes)
 
+    @cached_property
+    def given_worth(self) -> Floats:
+        """(C,): worth of the candidate that is given out for each cluster; its cluster's where it is unlabelled."""
+        given = [
+            pool.worth[cluster.representative]
+            for pool, clusters in zip(self.pools, self.table.clusters, strict=True)
+            for cluster in clusters
+        ]
+        worth = np.array(given, dtype=np.float64)
+        return np.where(np.isnan(worth), self.cluster_worth, worth)
+
     def skills(self, used: Bools) -> Floats:
         """(R,): shrunk log-odds of each row's author from the pools in use, without the row's own pool."""
         right, total = self.right[used].sum(axis=0), self.total[used].sum(axis=0)

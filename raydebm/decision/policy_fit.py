@@ -224,7 +224,7 @@ def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Ints
 
 def _worth(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Floats:
     selected = _selected(profile, found, crossed)
-    return np.where(selected >= 0, _at(found.cluster_worth, selected), 0.0)
+    return np.where(selected >= 0, _at(found.given_worth, selected), 0.0)
 
 
 def _at(values: Floats, places: Any) -> Floats:
@@ -251,7 +251,7 @@ def _walked(
         probability, _ = posterior.recalibrate(crossed.probability, crossed.none, owner)
         inside = (crossed.fold == fold) & (chosen >= 0)
         confidence[inside] = probability[chosen[inside]]
-    worth = np.where(chosen >= 0, _at(found.cluster_worth, chosen), 0.0)
+    worth = np.where(chosen >= 0, _at(found.given_worth, chosen), 0.0)
     return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
 

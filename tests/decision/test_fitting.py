@@ -11,6 +11,7 @@ from raydebm.decision.evidence import PoolTable
 from raydebm.decision.fitting import (
     DEFAULT_CONTEXT,
     DEFAULT_TERMS,
+    LabelledPool,
     LabelledTable,
     _Design,
     _exclusive,
@@ -55,6 +56,16 @@ def test_author_energies_are_shrunk_by_ten_pseudo_candidates():
     assert found.authors["g1"].center == pytest.approx((2 * 2 + 10 * 3) / 12)
     assert found.authors["g1"].scale == pytest.approx((2 * 1 + 10 * math.sqrt(3.5)) / 12)
     assert (found.default.center, found.default.scale) == pytest.approx((3, math.sqrt(3.5)))
+
+
+def test_the_candidate_that_is_given_out_says_what_an_answer_is_worth():
+    """Of two programs that print the same, the one of lower energy is given out; only the other one is right."""
+    pool = [scored("a", "A", (1.0,)), scored("b", "A", (2.0,)), scored("c", "B", (3.0,))]
+    found = table_of([LabelledPool(problem_id="p", candidates=pool, worth=np.array([0.0, 1.0, math.nan]))])
+
+    assert found.cluster_worth.tolist()[0] == 0.5
+    assert found.given_worth.tolist()[0] == 0.0
+    assert math.isnan(found.given_worth[1])
 
 
 def test_author_lengths_are_shrunk_by_ten_pseudo_candidates():
