@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 def replay(
     records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Another promise of the --policy, from the decision.json next to its file."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(min=0, max=1, help="With which that promise holds.")] = 0.9,
     changes: dict[str, Any] = {},  # noqa: B006 - one option per setting of a policy takes its place
     costs: dict[str, Any] = {},  # noqa: B006 - one option per cost takes its place
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
@@ -56,7 +61,10 @@ def replay(
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1, got {budget}")
     prices = _costs(costs)
-    different = Changes(policy=_policy(policy), values=changes, budget=budget, costs=prices)
+    replacement = _policy(policy)
+    if max_error is not None:
+        replacement = _promising(policy, replacement, max_error, confidence)
+    different = Changes(policy=replacement, values=changes, budget=budget, costs=prices)
     where = decision_filter(task, since, until, outcome)
     scorer = None if checkpoint is None else _scorer(checkpoint, device)
     reader, tally = DecisionReader(records), Tally()
@@ -92,15 +100,26 @@ def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str,
 def _policy(path: Path | None) -> Any:
     from raydebm.decision.policy import Policy
 
+    return None if path is None else Policy.from_json(_object(path, "policy file"))
+
+
+def _promising(path: Path | None, policy: Any, max_error: float, confidence: float) -> Any:
+    from raydebm.decision.promise import with_promise
+
     if path is None:
-        return None
+        raise ConfigError("--max-error needs --policy, such as runs/demo/calibration/policy.json")
+    fitted = _object(path.with_name("decision.json"), "the policy's calibration")
+    return with_promise(policy, fitted["confidence"], fitted["worth"], max_error=max_error, confidence=confidence)
+
+
+def _object(path: Path, what: str) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"policy file {str(path)!r} cannot be read: {error}") from error
+        raise ConfigError(f"{what} {str(path)!r} cannot be read: {error}") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"policy file {str(path)!r} must hold an object, got {type(value).__name__}")
-    return Policy.from_json(value)
+        raise ConfigError(f"{what} {str(path)!r} must hold an object, got {type(value).__name__}")
+    return value
 
 
 def decision_filter(task: str | None, since: str | None, until: str | None, outcome: str | None = None) -> "Filter":

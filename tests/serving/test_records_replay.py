@@ -343,3 +343,29 @@ def test_a_list_is_an_option_with_commas():
     assert taken == [{"sizes": [4, 8, 16]}, {}]
     with pytest.raises(ConfigError, match="--sizes must be a list such as 4,8,16, got '4,x'"):
         made(sizes="4,x")
+
+
+@pytest.mark.parametrize(("max_error", "accepted"), [("0.45", 3), ("0.1", 1)])
+def test_another_promise_is_certified_on_the_calibration_next_to_the_policy(
+    replayed, policy_file, tmp_path, max_error, accepted
+):
+    """Of 80 labelled problems the 40 at 0.9 are right and 20 of the 40 at 0.4 are: a quarter is wrong in all."""
+    calibration = {"confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20}
+    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+    arguments = ("--policy", policy_file, "--max-error", max_error, "--out", tmp_path / "again.jsonl")
+
+    replayed(*arguments)
+
+    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
+
+
+def test_another_promise_needs_a_policy(replayed):
+    code, message = replayed("--max-error", "0.1")
+
+    assert (code, "--max-error needs --policy" in message) == (2, True)
+
+
+def test_a_policy_without_its_calibration_is_named(replayed, policy_file):
+    code, message = replayed("--policy", policy_file, "--max-error", "0.1")
+
+    assert (code, "decision.json" in message) == (2, True)
