@@ -11,7 +11,7 @@ Given n, the wrong ones are binomial with the true risk, so
 is a p-value of "the risk at tau is above alpha". For losses in [0, 1], such as violation scores, the p-value is the
 smaller of Hoeffding's and Bentkus's (Hoeffding-Bentkus, arXiv 2110.01052, section 3). Several thresholds are tested
 without inflating the error by walking from strict to lenient, from ``STARTS`` different coverages, each at level
-delta / 5, and stopping at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
+delta / 4, and stopping at the first that does not pass. The thresholds are fixed by confidences alone, never by labels.
 
 The smallest error at a coverage (``certify_smallest``) fixes one threshold by confidences alone and walks over
 errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
@@ -34,12 +34,11 @@ from scipy.special import bdtr, betaincinv
 from raydebm.decision.evidence import Floats
 from raydebm.errors import ConfigError
 
-STARTS = (0.10, 0.25, 0.40, 0.60, 1.0)
-"""Coverages from which the walks begin. Where few problems are labelled and most answers are right, all of them
-together may pass where no part does."""
+STARTS = (0.10, 0.25, 0.40, 0.60)
+"""Coverages from which the walk begins."""
 STEP = 0.01
 """Coverage between two thresholds of a walk."""
-MAX_PROBLEMS = 100_000
+MAX_PROBLEMS = 1_000_000
 ERRORS = 1000
 """The smallest error is found to 1 / ERRORS."""
 
@@ -55,7 +54,7 @@ class ThresholdTest:
     coverage: float
     """Share of the problems that are answered."""
     upper_bound: float
-    """Upper confidence bound of the risk at this threshold alone, at the level of its test: delta / 5, or delta for the
+    """Upper confidence bound of the risk at this threshold alone, at the level of its test: delta / 4, or delta for the
     one threshold of ``certify_smallest``."""
     p_value: float
     certified: bool
