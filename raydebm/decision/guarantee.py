@@ -38,7 +38,7 @@ STARTS = (0.10, 0.25, 0.40, 0.60)
 """Coverages from which the walk begins."""
 STEP = 0.01
 """Coverage between two thresholds of a walk."""
-MAX_PROBLEMS = 1_000_000
+MAX_PROBLEMS = 100_000
 ERRORS = 1000
 """The smallest error is found to 1 / ERRORS."""
 

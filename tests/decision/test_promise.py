@@ -9,7 +9,7 @@ from raydebm.errors import ConfigError
 
 POLICY = Policy(rule="posterior", posterior=special_case("votes"), max_passes=1, tau_accept=0.8, tau_answer=0.5)
 RIGHT = [0.9] * 40
-"""40 right answers of 40 certify an error of a tenth: 0.9^40 = 0.0148 < 0.1 / 5."""
+"""40 right answers of 40 certify an error of a tenth: 0.9^40 = 0.0148 < 0.1 / 4."""
 
 
 def promised(policy=POLICY, confidence_of=RIGHT, worth=(1.0,) * 40, max_error=0.1):
