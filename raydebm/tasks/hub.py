@@ -157,11 +157,16 @@ def _repository_files(dataset: str, revision: str | None = None) -> list[str]:
 
 
 def _cached_files(dataset: str, revision: str) -> list[str]:
-    from huggingface_hub import scan_cache_dir
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
 
+    try:
+        cache = scan_cache_dir(constants.HF_HUB_CACHE)  # where ``snapshot_download`` puts its files
+    except CacheNotFound:
+        return []
     return [
         file.file_path.relative_to(found.snapshot_path).as_posix()
-        for repository in scan_cache_dir().repos
+        for repository in cache.repos
         if (repository.repo_id, repository.repo_type) == (dataset, "dataset")
         for found in repository.revisions
         if revision in found.refs

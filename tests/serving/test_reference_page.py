@@ -72,7 +72,11 @@ def test_an_operation_says_parameters_body_and_answers(reference):
         "Answers",
     ]
     fields = operation.locator(".field-line", has=page.get_by_text("max_passes", exact=True))
-    assert fields.first.inner_text().split("\n")[::2] == ["max_passes integer or null", "1 to 8"]
+    assert fields.first.inner_text().split("\n")[::2] == [
+        "max_passes integer or null",
+        "1 to 8",
+        "Rounds of generation.",
+    ]
     operation.get_by_text("9 errors").click()
     assert "The API key is missing or wrong." in operation.locator(".errors").inner_text()
 
