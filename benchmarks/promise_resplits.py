@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="JSON file for the rows")
+    parser.add_argument("--figure", help="SVG file: coverage over the number of labelled problems")
     given = parser.parse_args()
     pools, outcome, base = recorded(given.source) if given.source.endswith(".gz") else load(given.source)
     print(f"{given.source}: {len(pools)} labelled problems, {outcome}")
@@ -74,6 +76,30 @@ def main() -> None:
     if given.out:
         with open(given.out, "w", encoding="utf-8") as stream:
             json.dump([asdict(row) for row in rows], stream, indent=2)
+    if given.figure:
+        draw(rows, given.figure)
+
+
+def draw(rows: Sequence[Row], path: str) -> None:
+    """Coverage of certified and naive thresholds and of hindsight."""
+    plt.rcParams["svg.hashsalt"] = "promises"
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for index, error in enumerate(sorted({row.max_error for row in rows})):
+        own = sorted((row for row in rows if row.max_error == error), key=lambda row: row.problems)
+        for what, style in (("coverage", "-o"), ("naive_coverage", "--"), ("hindsight_coverage", ":")):
+            name = {"coverage": f"error at most {100 * error:g} %, certified"}.get(
+                what, what.replace("_coverage", "") if index == 0 else None
+            )
+            values = [100 * getattr(row, what) for row in own]
+            axes.plot([row.problems for row in own], values, style, color=f"C{index}", label=name)
+    sizes = sorted({row.problems for row in rows})
+    axes.set(xlabel="labelled problems", ylabel="problems answered, %", xscale="log", ylim=(0, 100))
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, ncol=2)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
