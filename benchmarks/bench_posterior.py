@@ -13,10 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from raydebm.decision.evidence import PLAIN, PoolTable, evidence_of
+from raydebm.decision.evidence import (
+    PoolTable,
+    evidence_of,
+)
 from raydebm.decision.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Posterior
+from raydebm.decision.reference import PLAIN
 from raydebm.decision.rules import rule
 from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
 

@@ -43,14 +43,15 @@ Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; o
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raydebm.decision.reference import Author, Reference
 from raydebm.energy import total_energies, total_energy
 from raydebm.records import ScoredCandidate
 
@@ -76,53 +77,6 @@ MAX_PENALTY = 10.0
 MIN_LOG_SHARE = -50.0
 MAX_Z = 5.0
 """Standardised energies and lengths are cut to [-5, 5], so that one outlier cannot decide alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
-    """What is known about one author (a generator), from labelled problems."""
-
-    skill: float
-    """Log-odds that one of its candidates is right."""
-    center: float
-    """Mean of mu over its candidates."""
-    scale: float
-    """Standard deviation of mu over its candidates, > 0."""
-    length_center: float = 0.0
-    """Mean of log(1 + characters) over its candidates."""
-    length_scale: float = 1.0
-    """Standard deviation of log(1 + characters) over its candidates, > 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """What evidence is measured against."""
-
-    authors: Mapping[str, Author]
-    default: Author
-    """For an author without labelled candidates: all authors together."""
-    lambda_: float
-    """Weight of E_constraint in ``energy_vote`` and ``minus_energy``."""
-
-    def author(self, name: str) -> Author:
-        return self.authors.get(name, self.default)
-
-    def to_json(self) -> dict[str, Any]:
-        value = asdict(self)
-        return {**value, "authors": {name: asdict(author) for name, author in sorted(self.authors.items())}}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Reference":
-        """Inverse of ``to_json``."""
-        return cls(
-            authors={name: Author(**author) for name, author in value["authors"].items()},
-            default=Author(**value["default"]),
-            lambda_=value["lambda_"],
-        )
-
-
-PLAIN = Reference(authors={}, default=Author(skill=0.0, center=0.0, scale=1.0), lambda_=1.0)
-"""Nothing is known about authors: energies stay as they are and every author counts the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

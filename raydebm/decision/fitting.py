@@ -21,8 +21,17 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.evidence import CONTEXT, TERMS, Author, Floats, Ints, PoolTable, Reference, evidence_of, ratio
+from raydebm.decision.evidence import (
+    CONTEXT,
+    TERMS,
+    Floats,
+    Ints,
+    PoolTable,
+    evidence_of,
+    ratio,
+)
 from raydebm.decision.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
+from raydebm.decision.reference import Author, Reference
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate

@@ -31,15 +31,14 @@ from numpy.typing import NDArray
 
 from raydebm.decision.evidence import (
     CONTEXT,
-    PLAIN,
     TERMS,
     Cluster,
     Floats,
     Ints,
     PoolTable,
-    Reference,
     evidence_of,
 )
+from raydebm.decision.reference import PLAIN, Reference
 from raydebm.errors import ConfigError
 from raydebm.records import ScoredCandidate
 

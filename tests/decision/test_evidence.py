@@ -9,8 +9,15 @@ from decision_pools import pools, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence import CONTEXT, ENERGY_TERMS, PLAIN, TERMS, Author, PoolTable, Reference, evidence_of
+from raydebm.decision.evidence import (
+    CONTEXT,
+    ENERGY_TERMS,
+    TERMS,
+    PoolTable,
+    evidence_of,
+)
 from raydebm.decision.evidence import clusters_of as grouped
+from raydebm.decision.reference import PLAIN, Author, Reference
 
 REFERENCE = Reference(
     authors={"g1": Author(skill=1.0, center=1.0, scale=2.0), "g2": Author(skill=-2.0, center=3.0, scale=1.0)},

@@ -10,8 +10,13 @@ from decision_pools import pools, scored
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence import CONTEXT, ENERGY_TERMS, TERMS, Author, Reference
+from raydebm.decision.evidence import (
+    CONTEXT,
+    ENERGY_TERMS,
+    TERMS,
+)
 from raydebm.decision.posterior import LOWEST, PRIOR, Posterior, special_case
+from raydebm.decision.reference import Author, Reference
 from raydebm.decision.rules import select
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools import EvaluatedPool

@@ -7,9 +7,12 @@ from decision_pools import pools, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence import Author, PoolTable, Reference
+from raydebm.decision.evidence import (
+    PoolTable,
+)
 from raydebm.decision.posterior import Posterior, special_case
 from raydebm.decision.profiles import PROFILES, ranked, winners
+from raydebm.decision.reference import Author, Reference
 from raydebm.decision.rules import select
 
 SKILLED = Reference(

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from raydebm.decision.deadline import Deadline
 from raydebm.decision.drawing import NoObserver
-from raydebm.decision.evidence import Author, Reference
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import special_case
 from raydebm.decision.redecide import recorded_outcome, redecide
+from raydebm.decision.reference import Author, Reference
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.decision.rules import rule
 from raydebm.decision.waves import cut_pass, generator_order, in_turns
