@@ -26,6 +26,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.decision.promise import promised
 from raydebm.decision.recalibration import recalibrated
 from raydebm.decision.rules import rule
 from raydebm.decision.waves import cut_pass
@@ -350,12 +351,10 @@ def _with_promise(
         guarantee = _promised(_labelled_step(steps, policy.tau_accept), config, outcome)
         if guarantee is None:
             return policy, None
-        tau = 1.0 if guarantee.tau is None else guarantee.tau
-        raised = max(policy.tau_accept, tau)
-        is_settled = steps.confidence.shape[1] == 1 or raised == policy.tau_accept
-        policy = replace(policy, tau_accept=raised)
-        if is_settled:
-            return replace(policy, tau_answer=tau, guarantee={**guarantee.summary(), "tau": tau}), guarantee
+        tested = promised(policy, guarantee)
+        if steps.confidence.shape[1] == 1 or tested.tau_accept == policy.tau_accept:
+            return tested, guarantee
+        policy = replace(policy, tau_accept=tested.tau_accept)
 
 
 def _in_waves(

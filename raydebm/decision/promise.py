@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from raydebm.decision.guarantee import certify
+from raydebm.decision.guarantee import Guarantee, certify
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 
@@ -40,16 +40,24 @@ def with_promise(
     known = np.array([-math.inf if value is None else value for value in confidence_of])
     binary = policy.posterior.outcome == "correct"
     promise = certify(known, 1 - np.array(worth), max_error=max_error, confidence=confidence, binary=binary)
-    tau = 1.0 if promise.tau is None else promise.tau
-    if tau > policy.tau_accept and (policy.max_passes > 1 or policy.waves is not None):
+    promising = promised(replace(policy, rule="posterior"), promise)
+    if promising.tau_accept > policy.tau_accept and (policy.max_passes > 1 or policy.waves is not None):
         raise ConfigError(
-            f"an error of {max_error:g} needs a threshold of {tau:.4g}, above the policy's tau_accept "
+            f"an error of {max_error:g} needs a threshold of {promising.tau_answer:.4g}, above the policy's tau_accept "
             f"{policy.tau_accept:.4g}, which changes where sampling ends; run `raydebm calibrate --max-error "
             f"{max_error:g}` and replay its policy"
         )
+    return promising
+
+
+def promised(policy: Policy, promise: Guarantee) -> Policy:
+    """The policy that answers from the promise's threshold on; where nothing is certified, only what is proven.
+
+    ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it.
+    """
+    tau = 1.0 if promise.tau is None else promise.tau
     return replace(
         policy,
-        rule="posterior",
         tau_answer=tau,
         tau_accept=max(policy.tau_accept, tau),
         guarantee={**promise.summary(), "tau": tau},

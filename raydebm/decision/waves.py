@@ -129,14 +129,7 @@ class PassRule:
 
 
 def _answer_posterior(beliefs: Sequence[Belief]) -> AnswerPosterior:
-    """Recalibrated probabilities may add up to more than 1; the highest then stays and the others share the rest."""
     known = {belief.cluster.key: belief.probability for belief in beliefs}
-    total = math.fsum(known.values())
-    if total > 1:
-        leader = max(known, key=lambda key: known[key])
-        others = total - known[leader]
-        factor = (1 - known[leader]) / others if others > 0 else 0.0
-        known = {key: value if key == leader else value * factor for key, value in known.items()}
     return AnswerPosterior(probabilities=known, none=max(1 - math.fsum(known.values()), 0.0))
 
 
