@@ -9,7 +9,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -75,7 +74,7 @@ def main() -> None:
     variants: dict[str, Callable[[Pool], object]] = {
         "paper's rule": lambda pool: rule(pool, passes_left=0, policy=Policy()),
         "posterior": lambda pool: rule(pool, passes_left=0, policy=POLICY),
-        "posterior, profile vote": lambda pool: rule(pool, passes_left=0, policy=replace(POLICY, profile="vote")),
+        "posterior, profile vote": lambda pool: rule(pool, passes_left=0, policy=POLICY.replaced(profile="vote")),
         "  of it: grouping": lambda pool: PoolTable.of([pool], 1.0),
         "  of it: grouping and evidence": lambda pool: evidence_of(PoolTable.of([pool], 1.0), PLAIN),
     }

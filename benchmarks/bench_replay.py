@@ -10,7 +10,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -186,11 +185,11 @@ def main() -> None:
         print(f"{name:<40} {1000 * seconds_of(work):8.1f} ms")
     if arguments.lists_only:
         return
-    learned = replace(POLICY, rule="posterior", posterior=POSTERIOR)
+    learned = POLICY.replaced(rule="posterior", posterior=POSTERIOR)
     for name, changes in {
         "replay, nothing changed": Changes(),
         "replay, rule posterior": Changes(policy=learned),
-        "replay, rule posterior, profile vote": Changes(policy=replace(learned, profile="vote")),
+        "replay, rule posterior, profile vote": Changes(policy=learned.replaced(profile="vote")),
         "replay, lambda 2, theta_sigma 0.5": Changes(values={"lambda": 2.0, "theta_sigma": 0.5}),
         "replay, budget 8": Changes(budget=8),
     }.items():

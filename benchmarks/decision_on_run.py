@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
+from raydebm.config.policy import Profile
 from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import LabelledTable
 from raydebm.decision.guarantee import certify_smallest
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
-from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.decision.profiles import PROFILES, winners
 from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
 from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.evaluation.confidence_calibration import confidence_calibration

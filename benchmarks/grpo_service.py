@@ -76,7 +76,7 @@ def policy_without_constraints(run_dir: str, base: Policy) -> Policy:
         if pool.is_labelled
     ]
     table = LabelledTable.of(pools, base.lambda_)
-    return replace(base, posterior=replace(fit_posterior(table, lambda_=base.lambda_), task=TASK))
+    return base.replaced(posterior=replace(fit_posterior(table, lambda_=base.lambda_), task=TASK))
 
 
 class InProcess(httpx.BaseTransport):

@@ -154,7 +154,7 @@ def test_no_candidate_with_an_answer(chooser):
 def test_a_promise_travels_along(chooser):
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 
-    assert replace(chooser, policy=replace(POLICY, guarantee=promise)).best_of(PROBLEM, [SEVEN]).guarantee == promise
+    assert replace(chooser, policy=POLICY.replaced(guarantee=promise)).best_of(PROBLEM, [SEVEN]).guarantee == promise
 
 
 def test_energies_count_and_equal_texts_are_scored_once(chooser):
@@ -236,7 +236,7 @@ class Recorded:
 @pytest.mark.parametrize("tau_answer", [0.2, 0.99])
 @pytest.mark.parametrize("profile", ["posterior", "vote", "energy"])
 def test_the_service_decides_the_same(run, chooser, profile, tau_answer):
-    policy = replace(POLICY, profile=profile, tau_answer=tau_answer, tau_accept=0.99)
+    policy = POLICY.replaced(profile=profile, tau_answer=tau_answer, tau_accept=0.99)
     folder = RunDir(run)
     folder.write_json(policy.to_json(), "calibration", "policy.json")
     folder.write_json({"backbone": "embedded:encoder-mini"}, "scorer", "ensemble.json")

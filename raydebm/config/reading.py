@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from raydebm.config.recipe import Recipe
+from raydebm.config.section import problems_in
 from raydebm.errors import ConfigError
 from raydebm.task_file import with_definition
 
@@ -81,13 +82,7 @@ def _index(node: list[Any], key: str, override: str) -> int:
 
 
 def _explain(error: ValidationError, where: str) -> str:
-    lines = []
-    for problem in error.errors():
-        path = ".".join(str(part) for part in problem["loc"])
-        # Where the recipe as a whole is wrong, its message names the values, and the whole would hide it.
-        has_own_value = path and problem["type"] not in {"missing", "extra_forbidden"}
-        value = f" (got {problem['input']!r})" if has_own_value else ""
-        lines.append(f"  {path or 'recipe'}: {problem['msg']}{value}")
+    lines = [f"  {line}" for line in problems_in(error, root="recipe")]
     return f"{where} is not a valid recipe:\n" + "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from raydebm.config.baselines import BaselineConfig
 from raydebm.config.confounding import ConfoundingConfig, check_rewriters
 from raydebm.config.generators import GeneratorConfig
+from raydebm.config.policy import NonNegative, PolicySettings, Profile
 from raydebm.config.section import Section
 from raydebm.config.variants import VariantConfig
 from raydebm.records import Reasoning, Sampling
@@ -242,56 +243,16 @@ REPORTING = {"report_to", "tracking"}
 """Settings of training that do not affect the trained weights."""
 
 
-class TriageConfig(Section):
+class TriageConfig(PolicySettings):
     """Accept, regenerate or abstain: by the posterior over answers, or by the paper's Eq. 3 and Algorithm 1."""
 
-    rule: Literal["posterior", "paper"] = "posterior"
-    """``posterior``: thresholds on the probability that the answer is right, fitted on labelled problems.
-    ``paper``: thresholds on sigma."""
-    profile: Literal["auto", "vote", "best_author", "energy", "energy_vote", "posterior"] = "auto"
+    profile: Profile | Literal["auto"] = "auto"
     """How the posterior's rule selects; ``auto``: a richer profile replaces a simpler one where a paired test on
     held-out problems is significant."""
-    tau_accept: float = Field(0.9, ge=0, le=1)
-    """Accept at or above this probability without a further pass; calibration may replace it."""
-    tau_answer: float = Field(0.5, ge=0, le=1)
-    """After the last pass, abstain below this probability; calibration may replace it."""
-
-    lambda_: float | None = Field(None, alias="lambda", ge=0)
+    lambda_: NonNegative | None = Field(None, alias="lambda")
     """Weight of E_constraint; None: the calibrated value, else the task's default."""
-    theta_sigma: float = Field(0.8, ge=0)
-    """Accept up to this sigma if no constraint is violated; calibration may replace it."""
-    theta_abstain: float = Field(1.5, ge=0)
-    """After the last pass (``signal: equation``: after any), abstain above this sigma; calibration may replace it."""
-    signal: Literal["selected", "pool_mean", "equation"] = "selected"
-    """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
-    sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected candidate,
-    abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
-    max_passes: int = Field(2, ge=1)
-    """Maximum number of passes; 1 never regenerates."""
-    num_regenerate: int = Field(8, ge=1)
-    """Candidates per later pass (N2 in the paper)."""
     regenerate_with: str | None = None
     """Generator of later passes; None: the first one (Qwen-2.5-7B in the paper)."""
-    waves: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
-    """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
-    change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""
-    epsilon: float = Field(0.05, ge=0, lt=1)
-    """With ``waves``: chance that is accepted of losing the answer that the whole pass would give."""
-    eta: float = Field(0.05, ge=0, le=1)
-    """With ``waves``: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "TriageConfig":
-        if self.tau_answer > self.tau_accept:
-            raise ValueError(
-                f"triage.tau_answer must be at most triage.tau_accept, got {self.tau_answer} and {self.tau_accept}"
-            )
-        if not self.theta_sigma < self.theta_abstain:
-            raise ValueError(
-                "triage.theta_sigma must be below triage.theta_abstain, "
-                f"got {self.theta_sigma} and {self.theta_abstain}"
-            )
-        return self
 
 
 class CalibrationConfig(Section):

@@ -1,9 +1,25 @@
-"""The base class of recipe sections."""
+"""The base class of recipe sections, and what pydantic finds wrong with one, in words."""
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Section(BaseModel):
     """Base class of recipe sections: frozen, and strict about unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+
+
+def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:
+    """One line per problem: its path, what is wrong, and the value.
+
+    Args:
+        root: how a problem of the whole is named, which has no path.
+    """
+    for problem in error.errors():
+        path = ".".join(str(part) for part in problem["loc"])
+        # Where the whole is wrong, its message names the values, and the whole would hide it.
+        has_own_value = path and problem["type"] not in {"missing", "extra_forbidden"}
+        value = f" (got {problem['input']!r})" if has_own_value else ""
+        yield f"{path or root}: {problem['msg'].removeprefix('Value error, ')}{value}"

@@ -31,7 +31,7 @@ def rule_pools(
         rows = np.where(rows < 0, _first_rows(table), rows)  # a refuted answer says why nothing is selected
         rulings = None
     else:
-        plain = replace(policy, posterior=None)
+        plain = policy.replaced(posterior=None)
         rulings = [rule(pool, passes_left=left, policy=plain) for pool, left in pairs]
         rows = _rows_of(table, [ruling.best for ruling in rulings])
     known = np.flatnonzero(rows >= 0)

@@ -15,7 +15,7 @@ then evaluated on arrays; a test holds that against running the loop itself for 
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -202,14 +202,14 @@ def calibrate(
         )
     grid = threshold_grid(tables.values(), num_thresholds=num_thresholds)
     rows = {
-        lambda_: _rows(tables[lambda_], replace(base, lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
+        lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
         for lambda_ in grid_lambdas
     }
     best_by_lambda = [choose(found, base=base, max_abstain_frac=max_abstain_frac) for found in rows.values()]
     chosen = choose(best_by_lambda, base=base, max_abstain_frac=max_abstain_frac)
     return CalibrationResult(
-        policy=replace(
-            base, lambda_=chosen.lambda_, theta_sigma=chosen.theta_sigma, theta_abstain=chosen.theta_abstain
+        policy=base.replaced(
+            lambda_=chosen.lambda_, theta_sigma=chosen.theta_sigma, theta_abstain=chosen.theta_abstain
         ),
         chosen=chosen,
         within_limit=chosen.abstain_frac <= max_abstain_frac,
@@ -289,7 +289,7 @@ async def _trace_all(
 ) -> dict[float, list[Trace]]:
     return {
         lambda_: [
-            await trace(problem, parts=parts, labels=labels, policy=replace(base, lambda_=lambda_))
+            await trace(problem, parts=parts, labels=labels, policy=base.replaced(lambda_=lambda_))
             for problem in problems
         ]
         for lambda_ in lambdas

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
+from raydebm.config.policy import Profile
 from raydebm.decision.costs import answer_threshold
 from raydebm.decision.evidence import Floats, Ints
 from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
@@ -25,7 +26,7 @@ from raydebm.decision.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior
 from raydebm.decision.profile_choice import ProfileChoice, choose_profile
-from raydebm.decision.profiles import PROFILES, Profile, winners
+from raydebm.decision.profiles import PROFILES, winners
 from raydebm.decision.promise import promised
 from raydebm.decision.recalibration import recalibrated
 from raydebm.decision.rules import rule
@@ -140,7 +141,7 @@ def fit_policy(
         choice = replace(choice, profile=profile, tests=())
     chosen = _selected(choice.profile, found, crossed)
     posterior = recalibrated(fit(), found, crossed, chosen)
-    policy = replace(base, rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
+    policy = base.replaced(rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
     own = [
         recalibrated(other, found, crossed, chosen, used=crossed.fold != fold)
         for fold, other in enumerate(crossed.posteriors)
@@ -184,7 +185,7 @@ def fit_thresholds(
         tests=(),
         num_problems=len(labelled),
     )
-    base = replace(policy, rule="posterior", guarantee=None)
+    base = policy.replaced(rule="posterior", guarantee=None)
     outcome = policy.posterior.outcome
     fitted, guarantee = _with_promise(_with_thresholds(base, steps, config), steps, config, outcome)
     return _fitted(fitted, guarantee, choice, steps, level=config.confidence, promises=promises)
@@ -244,7 +245,7 @@ def _walked(
 ) -> Walk:
     """Every problem under the posterior that was fitted and recalibrated on the other folds; ``own`` has it by fold."""
     if walk is not None or policy.waves is not None:
-        policies = [replace(policy.without_accepting(), posterior=own[fold]) for fold in crossed.fold]
+        policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
         return _first_pass_in_waves(found.pools, policies) if walk is None else walk(policies)
     owner = found.table.pool_of_cluster
     confidence = np.full(len(chosen), -math.inf)
@@ -294,14 +295,14 @@ def _with_thresholds(policy: Policy, steps: Walk, config: DecisionConfig) -> Pol
     """``tau_answer`` from the costs, ``tau_accept`` from the problems' passes."""
     tau_answer = answer_threshold(config.costs)
     if steps.confidence.shape[1] == 1:
-        return replace(policy, tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
+        return policy.replaced(tau_answer=tau_answer, tau_accept=max(policy.tau_accept, tau_answer))
     first = steps.confidence[:, 0]
     usable = first[np.isfinite(first) & (first >= tau_answer)]
     grid = {tau_answer, 1.0, max(policy.tau_accept, tau_answer)}
     if len(usable):
         grid |= {float(value) for value in np.quantile(usable, np.linspace(0, 1, NUM_ACCEPT_THRESHOLDS))}
     best = max(sorted(grid), key=lambda tau: _gain(steps, tau, tau_answer, config))
-    return replace(policy, tau_answer=tau_answer, tau_accept=best)
+    return policy.replaced(tau_answer=tau_answer, tau_accept=best)
 
 
 def _gain(steps: Walk, tau_accept: float, tau_answer: float, config: DecisionConfig) -> float:
@@ -354,7 +355,7 @@ def _with_promise(
         tested = promised(policy, guarantee)
         if steps.confidence.shape[1] == 1 or tested.tau_accept == policy.tau_accept:
             return tested, guarantee
-        policy = replace(policy, tau_accept=tested.tau_accept)
+        policy = policy.replaced(tau_accept=tested.tau_accept)
 
 
 def _in_waves(
@@ -368,7 +369,7 @@ def _in_waves(
         tested, guarantee = _with_promise(policy, steps, config, outcome)
         if tested.tau_accept == policy.tau_accept:
             return tested, guarantee, steps
-        policy = tested if num_walks < MAX_WALKS - 1 else replace(tested, tau_accept=1.0)
+        policy = tested if num_walks < MAX_WALKS - 1 else tested.replaced(tau_accept=1.0)
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:

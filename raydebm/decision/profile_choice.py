@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from raydebm.config.policy import Profile
 from raydebm.decision.evidence import Floats
-from raydebm.decision.profiles import PROFILES, Profile
+from raydebm.decision.profiles import PROFILES
 
 SIMPLE: tuple[Profile, ...] = ("vote", "best_author")
 """Profiles that need no scorer and no fit beyond the authors' skills."""

@@ -12,14 +12,14 @@ Ties go to the more probable answer. Every profile leaves out refuted answers an
 the confidence is the posterior's probability of the selected answer.
 """
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
+from raydebm.config.policy import Profile
 from raydebm.decision.evidence import Floats, Ints, PoolTable, energy_votes, log_votes, minus_energies
 from raydebm.decision.posterior import Belief, Estimates, PoolBeliefs, Posterior
 
-Profile = Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def with_promise(
     known = np.array([-math.inf if value is None else value for value in confidence_of])
     binary = policy.posterior.outcome == "correct"
     promise = certify(known, 1 - np.array(worth), max_error=max_error, confidence=confidence, binary=binary)
-    promising = promised(replace(policy, rule="posterior"), promise)
+    promising = promised(policy.replaced(rule="posterior"), promise)
     if promising.tau_accept > policy.tau_accept and (policy.max_passes > 1 or policy.waves is not None):
         raise ConfigError(
             f"an error of {max_error:g} needs a threshold of {promising.tau_answer:.4g}, above the policy's tau_accept "
@@ -56,8 +55,7 @@ def promised(policy: Policy, promise: Guarantee) -> Policy:
     ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it.
     """
     tau = 1.0 if promise.tau is None else promise.tau
-    return replace(
-        policy,
+    return policy.replaced(
         tau_answer=tau,
         tau_accept=max(policy.tau_accept, tau),
         guarantee={**promise.summary(), "tau": tau},

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.decision.policy import Policy, Signal
+from raydebm.config.policy import Signal
+from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief, Posterior
 from raydebm.decision.profiles import ranked
 from raydebm.records import Decision, ScoredCandidate

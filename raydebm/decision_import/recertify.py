@@ -78,7 +78,7 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
     if found.policy.guarantee is None:
         return found
     promised = {**found.policy.guarantee, "outcomes": source_of(sample)}
-    return replace(found, policy=replace(found.policy, guarantee=promised))
+    return replace(found, policy=found.policy.replaced(guarantee=promised))
 
 
 def source_of(sample: OutcomeSample) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> l
     """(confidence, worth) of the selection after each pass; (1, 0) after one that nobody drew."""
     found: list[tuple[float, float]] = []
     for num_passes in range(1, policy.max_passes + 1):
-        again = redecide(recorded, policy=replace(policy.without_accepting(), max_passes=num_passes))
+        again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
         if again.decision is Decision.REGENERATE:
             found.append((1.0, 0.0))
         elif again.best is None or again.confidence is None:

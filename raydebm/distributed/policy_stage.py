@@ -34,7 +34,7 @@ def calibrate_thresholds(pipeline: "Pipeline", default: Policy) -> tuple[Policy,
     # The grid may ask for a later pass of any problem under any lambda, so all of them are drawn.
     lambdas = sorted({default.lambda_, *config.lambdas})
     pipeline.complete(
-        VALIDATION, [replace(default, lambda_=found, theta_sigma=0.0, theta_abstain=1e9) for found in lambdas]
+        VALIDATION, [default.replaced(lambda_=found, theta_sigma=0.0, theta_abstain=1e9) for found in lambdas]
     )
     pools, problems = pipeline.recorded(VALIDATION), pipeline.problems()
     result = calibrate(

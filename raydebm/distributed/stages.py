@@ -338,7 +338,7 @@ class Pipeline:
     def default_policy(self) -> Policy:
         """The recipe's own policy, before calibration. Recorded pools have no generator that could answer feedback."""
         policy = policy_of(self.recipe.triage, task_of(self.recipe.task).defaults, self.recipe.generators)
-        return policy if self.passes.regenerator.kind != "recorded" else replace(policy, max_passes=1)
+        return policy if self.passes.regenerator.kind != "recorded" else policy.replaced(max_passes=1)
 
     def recorded(self, split: str) -> RecordedPools:
         """All recorded candidates of a split, of all passes, with labels, checks and energies."""
@@ -407,7 +407,7 @@ class Pipeline:
     def evaluated_policy(self) -> Policy:
         """The calibrated one; of one pass where the evaluation is to draw no further ones."""
         policy = self.policy()
-        return policy if self.recipe.evaluation.two_pass else replace(policy, max_passes=1)
+        return policy if self.recipe.evaluation.two_pass else policy.replaced(max_passes=1)
 
     def complete(self, split: str, policies: Sequence[Policy | Callable[[Problem], Policy]]) -> list[list[Outcome]]:
         """Run the loop over what is recorded, draw in bulk what it lacked, and run it again until it lacks nothing."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from raydebm.config.policy import Profile
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief
 from raydebm.decision.profile_choice import ProfileTest
-from raydebm.decision.profiles import Profile, ranked
+from raydebm.decision.profiles import ranked
 from raydebm.evaluation.intervals import Bootstrap, Estimate
 from raydebm.evaluation.pools import EvaluatedPool, Floats
 from raydebm.evaluation.reliability import Reliability, reliability

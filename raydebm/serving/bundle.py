@@ -300,11 +300,12 @@ def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[s
         for wanted in changes.generators or ():
             if wanted not in generators:
                 raise UnknownNameError("generator", wanted, generators)
+        changed = changes.policy_changes()
         try:
-            policy.changed(changes.policy_changes())
+            policy.changed(changed)
         except ConfigError as error:
             raise ConfigError(f"policy {name!r}: {error}") from error
-        _check_prices(recipe, changes.generators or generators, changes.max_usd, where=f"policy {name!r}")
+        _check_prices(recipe, changes.generators or generators, changed.get("max_usd"), where=f"policy {name!r}")
     return dict(args.policies)
 
 

@@ -7,7 +7,7 @@ named policies and ``limits.request``.
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -85,8 +85,7 @@ def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilin
     """
     most_regenerate = ceilings.num_regenerate or operators.num_regenerate
     check_count("num_regenerate", asked.num_regenerate, most_regenerate)
-    return replace(
-        asked,
+    return asked.replaced(
         max_passes=min(asked.max_passes, ceilings.max_passes or operators.max_passes),
         budget=_lower(asked.budget, operators.budget if ceilings.budget is None else ceilings.budget),
         max_usd=_lower(asked.max_usd, operators.max_usd if ceilings.max_usd is None else ceilings.max_usd),

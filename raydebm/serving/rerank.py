@@ -114,7 +114,8 @@ async def _scored(
     named, policy = (AUTO, None) if request.model is None else parse_model(service.bundle, request.model)
     changes = request.raydebm or RerankOverrides()
     own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
-    lambda_ = merged_overrides(service.bundle, own, headers={}, policy=policy).lambda_
+    merged = merged_overrides(service.bundle, own, headers={}, policy=policy)
+    lambda_ = merged.policy_changes().get("lambda")
     wanted = changes.task or named
     asked = ScoreRequest.model_validate(
         {"task": wanted, "problem": request.query, "candidates": texts, "lambda": lambda_}

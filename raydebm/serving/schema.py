@@ -5,12 +5,15 @@ because its clients send many fields that change nothing here.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic.fields import FieldInfo
 
+from raydebm.config.policy import PolicySettings
+from raydebm.decision.policy import LIMITS, Policy
 from raydebm.serving.ceilings import CeilingBody
 from raydebm.serving.pass_schema import GeneratorBody, PassBody, StopFields
 
@@ -66,52 +69,54 @@ class Body(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
 
+BodyType = TypeVar("BodyType", bound=Body)
+
+
+def settings_of_policy(*names: str, most: Mapping[str, float]) -> Callable[[type[BodyType]], type[BodyType]]:
+    """A decorator: adds settings of ``Policy`` as optional fields with their documentation; None: not given.
+
+    Args:
+        names: the settings' fields.
+        most: the largest value that a body may hold, by field.
+    """
+
+    def decorate(body: type[BodyType]) -> type[BodyType]:
+        fields: dict[str, Any] = {name: _optional(Policy.model_fields[name], most.get(name)) for name in names}
+        return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **fields)
+
+    return decorate
+
+
+def _optional(setting: FieldInfo, most: float | None) -> tuple[Any, Any]:
+    kind: Any = setting.rebuild_annotation()
+    if most is not None:
+        kind = Annotated[kind, Field(le=most)]
+    return kind | None, Field(None, alias=setting.alias, description=setting.description)
+
+
+@settings_of_policy(
+    *(name for name in PolicySettings.model_fields if name != "waves"),
+    "profile",
+    "lambda_",
+    most={"max_passes": MAX_PASSES, "num_regenerate": MAX_SAMPLES},
+)
 class PolicyChanges(Body):
     """Settings of the policy that a request or a replay may change; everything left out stays."""
 
-    lambda_: NotNegative | None = Field(None, alias="lambda")
-    """Weight of E_constraint."""
-    theta_sigma: NotNegative | None = None
-    """Accept at once at or below this signal."""
-    theta_abstain: NotNegative | None = None
-    """Abstain above this sigma."""
-    signal: Literal["selected", "pool_mean", "equation"] | None = None
-    """The sigma that is compared with theta_sigma."""
-    rule: Literal["paper", "posterior"] | None = None
-    """What decides: thresholds on sigma, or on the probability that the answer is right."""
-    profile: Literal["vote", "best_author", "energy", "energy_vote", "posterior"] | None = None
-    """How the posterior's rule selects."""
-    tau_accept: Probability | None = None
-    """Accept at or above this probability."""
-    tau_answer: Probability | None = None
-    """Abstain below this probability after the last pass."""
-    max_passes: int | None = Field(None, ge=1, le=MAX_PASSES)
-    """Rounds of generation."""
-    num_regenerate: int | None = Field(None, ge=1, le=MAX_SAMPLES)
-    """Candidates of each later pass."""
     waves: list[Annotated[int, Field(ge=1, le=MAX_SAMPLES)]] | None = Field(None, max_length=MAX_SAMPLES)
     """Sizes of the waves in which a pass is sampled, the last one repeating; an empty list: the whole pass at once."""
-    epsilon: float | None = Field(None, ge=0, lt=1, allow_inf_nan=False)
-    """With waves: chance that is accepted of losing the answer that the whole pass would give."""
-    eta: Probability | None = None
-    """With waves: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
 
     def policy_changes(self) -> dict[str, Any]:
-        """The settings that were given, by the policy's own names."""
-        return self.model_dump(by_alias=True, include=set(PolicyChanges.model_fields), exclude_none=True)
+        """The settings and limits that were given, by the policy's own names."""
+        return self.model_dump(by_alias=True, include=set(Policy.model_fields), exclude_none=True)
 
 
+@settings_of_policy(*LIMITS, most={"budget": MAX_PASSES * MAX_SAMPLES, "deadline_ms": MAX_DEADLINE_MS, "max_usd": 1e6})
 class Overrides(PolicyChanges):
     """What one request may change; everything left out comes from the calibrated policy and the recipe."""
 
     num_samples: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     """Candidates of each generator in pass 1."""
-    budget: int | None = Field(None, ge=1, le=MAX_PASSES * MAX_SAMPLES)
-    """Most candidates over all passes."""
-    deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
-    """Milliseconds from the request's arrival to the decision. Generators that are late are left out and named."""
-    max_usd: float | None = Field(None, ge=0, le=1e6, allow_inf_nan=False)
-    """Most US dollars for candidates. What might cost more than what is left is not asked, and named."""
     generators: list[Text] | None = Field(None, min_length=1)
     """A subset of the service's generators."""
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
@@ -119,11 +124,6 @@ class Overrides(PolicyChanges):
     return_candidates: bool = False
     policy: Text | None = None
     """A named policy, as in the model id ``raydebm/<task>@<policy>``; the other fields change it."""
-
-    def policy_changes(self) -> dict[str, Any]:
-        """The settings and limits that were given, by the policy's own names."""
-        limits = {"budget", "deadline_ms", "max_usd"}
-        return {**super().policy_changes(), **self.model_dump(include=limits, exclude_none=True)}
 
 
 class SamplingOverrides(BaseModel):

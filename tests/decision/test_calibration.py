@@ -116,7 +116,7 @@ class World:
         """Draw every second pass that some lambda asks for."""
         parts = self.parts()
         for lambda_ in lambdas:
-            always = replace(DEFAULT, lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9)
+            always = DEFAULT.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9)
             replay(self.problems, policy=always, **parts)
         for request in parts["source"].missing:
             self.add(request.candidate_id, request.problem_id, 2)
@@ -145,7 +145,7 @@ def measured(world, policy):
 def test_every_row_says_what_the_loop_does_with_its_setting(seed, signal, max_passes):
     lambdas = (0.0, 1.0)
     world = World(seed, num_problems=6, num_candidates=3).complete(lambdas)
-    base = replace(DEFAULT, signal=signal, max_passes=max_passes)
+    base = DEFAULT.replaced(signal=signal, max_passes=max_passes)
 
     try:
         result = world.calibrate(base, lambdas=lambdas, num_thresholds=2, max_abstain_frac=1.0)
@@ -153,7 +153,7 @@ def test_every_row_says_what_the_loop_does_with_its_setting(seed, signal, max_pa
         assume(False)
 
     for row in result.rows:
-        policy = replace(base, lambda_=row.lambda_, theta_sigma=row.theta_sigma, theta_abstain=row.theta_abstain)
+        policy = base.replaced(lambda_=row.lambda_, theta_sigma=row.theta_sigma, theta_abstain=row.theta_abstain)
         stated = (row.pass_at_1, row.num_answered, row.num_unlabeled, row.abstain_frac, row.regenerate_frac)
         assert stated == pytest.approx(measured(world, policy)), policy
 
@@ -176,7 +176,7 @@ def test_with_violation_scores_the_lambda_is_the_one_that_violates_least():
                 violation_score=violation,
             )  # fmt: skip
 
-    found = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(0.0, 4.0))
+    found = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(0.0, 4.0))
 
     assert [row.mean_violation for row in found.best_by_lambda] == [pytest.approx(0.5), pytest.approx(0.1)]
     assert found.policy.lambda_ == 4.0
@@ -261,7 +261,7 @@ def test_abstaining_on_the_one_uncertain_mistake_is_found():
     """9 of 10 right, the mistake has the largest sigma: abstaining on it gives 9 of 9."""
     world = single([(0.1 + index / 100, True) for index in range(9)] + [(1.2, False)])
 
-    result = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(1.0,))
+    result = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,))
 
     assert result.chosen.pass_at_1 == 1.0
     assert result.lift == pytest.approx(0.1)
@@ -273,7 +273,7 @@ def test_abstaining_on_the_one_uncertain_mistake_is_found():
 def test_the_limit_forbids_abstaining_on_more():
     world = single([(0.1 + index / 100, True) for index in range(8)] + [(1.2, False), (1.3, False)])
 
-    result = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(1.0,), max_abstain_frac=0.05)
+    result = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,), max_abstain_frac=0.05)
 
     assert result.abstain_frac == 0.0
     assert result.lift == 0.0
@@ -282,7 +282,7 @@ def test_the_limit_forbids_abstaining_on_more():
 def test_thresholds_to_paste_are_the_thresholds_tried():
     world = single([(1 / 3 + index / 7, index % 2) for index in range(12)])
 
-    result = world.calibrate(replace(DEFAULT, max_passes=1), lambdas=(1.0,))
+    result = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,))
 
     assert f"theta_sigma: {result.chosen.theta_sigma:g}" in result.to_paste()
     assert float(f"{result.policy.theta_abstain:g}") == result.policy.theta_abstain

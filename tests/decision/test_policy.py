@@ -200,12 +200,12 @@ def test_reason_when_nothing_could_be_selected_counts_the_causes():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"theta_sigma": 1.5, "theta_abstain": 1.5}, "0 <= theta_sigma < theta_abstain"),
-        ({"theta_sigma": math.nan}, "0 <= theta_sigma < theta_abstain"),
-        ({"lambda_": -1.0}, r"triage\.lambda must be a number >= 0, got -1"),
-        ({"lambda_": math.inf}, r"triage\.lambda must be"),
-        ({"signal": "best"}, "selected, pool_mean, equation, got 'best'"),
-        ({"max_passes": 0}, "must be >= 1, got 0"),
+        ({"theta_sigma": 1.5, "theta_abstain": 1.5}, "theta_sigma must be below theta_abstain, got 1.5 and 1.5"),
+        ({"theta_sigma": math.nan}, r"theta_sigma: .*number.* \(got nan\)"),
+        ({"lambda_": -1.0}, r"lambda.*greater than or equal to 0 \(got -1\.0\)"),
+        ({"lambda_": math.inf}, r"lambda.*finite number \(got inf\)"),
+        ({"signal": "best"}, r"signal: .*'selected', 'pool_mean' or 'equation' \(got 'best'\)"),
+        ({"max_passes": 0}, r"max_passes: .*greater than or equal to 1 \(got 0\)"),
     ],
 )
 def test_policy_refuses_values_that_cannot_work(fields, message):
@@ -222,10 +222,10 @@ def test_policy_survives_json():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"theta": 1}, "unknown key.*theta; known: lambda, theta_sigma"),
-        ({"theta_sigma": "0.5"}, "'theta_sigma' must be like 0.8, got '0.5'"),
-        ({"max_passes": 1.5}, "'max_passes' must be like 2, got 1.5"),
-        ({"lambda": True}, "'lambda' must be like 1.0, got True"),
+        ({"theta": 1}, "unknown key.*theta; known: .*lambda.*"),
+        ({"theta_sigma": "0.5"}, r"theta_sigma: .*valid number \(got '0\.5'\)"),
+        ({"max_passes": 1.5}, r"max_passes: .*valid integer \(got 1\.5\)"),
+        ({"lambda": True}, r"lambda: .*valid number \(got True\)"),
     ],
 )
 def test_policy_json_is_checked(value, message):
@@ -260,7 +260,7 @@ def test_a_limit_below_its_least_value_is_refused(limits):
 PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.6}
 VOTES = special_case("votes")
 BY_VOTES = Policy(rule="posterior", posterior=VOTES, tau_accept=0.6, tau_answer=0.3, max_passes=2)
-PROMISED = replace(BY_VOTES, guarantee=PROMISE)
+PROMISED = BY_VOTES.replaced(guarantee=PROMISE)
 
 
 def answered(candidate_id, answer, members=None, *, proof=None, penalty=0.0):
@@ -318,7 +318,7 @@ def test_reason_of_an_answer_that_is_not_sure_enough(passes_left, decision, word
 def test_a_proven_answer_is_accepted_at_once_whatever_the_thresholds(passes_left):
     pool = [answered("a", "A", proof=True), *(answered(f"b{index}", "B") for index in range(9))]
 
-    ruling = rule(pool, passes_left=passes_left, policy=replace(BY_VOTES, tau_accept=1.0, tau_answer=1.0))
+    ruling = rule(pool, passes_left=passes_left, policy=BY_VOTES.replaced(tau_accept=1.0, tau_answer=1.0))
 
     assert (ruling.decision, ruling.best, ruling.confidence) == (Decision.ACCEPT, pool[0], 1.0)
     assert ruling.reason == "an exact constraint proves the answer"
@@ -329,7 +329,7 @@ def test_refuted_answers_are_never_given_out(passes_left, expected):
     ruling = rule(
         [answered("a", "A", (0.0,), proof=False)],
         passes_left=passes_left,
-        policy=replace(BY_VOTES, tau_accept=0.0, tau_answer=0.0),
+        policy=BY_VOTES.replaced(tau_accept=0.0, tau_answer=0.0),
     )
 
     assert (ruling.decision, ruling.best, ruling.confidence) == (expected, None, None)
@@ -359,7 +359,7 @@ def test_reason_says_where_only_some_candidates_have_energies(energies, words):
 def test_the_papers_rule_tells_the_confidence_of_its_selection_beside_a_posterior():
     pool = [answered("a", "A", (5.0, 5.0)), answered("b", "A", (5.0, 5.0)), answered("c", "B", (0.0, 0.0))]
 
-    ruling = rule(pool, passes_left=0, policy=replace(POLICY, posterior=VOTES))
+    ruling = rule(pool, passes_left=0, policy=POLICY.replaced(posterior=VOTES))
 
     assert ruling.best is pool[2]
     assert ruling.confidence == pytest.approx(1 / 6)
@@ -379,7 +379,7 @@ def test_a_policy_with_posterior_and_promise_survives_json():
         num_problems=90,
         task="t",
     )
-    policy = replace(PROMISED, posterior=posterior, profile="vote")
+    policy = PROMISED.replaced(posterior=posterior, profile="vote")
 
     assert Policy.from_json(json.loads(json.dumps(policy.to_json()))) == policy
 
@@ -390,7 +390,7 @@ def test_a_policy_with_posterior_and_promise_survives_json():
         (PROMISED, {}),
         (PROMISED, {"tau_answer": 0.5}),
         (PROMISED, {"tau_answer": 0.8}),
-        (replace(PROMISED, max_passes=1), {"tau_accept": 0.9}),
+        (PROMISED.replaced(max_passes=1), {"tau_accept": 0.9}),
     ],
     ids=["nothing", "stricter", "stricter-than-tau-accept", "one-pass-ignores-tau-accept"],
 )
@@ -432,13 +432,14 @@ def test_a_stricter_tau_answer_takes_tau_accept_along():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tau_answer": "0.7"}, "'tau_answer' must be like 0.5, got '0.7'"),
-        ({"tau_answer": None}, "'tau_answer' must be like 0.5, got None"),
-        ({"tau_answer": 1.5}, "0 <= tau_answer <= tau_accept <= 1"),
-        ({"tau_answer": math.nan}, "0 <= tau_answer <= tau_accept <= 1"),
-        ({"profile": "best"}, r"triage\.profile must be one of vote, best_author, .*, got 'best'"),
-        ({"rule": "best"}, r"triage\.rule must be one of paper, posterior, got 'best'"),
-        ({"guarantee": 5}, "'guarantee' must be an object, got 5"),
+        ({"tau_answer": "0.7"}, r"tau_answer: .*valid number \(got '0\.7'\)"),
+        ({"tau_answer": None}, r"tau_answer: .*valid number \(got None\)"),
+        ({"tau_answer": 1.5}, r"tau_answer: .*less than or equal to 1 \(got 1\.5\)"),
+        ({"tau_answer": math.nan}, r"tau_answer: .* \(got nan\)"),
+        ({"tau_accept": 0.2}, "tau_answer must be at most tau_accept, got 0.3 and 0.2"),
+        ({"profile": "best"}, r"profile: .*'vote', 'best_author', .* \(got 'best'\)"),
+        ({"rule": "best"}, r"rule: .*'paper' or 'posterior' \(got 'best'\)"),
+        ({"guarantee": 5}, r"guarantee: .*valid dictionary \(got 5\)"),
         ({"posterior": {"weights": {}}}, "the posterior cannot be read"),
         ({"posterior": {**VOTES.to_json(), "weights": {"vibes": 1.0}}}, "unknown terms of evidence: vibes"),
     ],
@@ -474,17 +475,17 @@ def test_no_sizes_mean_the_whole_pass_at_once():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"waves": [0]}, "triage.waves must be sizes >= 1"),
-        ({"waves": [2.5]}, "must be whole numbers"),
-        ({"waves": [True]}, "must be whole numbers"),
-        ({"waves": 4}, "must be like"),
-        ({"waves": "4,4"}, "must be like"),
-        ({"epsilon": 1.0}, "triage.epsilon must be in"),
-        ({"epsilon": math.nan}, "triage.epsilon must be in"),
-        ({"eta": -0.1}, "triage.eta in"),
-        ({"prices": {"g": -1.0}}, "the price of generator 'g' must be a number >= 0"),
-        ({"prices": {"g": "1"}}, "the price of generator 'g' must be a number >= 0"),
-        ({"prices": [1.0]}, "must be an object"),
+        ({"waves": [0]}, r"waves\.0: .*greater than or equal to 1 \(got 0\)"),
+        ({"waves": [2.5]}, r"waves\.0: .*valid integer \(got 2\.5\)"),
+        ({"waves": [True]}, r"waves\.0: .*valid integer \(got True\)"),
+        ({"waves": 4}, r"waves: .*valid tuple \(got 4\)"),
+        ({"waves": "4,4"}, r"waves: .*valid tuple \(got '4,4'\)"),
+        ({"epsilon": 1.0}, r"epsilon: .*less than 1 \(got 1\.0\)"),
+        ({"epsilon": math.nan}, r"epsilon: .* \(got nan\)"),
+        ({"eta": -0.1}, r"eta: .*greater than or equal to 0 \(got -0\.1\)"),
+        ({"prices": {"g": -1.0}}, r"prices\.g: .*greater than or equal to 0 \(got -1\.0\)"),
+        ({"prices": {"g": "1"}}, r"prices\.g: .*valid number \(got '1'\)"),
+        ({"prices": [1.0]}, r"prices: .*valid dictionary"),
     ],
 )
 def test_bad_stopping_settings_are_refused(values, message):

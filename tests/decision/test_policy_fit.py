@@ -299,7 +299,7 @@ def test_labels_must_match_the_candidates():
 
 # ---- waves -----------------------------------------------------------------------------------------------------------
 
-WAVES = replace(ONE_PASS, waves=(2,), tau_accept=0.6)
+WAVES = ONE_PASS.replaced(waves=(2,), tau_accept=0.6)
 
 
 def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():

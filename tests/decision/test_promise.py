@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from raydebm.decision.policy import Policy
@@ -34,13 +32,13 @@ def test_a_problem_without_a_selection_is_never_answered():
 
 
 def test_a_paper_policy_with_a_posterior_decides_by_it():
-    assert promised(replace(POLICY, rule="paper")).rule == "posterior"
+    assert promised(POLICY.replaced(rule="paper")).rule == "posterior"
 
 
 @pytest.mark.parametrize("change", [{"max_passes": 2}, {"waves": (2, 2)}])
 def test_a_threshold_that_changes_where_sampling_ends_is_refused(change):
     with pytest.raises(ConfigError, match=r"needs a threshold of 0\.9, above the policy's tau_accept 0\.8"):
-        promised(replace(POLICY, **change))
+        promised(POLICY.replaced(**change))
 
 
 def test_a_policy_without_a_posterior_is_refused():

@@ -52,16 +52,16 @@ def decided(task, problem, make_candidate, make_source, make_scorer, checker):
 
 
 def test_another_lambda_selects_another_candidate(decided):
-    recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -3.5))], policy=replace(POLICY, max_passes=1))
+    recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -3.5))], policy=POLICY.replaced(max_passes=1))
 
-    low = redecide(recorded, policy=replace(POLICY, max_passes=1, lambda_=0.0))
-    high = redecide(recorded, policy=replace(POLICY, max_passes=1, lambda_=1.0))
+    low = redecide(recorded, policy=POLICY.replaced(max_passes=1, lambda_=0.0))
+    high = redecide(recorded, policy=POLICY.replaced(max_passes=1, lambda_=1.0))
 
     assert (low.selected, high.selected) == ("a", "b")  # -4 < -3.5, and -4 + 1 > -3.5
 
 
 def test_a_lower_threshold_abstains(decided):
-    recorded = decided([("a", "42", UNSURE)], policy=replace(POLICY, max_passes=1))
+    recorded = decided([("a", "42", UNSURE)], policy=POLICY.replaced(max_passes=1))
 
     again = redecide(recorded, policy=Policy(theta_sigma=0.1, theta_abstain=0.5, max_passes=1))
 
@@ -70,7 +70,7 @@ def test_a_lower_threshold_abstains(decided):
 
 
 def test_a_pass_that_nobody_drew_is_said_and_not_guessed(decided):
-    recorded = decided([("a", "42", UNSURE)], policy=replace(POLICY, max_passes=1))
+    recorded = decided([("a", "42", UNSURE)], policy=POLICY.replaced(max_passes=1))
 
     again = redecide(recorded, policy=POLICY)
 
@@ -88,8 +88,8 @@ def test_a_recorded_pass_is_left_out_where_the_policy_would_not_have_drawn_it(de
 
 def test_a_pass_about_another_candidate_is_not_exact(decided):
     recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -1.5))], [("c", "44", SURE)])
-    same = redecide(recorded, policy=replace(POLICY, theta_abstain=2.0))
-    other = redecide(recorded, policy=replace(POLICY, lambda_=9.0))
+    same = redecide(recorded, policy=POLICY.replaced(theta_abstain=2.0))
+    other = redecide(recorded, policy=POLICY.replaced(lambda_=9.0))
 
     assert recorded.selections[0] == "a"
     assert same.exact
@@ -131,18 +131,18 @@ def test_a_budget_may_end_within_a_later_pass(decided):
 def test_fewer_candidates_of_a_later_pass(decided):
     recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
 
-    again = redecide(recorded, policy=replace(POLICY, num_regenerate=1))
+    again = redecide(recorded, policy=POLICY.replaced(num_regenerate=1))
 
     assert (recorded.selected, again.selected) == ("c", "b")
 
 
 def test_feedback_about_a_candidate_that_was_left_out_is_not_exact(decided):
     """Nothing parses, so pass 3 quotes the most promising text of both passes; that may be one that was left out."""
-    policy = replace(POLICY, max_passes=3)
+    policy = POLICY.replaced(max_passes=3)
     recorded = decided([("a", "?", SURE)], [("b", "?", SURE), ("c", "?", HOPELESS)], [("d", "42", SURE)], policy=policy)
 
     assert redecide(recorded).exact
-    assert not redecide(recorded, policy=replace(policy, num_regenerate=1)).exact
+    assert not redecide(recorded, policy=policy.replaced(num_regenerate=1)).exact
 
 
 def test_a_budget_below_one_is_refused(decided):
@@ -251,7 +251,7 @@ def test_the_identical_policy_gives_the_identical_decision(toy_task, first, late
 def test_an_exact_redecision_is_what_the_loop_would_have_decided(toy_task, first, later, data):
     """The script draws the same later passes whatever was selected: an exact result must agree with a live run."""
     recorded_policy, policy = data.draw(POLICIES), data.draw(POLICIES)
-    policy = replace(policy, num_regenerate=recorded_policy.num_regenerate)
+    policy = policy.replaced(num_regenerate=recorded_policy.num_regenerate)
     outcome = run_loop([first, *later], recorded_policy, toy_task)
 
     again = redecide(recorded_outcome(outcome, record_id="r", policy=recorded_policy), policy=policy)
@@ -295,7 +295,7 @@ class _Toy:
 
 
 def test_a_decision_that_its_budget_ended_is_made_again_as_it_was(decided):
-    policy = replace(POLICY, budget=1)
+    policy = POLICY.replaced(budget=1)
     recorded = decided([("a", "42", UNSURE)], policy=policy)
 
     again = redecide(recorded)

@@ -24,7 +24,7 @@ from raydebm.records import Candidate, ConstraintReport, Decision, Energies, Gen
 
 # Votes alone decide when to stop; any sigma is accepted.
 VOTES = Policy(theta_sigma=10.0, theta_abstain=20.0, max_passes=1, waves=(4, 4, 8, 16), epsilon=0.05)
-AT_ONCE = replace(VOTES, waves=None)
+AT_ONCE = VOTES.replaced(waves=None)
 
 
 class Waved:
@@ -135,7 +135,7 @@ def run(task, problem, checker, run_virtually):
 def test_one_wave_is_enough_where_all_agree(run, samples):
     source = Waved(samples(*["42"] * 16))
 
-    outcome = run(source, replace(VOTES, epsilon=0.3))
+    outcome = run(source, VOTES.replaced(epsilon=0.3))
 
     [record] = outcome.passes
     assert source.asked == [["a00", "a01", "a02", "a03"]]
@@ -174,7 +174,7 @@ def test_a_source_without_waves_draws_everything(run, samples, make_source):
 def test_the_last_size_repeats_and_the_last_wave_may_be_shorter(run, samples):
     source = Waved(samples(*map(str, range(11))))
 
-    run(source, replace(VOTES, waves=(2, 4)))
+    run(source, VOTES.replaced(waves=(2, 4)))
 
     assert list(map(len, source.asked)) == [2, 4, 4, 1]
 
@@ -184,7 +184,7 @@ def test_what_is_in_flight_is_cancelled_once_the_others_settle_the_pass(run, sam
     texts = [*["42"] * 4, (1.0, "42"), (1.0, "42"), (60.0, "1"), (60.0, "2")]
     source = Waved(samples(*texts))
 
-    outcome = run(source, replace(VOTES, waves=(4, 4), epsilon=0.0))
+    outcome = run(source, VOTES.replaced(waves=(4, 4), epsilon=0.0))
 
     stop = outcome.passes[0].stop
     assert sorted(source.cancelled) == ["a06", "a07"]
@@ -197,7 +197,7 @@ def test_what_is_in_flight_is_cancelled_once_the_others_settle_the_pass(run, sam
 def test_nothing_but_a_proof_ends_the_first_wave_early(run, samples):
     source = Waved(samples(*["42"] * 3, (0.05, "42"), *["42"] * 4))
 
-    outcome = run(source, replace(VOTES, epsilon=0.9))
+    outcome = run(source, VOTES.replaced(epsilon=0.9))
 
     assert (source.cancelled, outcome.passes[0].stop.num_samples) == ([], 4)
 
@@ -263,7 +263,7 @@ def test_a_deadline_in_the_middle_of_a_wave_leaves_what_was_there(run, samples):
 def test_failed_samples_count_as_samples_without_an_answer(run, samples):
     source = Waved(samples(*[None] * 3, "42", *["42"] * 4))
 
-    outcome = run(source, replace(VOTES, epsilon=0.0))
+    outcome = run(source, VOTES.replaced(epsilon=0.0))
 
     assert len(source.asked) == 2
     assert outcome.passes[0].num_failed == 3
@@ -284,7 +284,7 @@ def test_later_passes_are_sampled_in_waves_too(run, samples):
     second = samples(*["42"] * 8, letter="b", pass_index=2)
     source = Waved(first, second)
 
-    outcome = run(source, replace(VOTES, max_passes=2, epsilon=0.3))
+    outcome = run(source, VOTES.replaced(max_passes=2, epsilon=0.3))
 
     assert list(map(len, source.asked)) == [4, 4, 4]  # after the second, 4 votes stand against 4
     assert [record.stop.num_planned for record in outcome.passes] == [8, 8]
@@ -293,7 +293,7 @@ def test_later_passes_are_sampled_in_waves_too(run, samples):
 
 def test_a_hopeless_pass_ends_and_the_loop_regenerates(run, samples):
     posterior = replace(special_case("votes"), context_weights={"none": 3.0})
-    policy = replace(VOTES, rule="posterior", posterior=posterior, tau_accept=0.99, tau_answer=0.0, max_passes=2)
+    policy = VOTES.replaced(rule="posterior", posterior=posterior, tau_accept=0.99, tau_answer=0.0, max_passes=2)
     source = Waved(samples(*map(str, range(16))), samples(*["42"] * 16, letter="b", pass_index=2))
 
     outcome = run(source, policy)
@@ -305,15 +305,15 @@ def test_a_hopeless_pass_ends_and_the_loop_regenerates(run, samples):
 
 def test_rewards_decide_where_answers_do_not_compete(run, samples, make_scorer):
     posterior = replace(special_case("minus_energy"), competition="independent")
-    policy = replace(VOTES, rule="posterior", posterior=posterior, tau_accept=0.0, tau_answer=0.0)
+    policy = VOTES.replaced(rule="posterior", posterior=posterior, tau_accept=0.0, tau_answer=0.0)
     # The best of four is far below the others: another one is hardly better, and costs 0.3.
     members = {f"a{place:02}": (energy,) * 2 for place, energy in enumerate([-3.0, 0.0, 0.1, -0.1] + [0.0] * 12)}
     source = Waved(samples(*map(str, range(16))))
 
-    stop = run(source, replace(policy, epsilon=0.3), scorer=make_scorer(members)).passes[0].stop
+    stop = run(source, policy.replaced(epsilon=0.3), scorer=make_scorer(members)).passes[0].stop
 
     assert (stop.reason, stop.num_samples) == ("cost", 4)
-    thorough = run(Waved(samples(*map(str, range(16)))), replace(policy, epsilon=0.0), scorer=make_scorer(members))
+    thorough = run(Waved(samples(*map(str, range(16)))), policy.replaced(epsilon=0.0), scorer=make_scorer(members))
     assert thorough.passes[0].stop.num_samples == 16
 
 
@@ -322,10 +322,10 @@ def test_a_settled_answer_that_the_profile_does_not_select_ends_nothing():
     author = Author(skill=0.0, center=0.0, scale=1.0)
     reference = Reference(authors={"expert": replace(author, skill=5.0)}, default=author, lambda_=1.0)
     posterior = replace(special_case("votes"), reference=reference)
-    policy = replace(VOTES, rule="posterior", posterior=posterior, tau_accept=0.4, tau_answer=0.0, epsilon=0.5)
+    policy = VOTES.replaced(rule="posterior", posterior=posterior, tau_accept=0.4, tau_answer=0.0, epsilon=0.5)
     pool = [scored("e", "B", (0.0,), author="expert"), *(scored(f"c{i}", "A", (0.0,), author="x") for i in range(15))]
 
-    by_author = cut_pass(pool, replace(policy, profile="best_author"), num_planned=32)
+    by_author = cut_pass(pool, policy.replaced(profile="best_author"), num_planned=32)
     by_posterior = cut_pass(pool, policy, num_planned=32)
 
     assert (by_author.decision.reason, len(by_author.candidates)) == (None, 16)
@@ -390,7 +390,7 @@ ANSWERS = st.lists(st.sampled_from(["1", "2", "3!1", None, "hm"]), min_size=1, m
 @given(texts=ANSWERS, late=st.sets(st.integers(0, 15)), epsilon=st.sampled_from([0.0, 0.05, 0.3]), second=ANSWERS)
 def test_a_record_decides_again_as_it_was_decided(run, make_candidate, texts, late, epsilon, second):
     """Also where requests were cancelled in flight, and over two passes."""
-    policy = replace(VOTES, epsilon=epsilon, max_passes=2, theta_sigma=0.5, waves=(2, 4), num_regenerate=16)
+    policy = VOTES.replaced(epsilon=epsilon, max_passes=2, theta_sigma=0.5, waves=(2, 4), num_regenerate=16)
 
     def items(found, index):
         names = [f"{index}{place:02}" for place in range(len(found))]
@@ -408,14 +408,14 @@ def test_a_record_decides_again_as_it_was_decided(run, make_candidate, texts, la
 def test_a_whole_record_is_cut_as_a_stopping_rule_would_have_sampled_it(run, samples):
     outcome = run(Waved(samples(*["42"] * 16)), AT_ONCE)
 
-    again = redecide(recorded(outcome, AT_ONCE), policy=replace(VOTES, epsilon=0.3))
+    again = redecide(recorded(outcome, AT_ONCE), policy=VOTES.replaced(epsilon=0.3))
 
     assert (again.decision, again.num_candidates, again.exact) == (Decision.ACCEPT, 4, True)
 
 
-@pytest.mark.parametrize("policy", [AT_ONCE, replace(VOTES, epsilon=0.0)])
+@pytest.mark.parametrize("policy", [AT_ONCE, VOTES.replaced(epsilon=0.0)])
 def test_a_rule_that_wants_more_than_was_sampled_cannot_be_replayed(run, samples, policy):
-    strict = replace(VOTES, epsilon=0.3)
+    strict = VOTES.replaced(epsilon=0.3)
     outcome = run(Waved(samples(*["42"] * 16)), strict)
 
     again = redecide(recorded(outcome, strict), policy=policy)
@@ -425,7 +425,7 @@ def test_a_rule_that_wants_more_than_was_sampled_cannot_be_replayed(run, samples
 
 
 def test_a_budget_that_the_record_fills_is_enough(run, samples):
-    strict = replace(VOTES, epsilon=0.3)
+    strict = VOTES.replaced(epsilon=0.3)
     outcome = run(Waved(samples(*["42"] * 16)), strict)
 
     again = redecide(recorded(outcome, strict), policy=AT_ONCE, budget=4)
@@ -448,7 +448,7 @@ def test_recorded_candidates_are_walked_in_waves(task, problem, checker, samples
     [outcome] = replay(
         [problem],
         task=task,
-        policy=replace(VOTES, epsilon=0.3),
+        policy=VOTES.replaced(epsilon=0.3),
         source=source,
         checker=RecordedChecker(reports),
         scorer=RecordedScorer({}),
@@ -479,7 +479,7 @@ def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checke
     replay(
         [problem],
         task=task,
-        policy=replace(VOTES, max_passes=2),
+        policy=VOTES.replaced(max_passes=2),
         source=source,
         checker=RecordedChecker(reports),
         scorer=RecordedScorer({}),
@@ -495,8 +495,7 @@ def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checke
 @given(answers=st.lists(st.sampled_from("ABC"), min_size=1, max_size=24), size=st.integers(1, 6))
 def test_without_epsilon_the_answer_is_that_of_the_whole_pass(answers, size):
     """Under vote counts: a lead that cannot be lost is not lost."""
-    policy = replace(
-        VOTES,
+    policy = VOTES.replaced(
         waves=(size,),
         epsilon=0.0,
         rule="posterior",

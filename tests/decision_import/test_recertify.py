@@ -159,7 +159,7 @@ def test_wrong_answers_alone_certify_nothing(reader):
 
 def test_a_new_certificate_begins_without_the_past_of_a_suspended_one(reader):
     """Suspension is by policy id, which the old and the new promise do not share."""
-    old = replace(POLICY, guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 80})
+    old = POLICY.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 80})
 
     found = fit(reader(unanimous(60)), policy=old)
 
@@ -201,7 +201,7 @@ def test_a_pass_that_nobody_drew_counts_as_a_wrong_answer(reader):
     """These costs answer from 0.95 on, so that at 0.9 the policy draws again; no second pass is recorded."""
     pairs = [*unanimous(60), *((record(index, 9), RIGHT) for index in range(100, 110))]
 
-    found = fit(reader(pairs), policy=replace(POLICY, max_passes=2), max_error=None, costs={"wrong": 19.0})
+    found = fit(reader(pairs), policy=POLICY.replaced(max_passes=2), max_error=None, costs={"wrong": 19.0})
 
     assert found.policy.tau_accept >= 0.95
     assert found.worth.tolist() == [1.0] * 60 + [0.0] * 10
@@ -313,7 +313,7 @@ def test_nothing_to_learn_from_is_an_error_that_says_why(reader, pairs, options,
     ("policy", "message"),
     [
         (Policy(), "decides by the paper's rule"),
-        (replace(POLICY, posterior=replace(BY_SHARE, task="musr")), "was fitted for task 'musr'"),
+        (POLICY.replaced(posterior=replace(BY_SHARE, task="musr")), "was fitted for task 'musr'"),
     ],
     ids=["paper", "another task"],
 )

@@ -162,7 +162,7 @@ def test_other_thresholds_on_an_open_decision(service, open_page):
     again.wait_for()
     assert "accept" in again.inner_text()
     page.get_by_label("theta_sigma").fill("9")
-    page.locator("#again-error", has_text="0 <= theta_sigma < theta_abstain").wait_for()
+    page.locator("#again-error", has_text="theta_sigma must be below theta_abstain").wait_for()
 
 
 def test_two_decisions_side_by_side(service, open_page):
@@ -207,13 +207,23 @@ def test_replay_says_what_changes(service, open_page):
     page.locator(".again", has_text="This decision changes.").wait_for()
 
 
+def test_replay_without_the_recorded_waves(service, open_page):
+    page = open_page(service.url)
+    wait_for_count(page, f"of {service.total}")
+    page.get_by_role("heading", name="Replay under other settings").click()
+    page.get_by_label("waves").fill("none")
+    page.locator("#replay-start").click()
+    page.locator("#replay-result", has_text="Replayed").wait_for()
+    assert page.locator(".replay-headline").inner_text().startswith(f"0 of {service.total} change")
+
+
 def test_replay_tells_mistakes_in_words(service, open_page):
     page = open_page(service.url)
     wait_for_count(page, f"of {service.total}")
     page.get_by_role("heading", name="Replay under other settings").click()
     page.get_by_label("theta_sigma").fill("9")
     page.locator("#replay-start").click()
-    page.locator("#replay-error", has_text="0 <= theta_sigma < theta_abstain").wait_for()
+    page.locator("#replay-error", has_text="theta_sigma must be below theta_abstain").wait_for()
 
 
 def test_all_by_keyboard(service, open_page):

@@ -290,13 +290,16 @@ def test_what_the_form_changes_is_what_decides(start, backend, open_page):
     page.get_by_label("lambda, weight of constraints").fill("2.5")
     page.get_by_label("passes at most").fill("1")
     page.get_by_label("candidates of each generator").fill("1")
+    page.get_by_label("waves").fill("1, 2")
     page.locator("input[value='bo']").uncheck()
-    assert "5 changed" in page.locator("#policy-changes").inner_text()
+    assert "6 changed" in page.locator("#policy-changes").inner_text()
     ask(page)
     decided(page)
     policy = page.locator("#record").inner_text()
-    assert "lambda 2.5, theta_sigma 0.1" in policy
+    assert "lambda 2.5" in policy
+    assert "theta_sigma 0.1" in policy
     assert "max_passes 1" in policy
+    assert "waves 1,2" in policy
     assert [request.generator for request in backend.requests] == ["ada"]
 
 
@@ -307,11 +310,21 @@ def test_a_refused_setting_is_named_at_its_place(start, backend, open_page):
     page.get_by_label("theta_sigma, accept up to").fill("3")
     ask(page)
     page.wait_for_selector("[role=alert]")
-    assert "theta_sigma < theta_abstain" in page.locator("[role=alert]").inner_text()
+    assert "theta_sigma must be below theta_abstain" in page.locator("[role=alert]").inner_text()
     page.get_by_label("theta_sigma, accept up to").fill("-1")
     page.get_by_role("button", name="Ask", exact=True).click()
     page.wait_for_selector("#theta_sigma[aria-invalid=true]")
     assert page.evaluate("document.activeElement.id") == "theta_sigma"
+
+
+def test_waves_that_are_no_sizes_are_named_at_their_place(start, backend, open_page):
+    page = open_page(start(backend))
+    ready(page)
+    page.locator("#policy-details summary").click()
+    page.get_by_label("waves").fill("4;4")
+    ask(page)
+    page.wait_for_selector("#waves[aria-invalid=true]")
+    assert backend.requests == []
 
 
 def test_an_empty_problem_is_not_sent(start, backend, open_page):

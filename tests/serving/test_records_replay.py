@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
@@ -75,7 +74,7 @@ def policy_file(tmp_path):
     """A policy whose confidence is the share of votes, with a certified promise."""
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.4}
     path = tmp_path / "policy.json"
-    path.write_text(json.dumps(replace(BY_VOTES, guarantee=promise).to_json()))
+    path.write_text(json.dumps(BY_VOTES.replaced(guarantee=promise).to_json()))
     return path
 
 
@@ -181,8 +180,8 @@ def test_decisions_can_be_chosen_by_time(replayed):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--theta-sigma", "2"], "0 <= theta_sigma < theta_abstain"),
-        (["--signal", "median"], "signal must be one of selected, pool_mean, equation"),
+        (["--theta-sigma", "2"], "theta_sigma must be below theta_abstain, got 2.0 and 1.5"),
+        (["--signal", "median"], "signal: Input should be 'selected', 'pool_mean' or 'equation' (got 'median')"),
         (["--budget", "0"], "--budget must be at least 1, got 0"),
         (["--since", "yesterday"], "--since must be a time such as"),
         (["--since", "2026-05-01"], "--since needs a time zone"),
@@ -311,7 +310,7 @@ def test_a_negative_cost_is_refused(replayed, policy_file):
 def test_thresholds_that_follow_from_costs(costs, recorded, expected):
     changes = Changes(costs=CostsConfig.model_validate(costs))
 
-    policy = changes.policy_for(replace(BY_VOTES, tau_accept=recorded))
+    policy = changes.policy_for(BY_VOTES.replaced(tau_accept=recorded))
 
     assert (policy.tau_answer, policy.tau_accept) == pytest.approx(expected)
 

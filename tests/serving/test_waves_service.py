@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -128,7 +127,7 @@ def test_a_budget_holds_and_bounds_what_is_planned(ask, script, texts):
 def test_later_passes_have_what_is_left_of_the_budget(ask, script, texts):
     backend = script(write=lambda request: texts["wrong"])
 
-    answer = ask(replace(WAVES, max_passes=2), budget=5)
+    answer = ask(WAVES.replaced(max_passes=2), budget=5)
 
     assert [found["num_planned"] for found in answer["passes"]] == [5, 1]
     assert len(backend.requests) == 5

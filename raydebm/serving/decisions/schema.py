@@ -20,6 +20,7 @@ from raydebm.serving.schema import (
     GuaranteeBody,
     PolicyChanges,
     Text,
+    settings_of_policy,
 )
 
 MAX_LIMIT = 200
@@ -218,11 +219,10 @@ class Overview(BaseModel):
     times: TimeBins | None
 
 
+@settings_of_policy("budget", most={"budget": 100_000})
 class ChangesBody(PolicyChanges):
     """What is different. Nothing given: every decision is made again as it was."""
 
-    budget: int | None = Field(None, ge=1, le=100_000)
-    """Most candidates of one request."""
     costs: CostsConfig | None = None
     """What a wrong answer, a refusal and a further pass cost, in units of one right answer: replaces `tau_answer` and
     may lower `tau_accept`."""

@@ -181,7 +181,8 @@ def _readable(root: str) -> Iterator[None]:
 
 
 def changes_of(body: ChangesBody) -> Changes:
-    return Changes(values=body.policy_changes(), budget=body.budget, costs=body.costs)
+    values = body.policy_changes()
+    return Changes(budget=values.pop("budget", None), values=values, costs=body.costs)
 
 
 def _replay_steps(reader: DecisionReader, request: ReplayRequest) -> Iterator[ReplayFigures]:

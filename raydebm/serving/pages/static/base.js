@@ -117,6 +117,11 @@ const DECISIONS = {
   regenerate: ["\u21BB", "regenerate"],
 };
 
+/** Sizes of waves: "4,4,8", or "none" for the whole pass at once. */
+export function sizes(text) {
+  return text.trim() === "none" ? [] : text.split(",").map(Number);
+}
+
 /** A decision in a word, with a sign of its own, so that it does not rest on colour. */
 export function decisionBadge(decision) {
   const [sign, word] = DECISIONS[decision] ?? ["", String(decision)];

@@ -1,16 +1,20 @@
 // Other settings, and what they would have decided about everything that passes the filter.
 
-import { announce, byId, count, decisionBadge, el, fill, number, percent, plural, showError, streamEvents, time, ApiError }
+import { announce, byId, count, decisionBadge, el, fill, number, percent, plural, showError, sizes, streamEvents, time, ApiError }
   from "./base.js";
 
 const TEXTS = ["signal", "rule", "profile"];
+
+function valueOf({ name, value }) {
+  if (name === "waves") return sizes(value);
+  return TEXTS.includes(name) ? value : Number(value);
+}
 
 /** The settings that differ, as the service takes them; {} when nothing was filled in. */
 export function changes() {
   const found = {};
   for (const field of byId("changes").querySelectorAll("[name]")) {
-    const value = field.value.trim();
-    if (value !== "") found[field.name] = TEXTS.includes(field.name) ? value : Number(value);
+    if (field.value.trim() !== "") found[field.name] = valueOf(field);
   }
   return found;
 }
@@ -23,7 +27,7 @@ export function changesAreValid({ tell = false } = {}) {
 
 /** Settings in words: "lambda 2, theta_sigma 0.5". */
 export function changesInWords(values) {
-  return Object.entries(values).map(([name, value]) => `${name} ${value}`).join(", ");
+  return Object.entries(values).map(([name, value]) => `${name} ${Array.isArray(value) && !value.length ? "none" : value}`).join(", ");
 }
 
 let running = null;

@@ -1,0 +1,57 @@
+"""Settings of a policy that a recipe states, calibration chooses, and a request or a replay changes."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from raydebm.config.section import Section
+
+Rule = Literal["paper", "posterior"]
+Signal = Literal["selected", "pool_mean", "equation"]
+Profile = Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
+
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class PolicySettings(Section):
+    """Thresholds, passes and waves, with the same meaning and default wherever a policy is written down."""
+
+    rule: Rule = "posterior"
+    """``posterior``: thresholds on the probability that the answer is right, fitted on labelled problems.
+    ``paper``: thresholds on sigma."""
+    tau_accept: Probability = 0.9
+    """Accept at or above this probability without a further pass; calibration may replace it."""
+    tau_answer: Probability = 0.5
+    """After the last pass, abstain below this probability; at most ``tau_accept``. Calibration may replace it."""
+    theta_sigma: NonNegative = 0.8
+    """Accept up to this sigma (energy units) if no constraint is violated; calibration may replace it."""
+    theta_abstain: NonNegative = 1.5
+    """After the last pass (``signal: equation``: after any), abstain above this sigma; above ``theta_sigma``.
+    Calibration may replace it."""
+    signal: Signal = "selected"
+    """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
+    sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected candidate,
+    abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
+    max_passes: Count = 2
+    """Maximum number of passes; 1 never regenerates."""
+    num_regenerate: Count = 8
+    """Candidates per later pass (N2 in the paper)."""
+    waves: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    """Sample each pass in waves of these sizes, the last one repeating, and end it when the rest of it could hardly
+    change the answer or make it certain (docs/stopping.md); None: the whole pass at once."""
+    epsilon: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05
+    """With ``waves``: chance that is accepted of losing the answer that the whole pass would give."""
+    eta: Probability = 0.05
+    """With ``waves``: a pass ends when the chance of ever reaching ``tau_accept`` is below this."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "PolicySettings":
+        if self.tau_answer > self.tau_accept:
+            raise ValueError(f"tau_answer must be at most tau_accept, got {self.tau_answer} and {self.tau_accept}")
+        if not self.theta_sigma < self.theta_abstain:
+            raise ValueError(
+                f"theta_sigma must be below theta_abstain, got {self.theta_sigma} and {self.theta_abstain}"
+            )
+        return self
