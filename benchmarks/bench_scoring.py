@@ -99,8 +99,8 @@ def main() -> None:
     variants: dict[str, Callable[[], Tensor]] = {
         "PEFT set_adapter loop, one padded batch": PeftLoop(model, heads, ids, batches="padded"),
         "PEFT set_adapter loop, sorted micro-batches": PeftLoop(model, heads, ids, batches="sorted"),
-        "raydebm, float32": lambda: single.energies(ids),
-        "raydebm, bfloat16": lambda: half.energies(ids),
+        "raydebm, float32": lambda: single.energies(ids, range(len(stored))),
+        "raydebm, bfloat16": lambda: half.energies(ids, range(len(stored))),
     }
     reference = variants["PEFT set_adapter loop, one padded batch"]()
     num_tokens = sum(map(len, ids))

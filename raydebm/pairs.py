@@ -105,6 +105,28 @@ def bag(problem_ids: Iterable[str], *, bag_frac: float, seed: int, adapter: str)
     return [name for name in ids if name in kept]
 
 
+def out_of_bag(
+    problem_ids: Iterable[str], trained: Iterable[str], *, bag_frac: float, seed: int, adapters: Sequence[str]
+) -> dict[str, tuple[bool, ...]]:
+    """Which adapters did not train on each problem, in the order of the adapters; problems of every bag are left out.
+
+    Problems without pairs were in no bag. They are dealt bags as if they had been, so that what is left is distributed
+    like the problems that were not trained on: neither easier nor harder.
+
+    Args:
+        problem_ids: of the training split.
+        trained: those with pairs, in the order in which the bags were drawn.
+    """
+    every, with_pairs = list(problem_ids), dict.fromkeys(trained)
+    without = [name for name in every if name not in with_pairs]
+    bags = [
+        {name for ids in (with_pairs, without) for name in bag(ids, bag_frac=bag_frac, seed=seed, adapter=adapter)}
+        for adapter in adapters
+    ]
+    unseen = {name: tuple(name not in own for own in bags) for name in every}
+    return {name: members for name, members in unseen.items() if any(members)}
+
+
 def _ranked(ids: Iterable[str], *key: object) -> list[str]:
     return sorted(ids, key=lambda name: content_id(*key, name))
 

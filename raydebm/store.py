@@ -237,12 +237,12 @@ def energies_row(energies: Energies) -> Row:
 
 
 def energies_of(row: Mapping[str, Any]) -> Energies | None:
-    """None for a row that could not be scored (``error`` says why)."""
+    """None for a row that could not be scored (``error`` says why); without adapters that did not score it."""
     if row["error"] is not None:
         return None
     return Energies(
         candidate_id=row["candidate_id"],
-        members=tuple(row["members"]),
+        members=tuple(energy for energy in row["members"] if energy is not None),
         num_tokens=row["num_tokens"],
         num_truncated=row["num_truncated"],
     )

@@ -15,6 +15,7 @@ from raydebm.pairs import (
     build_pairs,
     deal_folds,
     held_out,
+    out_of_bag,
     split_problems,
     training_groups,
     with_defaults,
@@ -235,6 +236,24 @@ def test_a_bag_does_not_depend_on_the_order():
     ids = [f"p{n}" for n in range(100)]
     shuffled = random.Random(0).sample(ids, 100)
     assert set(bag(ids, bag_frac=0.8, seed=0, adapter="a0")) == set(bag(shuffled, bag_frac=0.8, seed=0, adapter="a0"))
+
+
+def test_out_of_bag_is_what_an_adapter_did_not_train_on():
+    with_pairs, without = [f"p{n}" for n in range(40)], [f"q{n}" for n in range(10)]
+    adapters = ["a0", "a1", "a2"]
+
+    unseen = out_of_bag([*without, *with_pairs], with_pairs, bag_frac=0.8, seed=0, adapters=adapters)
+
+    for position, adapter in enumerate(adapters):
+        trained = {name for ids in (with_pairs, without) for name in bag(ids, bag_frac=0.8, seed=0, adapter=adapter)}
+        left_out = {name for name, members in unseen.items() if members[position]}
+        assert left_out == {*with_pairs, *without} - trained
+        assert (len(left_out & set(with_pairs)), len(left_out & set(without))) == (8, 2)
+
+
+def test_a_problem_of_every_bag_is_not_out_of_bag():
+    unseen = out_of_bag(["p", "q"], ["p", "q"], bag_frac=1.0, seed=0, adapters=["a0", "a1"])
+    assert unseen == {}
 
 
 def test_training_groups_hold_each_text_once():

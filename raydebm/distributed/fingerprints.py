@@ -42,7 +42,7 @@ def stage_fingerprint(stage: str, recipe: Recipe) -> str:
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in _SETTINGS[stage]}
     if "scorer" in settings and stage != "scorer":
-        settings["scored_train"] = recipe.learns_out_of_bag
+        settings["scored_out_of_bag"] = recipe.learns_out_of_bag
     if stage == "pairs":  # equal texts count once there, and this says what a text is
         settings["reasoning"] = recipe.scorer.reasoning
     return content_id(__version__, settings)

@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,7 @@ from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySourc
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.pairs import bag
-from raydebm.records import Energies, Problem, ScoredCandidate
-from raydebm.store import PAIRS
+from raydebm.records import Problem
 
 if TYPE_CHECKING:
     from raydebm.distributed.stages import Pipeline
@@ -105,37 +102,9 @@ def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
 
 
 def out_of_bag(pipeline: "Pipeline") -> list[LabelledPool]:
-    """Training problems with the energies of those adapters that did not train on them.
-
-    Problems without pairs were in nobody's bag. They are dealt bags as if they had been, so that what is left is
-    distributed like the problems that were not trained on: neither easier nor harder.
-    """
-    recipe = pipeline.recipe
-    trained = dict.fromkeys(row["problem_id"] for row in pipeline.run.read_table(PAIRS, "pairs", "train.parquet"))
-    pools = labelled_pools(pipeline.evaluated_pools(TRAIN))
-    others = [pool.problem_id for pool in pools if pool.problem_id not in trained]
-    seen = [
-        {
-            *bag(trained, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=adapter.name),
-            *bag(others, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=adapter.name),
-        }
-        for adapter in recipe.scorer.adapters
-    ]
-    unseen = {pool.problem_id: [pool.problem_id not in problems for problems in seen] for pool in pools}
-    return [
-        replace(pool, candidates=[_masked(scored, unseen[pool.problem_id]) for scored in pool.candidates])
-        for pool in pools
-        if any(unseen[pool.problem_id])
-    ]
-
-
-def _masked(scored: ScoredCandidate, members: Sequence[bool]) -> ScoredCandidate:
-    """The candidate with the energies of some members; without any where members and energies do not match."""
-    energies = scored.energies
-    if energies is None or len(energies.members) != len(members):
-        return replace(scored, energies=None)
-    kept = tuple(value for value, is_kept in zip(energies.members, members, strict=True) if is_kept)
-    return replace(scored, energies=Energies(candidate_id=energies.candidate_id, members=kept) if kept else None)
+    """Training problems with the energies of those adapters that did not train on them."""
+    unseen = pipeline.out_of_bag()
+    return [pool for pool in labelled_pools(pipeline.evaluated_pools(TRAIN)) if pool.problem_id in unseen]
 
 
 def _walk_of(pipeline: "Pipeline", problem_ids: Sequence[str]) -> WalkOf:

@@ -13,7 +13,8 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import groupby
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import ray
@@ -31,6 +32,16 @@ from raydebm.records import Candidate, Energies, Problem, Reasoning
 from raydebm.scorer.halving import TextScorer, scores_or_errors
 from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
+
+class Text(NamedTuple):
+    """What is scored once."""
+
+    prompt: str
+    text: str
+    members: tuple[bool, ...]
+    """Whether each adapter scores it; (): all do."""
+
+
 BATCH_SIZE = 128
 TEXTS_PER_WORKER = 64
 """Below that a second worker costs more to start than it saves."""
@@ -38,7 +49,9 @@ BATCHES_PER_WORKER = 4
 """Of few texts, so that all workers have something to do, and end together."""
 INDEX = "index"
 
-_INPUT = pa.schema([(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string())])
+_INPUT = pa.schema(
+    [(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_()))]
+)
 _OUTPUT = pa.schema([(INDEX, pa.int64()), *(ENERGIES.field(name) for name in ENERGIES.names[1:])])
 
 
@@ -74,6 +87,7 @@ def score(
     recipe: Recipe,
     run: RunDir,
     stage: str = "energies",
+    members: Mapping[str, Sequence[bool]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:
     """Score every candidate as ``scorer.reasoning`` reads it. Ray is initialised.
@@ -81,6 +95,8 @@ def score(
     Args:
         problems: by problem id.
         checkpoint: the ensemble's folder or URL; every node can read it.
+        members: which adapters score the candidates of a problem, by problem id; the others' energies are null. A
+            problem that is not named has all.
         on_progress: (distinct texts done, distinct texts).
 
     Raises:
@@ -90,13 +106,17 @@ def score(
     """
     require_problems(problems, candidates)
     candidates = [candidate.as_scored(recipe.scorer.reasoning) for candidate in candidates]
-    texts = _distinct_texts(problems, candidates)
+    members = members or {}
+    texts = _distinct_texts(problems, candidates, members)
     found: dict[int, Row] = {}
     for batch in _scored(list(texts), checkpoint=absolute(RunDir(checkpoint)).root, recipe=recipe):
         found.update({row[INDEX]: row for row in batch.to_pylist()})
         if on_progress is not None:
             on_progress(len(found), len(texts))
-    rows = [_candidate_row(problems, candidate, texts, found) for candidate in candidates]
+    rows = [
+        _candidate_row(candidate, found.get(texts.get(_text_of(problems, candidate, members), -1)))
+        for candidate in candidates
+    ]
     run.write_table(rows, ENERGIES, stage, "energies.parquet")
     errors = [row["error"] for row in rows if row["error"] is not None]
     return ScoreSummary(
@@ -108,27 +128,24 @@ def score(
     )
 
 
-def _distinct_texts(problems: Mapping[str, Problem], candidates: Sequence[Candidate]) -> dict[tuple[str, str], int]:
-    """(problem, candidate) texts and their index, longest first."""
-    pairs = {
-        (problems[candidate.problem_id].prompt, candidate.text)
-        for candidate in candidates
-        if candidate.text is not None
-    }
-    ordered = sorted(pairs, key=lambda pair: (-len(pair[0]) - len(pair[1]), pair))
-    return {pair: index for index, pair in enumerate(ordered)}
+def _distinct_texts(
+    problems: Mapping[str, Problem], candidates: Sequence[Candidate], members: Mapping[str, Sequence[bool]]
+) -> dict[Text, int]:
+    """Texts and their index: those that few adapters score last, each kind together, longest first."""
+    texts = {_text_of(problems, candidate, members) for candidate in candidates if candidate.text is not None}
+    ordered = sorted(texts, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text))
+    return {text: index for index, text in enumerate(ordered)}
 
 
-def _candidate_row(
-    problems: Mapping[str, Problem],
-    candidate: Candidate,
-    texts: Mapping[tuple[str, str], int],
-    found: Mapping[int, Row],
-) -> Row:
-    if candidate.text is None:
+def _text_of(problems: Mapping[str, Problem], candidate: Candidate, members: Mapping[str, Sequence[bool]]) -> Text:
+    prompt, asked = problems[candidate.problem_id].prompt, members.get(candidate.problem_id, ())
+    return Text(prompt, candidate.text or "", tuple(asked))
+
+
+def _candidate_row(candidate: Candidate, row: Row | None) -> Row:
+    if row is None:
         return failed_row(f"no text to score: {candidate.error}") | {"candidate_id": candidate.candidate_id}
-    index = texts[problems[candidate.problem_id].prompt, candidate.text]
-    return {name: found[index][name] for name in ENERGIES.names[1:]} | {"candidate_id": candidate.candidate_id}
+    return {name: row[name] for name in ENERGIES.names[1:]} | {"candidate_id": candidate.candidate_id}
 
 
 def failed_row(error: str) -> Row:
@@ -136,7 +153,7 @@ def failed_row(error: str) -> Row:
     return {"members": None, "num_tokens": 0, "num_truncated": 0, "error": error}
 
 
-def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe) -> Iterator[pa.Table]:
+def _scored(texts: Sequence[Text], *, checkpoint: str, recipe: Recipe) -> Iterator[pa.Table]:
     if not texts:
         return
     nodes = cluster_nodes()
@@ -149,7 +166,7 @@ def _scored(texts: Sequence[tuple[str, str]], *, checkpoint: str, recipe: Recipe
             f"{checkpoint} was trained with scorer.reasoning {trained_on!r}, and the recipe says "
             f"{recipe.scorer.reasoning!r}; set the recipe's to {trained_on!r}, or train again"
         )
-    rows = [{INDEX: index, "prompt": prompt, "text": text} for index, (prompt, text) in enumerate(texts)]
+    rows = [{INDEX: index} | text._asdict() for index, text in enumerate(texts)]
     batch_size = min(BATCH_SIZE, math.ceil(len(rows) / (num_workers * BATCHES_PER_WORKER)))
     tables = in_tables(rows, schema=_INPUT, size=batch_size)
     setup = {"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]}
@@ -202,7 +219,7 @@ class ScoreBatch:
 
         config = recipe.scorer
         with local_copy(checkpoint) as folder:
-            self._scorer: TextScorer = EnsembleScorer.load(
+            self._scorer = EnsembleScorer.load(
                 folder,
                 device="cpu" if share.gpus == 0 and config.device == "auto" else config.device,
                 dtype=config.dtype,
@@ -212,14 +229,26 @@ class ScoreBatch:
             )
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        rows = batch.to_pylist()
-        scored = score_texts(self._scorer, [(row["prompt"], row["text"]) for row in rows])
-        return pa.Table.from_pylist(
-            [{INDEX: row[INDEX]} | found for row, found in zip(rows, scored, strict=True)], schema=_OUTPUT
-        )
+        groups = [(key, list(rows)) for key, rows in groupby(batch.to_pylist(), key=lambda row: tuple(row["members"]))]
+        scored = [row for members, rows in groups for row in self._rows(members, rows)]
+        return pa.Table.from_pylist(scored, schema=_OUTPUT)
+
+    def _rows(self, members: tuple[bool, ...], rows: Sequence[Row]) -> Iterator[Row]:
+        texts = [(row["prompt"], row["text"]) for row in rows]
+        scorer = self._scorer.asking(members) if members else self._scorer
+        for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
+            yield {INDEX: row[INDEX]} | scored | {"members": _spread(scored["members"], members)}
 
     def close(self) -> None:
         """Nothing outlives the scorer."""
+
+
+def _spread(energies: Sequence[float] | None, members: Sequence[bool]) -> list[float | None] | None:
+    """One entry per adapter, None for those that were not asked."""
+    if energies is None or not members:
+        return energies if energies is None else list(energies)
+    remaining = iter(energies)
+    return [next(remaining) if is_asked else None for is_asked in members]
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Row]:

@@ -9,7 +9,7 @@ moves rows.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.tally import SavedSamples
 from raydebm.identity import content_id
-from raydebm.pairs import build_pairs, held_out, split_problems, training_groups, with_defaults
+from raydebm.pairs import build_pairs, held_out, out_of_bag, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
@@ -312,14 +312,28 @@ class Pipeline:
         """Energies of all validation and test candidates, and of the training candidates that are learned from out of
         bag."""
         self.train()
-        self._stage("energies", lambda: self._score(self.pool_candidates(), "energies"))
+        self._stage("energies", lambda: self._score(self.pool_candidates(), "energies", self.out_of_bag()))
+
+    def out_of_bag(self) -> dict[str, tuple[bool, ...]]:
+        """Which adapters did not train on each training problem that is learned from out of bag."""
+        if not self.recipe.learns_out_of_bag:
+            return {}
+        return out_of_bag(
+            self.splits()["train"],
+            (row["problem_id"] for row in self.run.read_table(PAIRS, "pairs", "train.parquet")),
+            bag_frac=self.recipe.pairs.bag_frac,
+            seed=self.recipe.training_seed,
+            adapters=[adapter.name for adapter in self.recipe.scorer.adapters],
+        )
 
     def pool_candidates(self) -> list[Candidate]:
         splits = self.splits()
-        wanted = {*splits[VALIDATION], *splits[TEST], *(splits["train"] if self.recipe.learns_out_of_bag else ())}
+        wanted = {*splits[VALIDATION], *splits[TEST], *self.out_of_bag()}
         return [found for found in self.candidates() if found.problem_id in wanted and not found.is_greedy]
 
-    def _score(self, candidates: Sequence[Candidate], stage: str) -> dict[str, Any]:
+    def _score(
+        self, candidates: Sequence[Candidate], stage: str, members: Mapping[str, Sequence[bool]] | None = None
+    ) -> dict[str, Any]:
         if not self.run.exists("scorer", "ensemble.json"):
             raise CheckpointError(f"{self.run.uri('scorer')} holds no ensemble; run `raydebm train` first")
         summary = score(
@@ -329,6 +343,7 @@ class Pipeline:
             recipe=self.recipe,
             run=self.run,
             stage=stage,
+            members=members,
             on_progress=self.progress(stage),
         )
         return summary.facts()

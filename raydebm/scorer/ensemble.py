@@ -4,9 +4,10 @@ In:   a checkpoint folder; (problem, candidate) texts.
 Out:  energies in the checkpoint's order of adapters, with the tokens read and cut.
 Does not know: tasks, constraints, thresholds, Ray.
 
-Shapes: K adapters, N texts, B texts of a micro-batch, D hidden size.
+Shapes: K adapters, M of them that are asked, N texts, B texts of a micro-batch, D hidden size.
 """
 
+import copy
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class TextEnergies:
     """What the ensemble says about one text."""
 
     members: tuple[float, ...]
-    """One energy per adapter, finite; lower is better."""
+    """One energy per adapter that was asked, finite; lower is better."""
     num_tokens: int
     """Tokens read, after truncation, with the special ones."""
     num_truncated: int
@@ -43,8 +44,8 @@ class TextEnergies:
 class EnergyEngine(Protocol):
     """Turns token ids into energies. The seam at which a faster implementation replaces the plain one."""
 
-    def energies(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """Energies, shape (K, N), float32 on the CPU, for N >= 1 texts in the order given."""
+    def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
+        """Energies of some members, shape (M, N), float32 on the CPU, for N >= 1 texts in the order given."""
         ...
 
 
@@ -70,18 +71,18 @@ class MergedEngine:
         self._members = [_merged_member(backbone, adapter) for adapter in adapters]
 
     @torch.inference_mode()
-    def energies(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        energies_KN = torch.empty(len(self._members), len(ids))
+    def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
+        energies_MN = torch.empty(len(members), len(ids))
         for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id):
-            energies_KN[:, list(batch.positions)] = self._batch_energies(batch.to(self._device))
-        return energies_KN
+            energies_MN[:, list(batch.positions)] = self._batch_energies(batch.to(self._device), members)
+        return energies_MN
 
-    def _batch_energies(self, batch: MicroBatch) -> Tensor:
-        members = []
-        for encoder, head in self._members:
+    def _batch_energies(self, batch: MicroBatch, members: Sequence[int]) -> Tensor:
+        energies = []
+        for encoder, head in (self._members[index] for index in members):
             states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-            members.append(head(pooled(states_BTD, batch.mask, pooling=self._pooling)))
-        return torch.stack(members).float().cpu()
+            energies.append(head(pooled(states_BTD, batch.mask, pooling=self._pooling)))
+        return torch.stack(energies).float().cpu()
 
 
 def _merged_member(backbone: Backbone, adapter: StoredAdapter) -> tuple[nn.Module, EnergyHead]:
@@ -103,6 +104,7 @@ class EnsembleScorer:
         self._encoder = encoder
         self._engine = engine
         self._lock = threading.Lock()
+        self._asked = tuple(range(len(record.adapters)))
 
     @classmethod
     def load(
@@ -165,6 +167,16 @@ class EnsembleScorer:
         """Names, in the order of ``TextEnergies.members``."""
         return self.record.adapters
 
+    def asking(self, members: Sequence[bool]) -> "EnsembleScorer":
+        """The same scorer, asking some of the adapters only: those whose energies the texts get.
+
+        Args:
+            members: of each adapter, in their order, whether it is asked; at least one is.
+        """
+        other = copy.copy(self)
+        other._asked = tuple(index for index, is_asked in enumerate(members) if is_asked)
+        return other
+
     def score(self, texts: Sequence[tuple[str, str]]) -> list[TextEnergies]:
         """Energies of (problem, candidate) texts, in order; [] for none.
 
@@ -175,22 +187,23 @@ class EnsembleScorer:
             return []
         with self._lock:
             encoded = self._encoder(texts)
-            energies_KN = self._engine.energies([text.ids for text in encoded])
-        self._check(energies_KN, encoded)
+            energies_MN = self._engine.energies([text.ids for text in encoded], self._asked)
+        self._check(energies_MN, encoded, [self.adapters[index] for index in self._asked])
         return [
-            TextEnergies(members=tuple(members), num_tokens=len(text.ids), num_truncated=text.num_truncated)
-            for members, text in zip(energies_KN.t().tolist(), encoded, strict=True)
+            TextEnergies(members=tuple(energies), num_tokens=len(text.ids), num_truncated=text.num_truncated)
+            for energies, text in zip(energies_MN.t().tolist(), encoded, strict=True)
         ]
 
-    def _check(self, energies_KN: Tensor, encoded: Sequence[EncodedText]) -> None:
-        expected = (len(self.adapters), len(encoded))
-        if tuple(energies_KN.shape) != expected:
-            raise ScoringError(f"the engine gave energies of shape {tuple(energies_KN.shape)}, expected {expected}")
-        bad = (~torch.isfinite(energies_KN)).nonzero()
+    @staticmethod
+    def _check(energies_MN: Tensor, encoded: Sequence[EncodedText], adapters: Sequence[str]) -> None:
+        expected = (len(adapters), len(encoded))
+        if tuple(energies_MN.shape) != expected:
+            raise ScoringError(f"the engine gave energies of shape {tuple(energies_MN.shape)}, expected {expected}")
+        bad = (~torch.isfinite(energies_MN)).nonzero()
         if len(bad):
             adapter, text = (int(position) for position in bad[0])
             raise ScoringError(
                 f"input {text} of {len(encoded)} ({len(encoded[text].ids)} tokens): adapter "
-                f"{self.adapters[adapter]!r} gave energy {float(energies_KN[adapter, text])}; "
+                f"{adapters[adapter]!r} gave energy {float(energies_MN[adapter, text])}; "
                 "score with dtype float32, and check the checkpoint's metrics"
             )

@@ -149,9 +149,9 @@ class _HeadsEngine:
         self._features, self._heads = features, heads
 
     @torch.inference_mode()
-    def energies(self, ids: Sequence[Sequence[int]]) -> Tensor:
+    def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
         of_adapters = self._features.states(ids).unbind(1)
-        return torch.stack([head(states_ND) for head, states_ND in zip(self._heads, of_adapters, strict=True)])
+        return torch.stack([self._heads[index](of_adapters[index]) for index in members])
 
 
 def _without_heads(record: EnsembleRecord, adapters: Sequence[StoredAdapter]) -> tuple[object, ...]:

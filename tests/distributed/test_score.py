@@ -88,6 +88,29 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
 
 
 @pytest.mark.ray
+def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
+    """Of p1 the first and the last adapter, of p2 the third; of p0 all."""
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    asked = {"p1": (True, False, False, False, True), "p2": (False, False, True, False, False)}
+    candidates = [candidate(number, f"w{number % 5} right") for number in range(30)]
+    run = RunDir(str(tmp_path))
+    checkpoint = five[1].checkpoint
+
+    score(PROBLEMS, candidates, checkpoint=checkpoint, recipe=recipe_for(tmp_path), run=run, members=asked)
+
+    rows = list(run.read_table(ENERGIES, "energies", "energies.parquet"))
+    alone = EnsembleScorer.load(checkpoint, device="cpu").score(
+        [(PROBLEMS[found.problem_id].prompt, found.text) for found in candidates]
+    )
+    for found, row, every in zip(candidates, rows, alone, strict=True):
+        mask = asked.get(found.problem_id, (True,) * 5)
+        assert [energy is not None for energy in row["members"]] == list(mask)
+        expected = [energy for energy, is_asked in zip(every.members, mask, strict=True) if is_asked]
+        assert energies_of(row).members == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.ray
 def test_a_missing_checkpoint_is_named_before_any_scorer_starts(local_ray, tmp_path):
     with pytest.raises(CheckpointError, match=r"ensemble\.json is missing"):
         score(
