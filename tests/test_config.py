@@ -178,6 +178,6 @@ def test_every_link_of_the_reference_has_a_heading(render):
 
 
 def test_shipped_recipes_are_valid(repository):
-    files = [*(repository / "configs").glob("*.yaml"), repository / "raydebm" / "embedded" / "demo.yaml"]
+    files = [*(repository / "configs").glob("*.yaml"), repository / "raydebm" / "cli" / "starter" / "recipe.yaml"]
 
     assert len([load_recipe(file) for file in files]) >= 3

@@ -5,9 +5,8 @@ import shlex
 
 import pytest
 import yaml
-from typer.main import get_command
 
-from raydebm.cli import app
+from raydebm.cli.commands import command_of
 from raydebm.config import parse_recipe
 
 RECIPE = {
@@ -36,7 +35,7 @@ def test_the_commands_are_accepted(text):
         for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
         for line in block.splitlines()
     ]
-    export = get_command(app).commands["export"]
+    export = command_of("export")
 
     assert [command[:2] for command in commands] == [["raydebm", "export"]] * 2
     for command in commands:
@@ -44,7 +43,7 @@ def test_the_commands_are_accepted(text):
 
 
 def test_every_option_of_an_export_is_explained(text):
-    export = get_command(app).commands["export"]
+    export = command_of("export")
     options = {option for parameter in export.params for option in parameter.opts}
 
     assert {option for option in options if option not in text} == set()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from raydebm.config import Recipe
 from raydebm.distributed.loading import answerable, load_problems
-from raydebm.distributed.stages import Pipeline
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
 from raydebm.records import GenerationRequest, Problem
+from raydebm.tasks import task_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,12 @@ def plan_of(recipe: Recipe) -> Plan:
         UnknownNameError: a recorded pool has no such model.
         PoolError: the recorded pools answer none of the problems.
     """
-    pipeline = Pipeline(recipe=recipe)
+    passes = PassRequests(recipe=recipe, task=task_of(recipe.task))
     loaded = list(load_problems(recipe))
     problems = [problem for _, problem, _ in answerable(recipe, loaded)]
-    requests = pipeline.requests(problems)
+    requests = [
+        request for problem in problems for request in passes.first(problem, greedy=recipe.generation.greedy)
+    ]
     recorded = _recorded(recipe, problems, requests)
     estimates = estimate_cost(requests, recipe.generators)
     kinds = Counter(generator.kind for generator in recipe.generators)
@@ -43,7 +45,7 @@ def plan_of(recipe: Recipe) -> Plan:
             "completions are counted at their token limit, so a run usually costs a fraction of it",
             *_dropped(len(loaded) - len(problems)),
             *recorded,
-            *_waves(pipeline.passes),
+            *_waves(passes),
             f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
             "and per regenerated test problem",
             f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from raydebm.cli import main
+from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Posterior
 from raydebm.errors import ConfigError
-from raydebm.policy_options import options_of
 from raydebm.records import (
     Candidate,
     ConstraintReport,

@@ -10,14 +10,20 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from raydebm.console import console
+from raydebm.cli.console import console
 from raydebm.errors import ConfigError, RaydebmError
 
 if TYPE_CHECKING:
     from raydebm.records import ConstraintReport, Gold, Label, Problem
     from raydebm.tasks.base import Task
 
-app = typer.Typer(help="Write and check tasks of your own.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write and check tasks of your own.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 MAX_SHOWN = 20
 """Faulty rows and answers that are listed; the rest is counted."""

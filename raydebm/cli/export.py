@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from raydebm.console import console
+from raydebm.cli.console import console
 from raydebm.errors import ConfigError
 
 
@@ -29,7 +29,10 @@ def export(
         str | None, typer.Option(help="The backbone's name on the hub, where the run used a local folder.")
     ] = None,
 ) -> None:
-    """A run's scorer with its model card, or its pairs, as a folder for the Hugging Face hub."""
+    """Write a scorer or its pairs for the Hugging Face hub.
+
+    The scorer comes with its model card, the pairs with a data card.
+    """
     from raydebm.export.finished_run import FinishedRun
     from raydebm.export.hub import check_can_push, push
 

@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raydebm.console import console, pipeline_for, show_promise
+from raydebm.cli.console import console, show_promise
+from raydebm.cli.pipeline import pipeline_for
+from raydebm.cli.recipe_command import (
+    ConfigOption,
+    OverridesArgument,
+    RetryOption,
+    RunDirOption,
+    TaskOption,
+    read_recipe,
+)
 from raydebm.errors import ConfigError
-from raydebm.recipe_options import ConfigOption, RetryOption, RunDirOption, SetArgument, TaskOption, read_recipe
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
@@ -39,9 +47,12 @@ def calibrate(
     since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
     until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
     retry_failed: RetryOption = False,
-    overrides: SetArgument = None,
+    overrides: OverridesArgument = None,
 ) -> None:
-    """Fit the posterior, choose profile and thresholds on labelled problems, and certify a promise."""
+    """Choose profile and thresholds, and certify a promise.
+
+    Fits the posterior first. All of it on labelled problems, or with --from-decisions on outcomes that users reported.
+    """
     promise = {
         "decision.max_error": max_error,
         "decision.confidence": confidence,
@@ -50,7 +61,7 @@ def calibrate(
     settings = [f"{name}={value}" for name, value in promise.items() if value is not None]
     recipe = read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
     if from_decisions is not None:
-        from raydebm.replay_command import decision_filter
+        from raydebm.cli.replay import decision_filter
 
         origin = _origin(recipe, where=decision_filter(None, since, until), by=by, audited=audited)
         _calibrate_from_decisions(recipe, from_decisions, origin, refit=refit)

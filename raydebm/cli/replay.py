@@ -10,10 +10,10 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
+from raydebm.cli.console import console
+from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
-from raydebm.console import console
 from raydebm.errors import ConfigError, PoolError
-from raydebm.policy_options import options_of
 from raydebm.serving.schema import PolicyChanges
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def replay(
         float | None,
         typer.Option(min=0, max=1, help="Another promise of the --policy, from the decision.json next to its file."),
     ] = None,
-    confidence: Annotated[float, typer.Option(min=0, max=1, help="With which that promise holds.")] = 0.9,
+    confidence: Annotated[float, typer.Option(min=0, max=1, help="Probability with which that promise holds.")] = 0.9,
     changes: dict[str, Any] = {},  # noqa: B006 - one option per setting of a policy takes its place
     costs: dict[str, Any] = {},  # noqa: B006 - one option per cost takes its place
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Of --checkpoint.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device of --checkpoint.")] = "auto",
     task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
     since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
     until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
@@ -53,7 +53,10 @@ def replay(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write every decision to this .parquet or .jsonl file.")] = None,
 ) -> None:
-    """Decide stored traffic again, without asking any generator. Nothing changed: the recorded decisions."""
+    """Decide stored traffic again under another policy.
+
+    Or under another budget or ensemble. No generator is asked. Without changes the recorded decisions come out again.
+    """
     from raydebm.serving.decisions.reader import DecisionReader
     from raydebm.serving.decisions.redeciding import stored_decisions
     from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
@@ -180,7 +183,7 @@ def _scorer(checkpoint: str, device: str) -> "TextScorer":
 
 
 def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
-    """Write one row a decision as they come; returns how many.
+    """Write one row per decision as they come; returns how many.
 
     Raises:
         ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.

@@ -1,0 +1,74 @@
+"""What people see on a terminal, and what several verbs print there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from raydebm.errors import RaydebmError
+
+if TYPE_CHECKING:
+    from raydebm.evaluation.results import Evaluation
+
+console = Console(highlight=False)
+if not console.is_terminal:
+    console = Console(highlight=False, width=140)  # a log or a pipe has no width of its own; 80 would break the tables
+
+
+def show_error(error: RaydebmError) -> None:
+    """One line on stderr; the message may contain brackets, so it is printed without markup."""
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr.print(f"[bold red]error[/bold red] ({type(error).__name__}): ", end="")
+    stderr.print(str(error), markup=False)
+
+
+def resolved(folder: str) -> str:
+    """A folder as an absolute path; a URL as it is."""
+    return folder if "://" in folder else str(Path(folder).resolve())
+
+
+def show_promise(fit: dict[str, Any] | None) -> None:
+    """What calibration certified, or why nothing."""
+    if fit is None:
+        console.print("The paper's rule decides; no posterior was fitted, so nothing is promised.")
+        return
+    table = Table(title="What may be promised", title_justify="left")
+    for header in ("error at most", "certified", "threshold", "coverage", "upper bound", "problems", "more problems"):
+        table.add_column(header, justify="right")
+    asked = [] if fit["guarantee"] is None else [fit["guarantee"]]
+    for row in [*asked, *fit["promises"]]:
+        table.add_row(
+            f"{row['max_error']:g}",
+            "yes" if row["certified"] else "not certified",
+            *("-" if row[name] is None else f"{row[name]:.3g}" for name in ("tau", "coverage", "upper_bound")),
+            str(row["problems"]),
+            "-" if row["more_problems"] is None else f"about {row['more_problems']}",
+            style="bold" if row in asked else None,
+        )
+    console.print(table)
+    for row in asked:
+        if not row["certified"]:
+            console.print(
+                f"Not certified: an error of at most {row['max_error']:g}. These {row['problems']} problems certify "
+                f"{row['smallest_error'] if row['smallest_error'] is not None else 'nothing'} at best; answering every "
+                f"problem errs on {row['base_error']:.3g}, so that no rule could answer more than "
+                f"{row['max_coverage']:.3g} of them. Only proven answers are given out."
+            )
+
+
+def show_evaluation(result: "Evaluation", report: str) -> None:
+    """The selectors and the loop, from the same rows as the report."""
+    from raydebm.evaluation.report import summary
+    from raydebm.evaluation.tables import loop_table, selector_table
+
+    for found in (selector_table(result), loop_table(result)):
+        table = Table(title=found.title, title_justify="left", caption=found.caption, caption_justify="left")
+        for index, header in enumerate(found.headers):
+            table.add_column(header, justify="left" if index == 0 else "right")
+        for number, row in enumerate(found.rows):
+            table.add_row(*row, style="bold" if number in found.emphasised else None)
+        if found.rows:
+            console.print(table)
+    console.print(summary(result), markup=False)
+    console.print(f"report: {report}")

@@ -1,0 +1,246 @@
+"""``raydebm demo``: the main job on embedded models, then the service, which is asked three questions.
+
+Nothing in it is staged: the problems that are asked were chosen by replaying the test split, and because seeds follow
+from the request, the service samples the same candidates again and must come to the same decisions.
+"""
+
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from raydebm.cli import starter
+from raydebm.cli.console import console, show_evaluation
+from raydebm.cli.pipeline import pipeline_for
+from raydebm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raydebm.distributed.stages import Pipeline
+    from raydebm.records import Outcome
+
+Kind = Literal["accept", "regenerate", "abstain"]
+TITLES: dict[Kind, str] = {
+    "accept": "1. accept[/bold]: POST /v1/chat/completions with the official openai client",
+    "regenerate": "2. regenerate[/bold]: POST /v1/triage over plain HTTP",
+    "abstain": "3. abstain[/bold]: the same openai client, with the answer refused",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A test problem whose replayed decision shows one kind."""
+
+    outcome: "Outcome"
+    first_correct: bool
+    """Whether the selection after the first pass is right."""
+    correct: bool
+    """Whether the last selection is right, given out or not."""
+
+
+def demo(
+    run_dir: Annotated[str, typer.Option("--run-dir", help="Folder of the demo's files.")] = "runs/demo",
+    port: Annotated[int, typer.Option(help="Port of the service; 0 picks a free one.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write what the service decided as JSON.")
+    ] = None,
+) -> None:
+    """Train, evaluate, serve and ask, offline on small models.
+
+    Takes about five minutes on two CPU cores; a second run reuses what the first one left.
+    """
+    from raydebm.config import load_recipe
+    from raydebm.serving.app import check_port
+
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise ConfigError(f"--json {str(json_file)!r}: the folder does not exist; create it first")
+    port = port or _free_port()
+    check_port("127.0.0.1", port)
+    started = time.monotonic()
+    recipe = load_recipe(starter.RECIPE, overrides=[f"run_dir={run_dir}"])
+    console.rule("raydebm: choose among LLM answers, and know when none can be trusted")
+    console.print(
+        f"Four small language models answer Knights & Knaves puzzles; five adapters learn which answers to trust.\n"
+        f"No key, no GPU, no network. Files: {run_dir}\n"
+    )
+    with pipeline_for(recipe) as pipeline:
+        show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
+        examples = choose_examples(pipeline.outcomes(), _right_candidates(pipeline))
+        decisions = _ask_service(run_dir, port, recipe.task.name, examples)
+    if json_file is not None:
+        json_file.write_text(json.dumps({"decisions": decisions}, indent=2) + "\n", encoding="utf-8")
+    console.rule(f"done in {(time.monotonic() - started) / 60:.1f} minutes")
+    console.print(_next_steps(run_dir))
+
+
+# ---- what is asked -------------------------------------------------------------------------------------------------
+
+
+def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind, Example]:
+    """One outcome per kind of decision that did what it is for; kinds that do not occur are left out.
+
+    Args:
+        outcomes: replayed decisions.
+        right: ids of the candidates that are correct.
+    """
+    examples: dict[Kind, Example] = {}
+    for outcome in outcomes:
+        example = Example(
+            outcome=outcome,
+            first_correct=outcome.passes[0].selected in right,
+            correct=outcome.passes[-1].selected in right,
+        )
+        kind = _kind(example)
+        if kind is not None:
+            examples.setdefault(kind, example)
+    return {kind: examples[kind] for kind in TITLES if kind in examples}
+
+
+def _kind(example: Example) -> Kind | None:
+    """An accepted right answer, a pass that turned wrong into right, or a wrong answer that was refused."""
+    from raydebm.records import Decision
+
+    if example.outcome.decision is Decision.ABSTAIN:
+        return None if example.correct else "abstain"
+    if len(example.outcome.passes) == 1:
+        return "accept" if example.correct else None
+    return "regenerate" if example.correct and not example.first_correct else None
+
+
+def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
+    from raydebm.distributed.stages import TEST
+    from raydebm.records import Verdict
+
+    labels = pipeline.recorded(TEST).labels.values()
+    return frozenset(label.candidate_id for label in labels if label.verdict is Verdict.CORRECT)
+
+
+# ---- the service ---------------------------------------------------------------------------------------------------
+
+
+def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
+    """Deploy ``serve_config.yaml`` over the run, ask the examples, and return what was decided by kind."""
+    from raydebm.serving.launch import deployed
+
+    console.rule("the service")
+    console.print("starting serve_config.yaml …")
+    with deployed(starter.SERVE_CONFIG, port=port, args={"run_dir": str(Path(run_dir).resolve())}) as url:
+        console.print(f"listening on {url}\n")
+        decisions = dict(_ask_all(url, task, examples))
+    for kind in TITLES:
+        if kind not in examples:
+            console.print(f"[yellow]no test problem of this run ended in: {kind}[/yellow]")
+    return decisions
+
+
+def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for kind, example in examples.items():
+        console.print(f"[bold]{TITLES[kind]}")
+        question = example.outcome.problem.prompt
+        if kind == "regenerate":
+            details = _ask_over_http(url, task, question)
+            _show_triage(details)
+        else:
+            reply = _ask_with_openai(url, task, question)
+            details = reply["raydebm"]
+            _show_chat(reply, question)
+        yield kind, facts_of(example, details)
+
+
+def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader, or a check, wants to know of a decision of the service.
+
+    Args:
+        example: the replayed decision about the same problem, with the labels.
+        details: the decision in the service's answer.
+    """
+    replayed = example.outcome
+    return {
+        "decision": details["decision"],
+        "reason": details["reason"],
+        "passes": details["num_passes"],
+        "as_replayed": (details["decision"], details["num_passes"]) == (replayed.decision.value, len(replayed.passes)),
+        "first_selection_correct": example.first_correct,
+        "last_selection_correct": example.correct,
+    }
+
+
+def _ask_with_openai(url: str, task: str, question: str) -> dict[str, Any]:
+    from openai import OpenAI
+
+    client = OpenAI(base_url=f"{url}/v1", api_key="not-needed")
+    reply = client.chat.completions.create(model=f"raydebm/{task}", messages=[{"role": "user", "content": question}])
+    return dict(reply.model_dump())
+
+
+def _ask_over_http(url: str, task: str, question: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        f"{url}/v1/triage",
+        data=json.dumps({"task": task, "problem": question}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as reply:
+        return dict(json.load(reply))
+
+
+def _show_chat(reply: Mapping[str, Any], question: str) -> None:
+    message = reply["choices"][0]["message"]
+    console.print(f"   question  {_clip(question)}", markup=False)
+    if message.get("refusal"):
+        console.print(f"   refusal   {message['refusal']}", markup=False)
+    else:
+        console.print(f"   answer    {_clip(message['content'], from_end=True)}", markup=False)
+    _show_numbers(reply["raydebm"])
+
+
+def _show_triage(reply: Mapping[str, Any]) -> None:
+    for done in reply["passes"]:
+        signal = "none" if done["signal"] is None else f"{done['signal']:.3f}"
+        penalty = "none" if done["penalty"] is None else f"{done['penalty']:.3f}"
+        console.print(
+            f"   pass {done['pass_index']}    {done['decision']}: E_constraint {penalty}, sigma {signal}", markup=False
+        )
+        if done["feedback"]:
+            console.print(f"   feedback  {_clip(done['feedback'], width=300)}", markup=False)
+    console.print(f"   answer    {reply['answer']}", markup=False)
+    _show_numbers(reply)
+
+
+def _show_numbers(details: Mapping[str, Any]) -> None:
+    numbers = ", ".join(
+        f"{name} {details[name]:.3f}" for name in ("energy", "mu", "sigma", "penalty") if details[name] is not None
+    )
+    console.print(f"   decision  {details['decision']}: {details['reason']}", markup=False)
+    console.print(
+        f"   {numbers}; {details['num_passes']} pass(es), {details['usage']['completion_tokens']} tokens written, "
+        f"{details['latency_ms'] / 1000:.1f} s\n",
+        markup=False,
+    )
+
+
+def _clip(text: str, *, width: int = 150, from_end: bool = False) -> str:
+    flat = " ".join(text.split())
+    if len(flat) <= width:
+        return flat
+    return f"… {flat[-width:]}" if from_end else f"{flat[:width]} …"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _next_steps(run_dir: str) -> str:
+    return (
+        "What to do next:\n"
+        f"  open {run_dir}/evaluation/report.html\n"
+        f"  raydebm serve --run-dir {run_dir}          the service again, until Ctrl-C\n"
+        "  raydebm init                               this recipe and serve_config.yaml, to start from\n"
+        "  raydebm task new my_task                   a task of your own"
+    )

@@ -1,0 +1,97 @@
+"""``raydebm import-decisions`` and ``import-pool``: stored decisions and other models' answers, as data of a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raydebm.cli.console import console, resolved
+from raydebm.cli.recipe_command import ConfigOption, OverridesArgument, TaskOption, read_recipe
+from raydebm.errors import ConfigError
+
+
+def import_decisions(
+    records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
+    out: Annotated[str, typer.Option("--out", help="Run directory to write; must hold no run.")],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Recipe for the training; default: recipe.json next to the records."),
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
+    by: Annotated[list[str] | None, typer.Option("--by", help="Only reports by this name; repeatable.")] = None,
+    test_frac: Annotated[float, typer.Option(help="Share of the problems that are for testing.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Seed of the split into training and testing.")] = 0,
+) -> None:
+    """Turn decisions with outcomes into a run for training.
+
+    Writes a run directory with problems, candidates and labels.
+    """
+    from raydebm.cli.replay import decision_filter
+    from raydebm.config import load_recipe
+    from raydebm.decision_import import labelled_decisions
+    from raydebm.decision_import.run_folder import write_run
+    from raydebm.serving.decisions.reader import DecisionReader
+    from raydebm.tasks import task_of
+
+    recipe = load_recipe(_recipe_next_to(records) if config is None else config)
+    task = task_of(recipe.task)
+    where = decision_filter(task.name, since, until)
+    found = labelled_decisions(DecisionReader(records), lambda name: task, where=where, by=by or None)
+    target = resolved(out)
+    summary = write_run(found, recipe=recipe, out=target, test_frac=test_frac, seed=seed)
+    if summary.contradictory:
+        console.print(
+            f"{summary.contradictory} decisions were left out, because the reports about them contradict each other"
+        )
+    counted = ", ".join(f"{count:,} {verdict}" for verdict, count in summary.verdicts.items())
+    console.print(
+        f"{summary.decisions:,} decisions with an outcome: {summary.problems:,} problems ({summary.test_problems:,} "
+        f"for testing, {summary.with_gold:,} with a correct answer), {summary.candidates:,} candidates ({counted})"
+    )
+    console.print(f"train on them: raydebm evaluate --config {target}/recipe.json", soft_wrap=True)
+
+
+def _recipe_next_to(records: str) -> Path:
+    """Raises ConfigError where the records folder stands in no run directory of this machine."""
+    if "://" not in records:
+        found = Path(records).resolve().parent / "recipe.json"
+        if found.exists():
+            return found
+    raise ConfigError(f"there is no recipe.json next to {records!r}; give --config")
+
+
+def import_pool(
+    pool: Annotated[Path, typer.Argument(help="JSON lines with problem_id, model, text; or raydebm Parquet.")],
+    config: ConfigOption,
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
+    task: TaskOption = None,
+    model: Annotated[list[str] | None, typer.Option("--model", help="Keep only this model; repeatable.")] = None,
+    text_field: Annotated[
+        list[str] | None, typer.Option("--text-field", help="Field of a line that holds the answer; repeatable.")
+    ] = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Turn recorded answers of other models into candidates.
+
+    The file that is written is a pool for `recorded` generators.
+    """
+    from raydebm.generators.recorded import TEXT_FIELDS
+    from raydebm.generators.recorded import import_pool as read_pool
+    from raydebm.store import CANDIDATES, RunDir, candidate_row
+    from raydebm.tasks import task_of
+
+    recipe = read_recipe(config, task, None, overrides)
+    plugin = task_of(recipe.task)
+    problems = [
+        problem
+        for source in (recipe.task.train, recipe.task.test)
+        for problem, _ in plugin.load(source.split, source=source.source, seed=recipe.seed)
+    ]
+    candidates = read_pool(
+        str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or TEXT_FIELDS
+    )
+    rows = [candidate_row(candidate) for candidate in candidates]
+    RunDir(str(out.parent)).write_table(rows, CANDIDATES, out.name)
+    failed = sum(candidate.error is not None for candidate in candidates)
+    console.print(f"{len(rows)} candidates ({failed} with an error) written to {out}")

@@ -1,0 +1,31 @@
+"""``raydebm serve``: a finished run as a service on this machine."""
+
+from typing import Annotated
+
+import typer
+
+from raydebm.cli.console import resolved
+
+
+def serve(
+    run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name under which a service without keys answers; repeatable.")
+    ] = None,
+) -> None:
+    """Serve a finished run until Ctrl-C or SIGTERM.
+
+    In production: `serve run serve_config.yaml`.
+    """
+    from raydebm.serving.app import AppArgs, serve_until_interrupted
+
+    args = AppArgs.model_validate(
+        {
+            "run_dir": resolved(run_dir),
+            "allowed_hosts": (host, *(allowed_host or ())),
+            "policies": {"text": {"on_abstain": "text"}},
+        }
+    )
+    serve_until_interrupted(args, host=host, port=port)

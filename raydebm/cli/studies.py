@@ -1,0 +1,156 @@
+"""Several trainings, and what was learnt: ``raydebm seeds``, ``reproduce``, ``confounding``, ``repair``."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydebm.cli.console import console, resolved
+from raydebm.cli.pipeline import pipeline_for
+from raydebm.cli.recipe_command import OverridesArgument, RetryOption, read_recipe, recipe_command
+from raydebm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raydebm.config import Recipe
+    from raydebm.distributed.stages import Pipeline
+
+
+def reproduce(
+    config: Annotated[list[Path], typer.Option("--config", "-c", help="Recipe file; repeatable, one run per recipe.")],
+    task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
+    out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "runs/reproduction",
+    transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    confounding: Annotated[
+        bool, typer.Option("--confounding", help="Probes, style ablation and style swap of every scorer.")
+    ] = False,
+    retry_failed: RetryOption = False,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Write every table and figure of the paper.
+
+    One report for all given recipes, their runs and variants; makes what is missing first.
+    """
+    tasks: list[str | None] = [*task] if task else [None]
+    recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
+    with ExitStack() as stack:
+        pipelines = [
+            stack.enter_context(pipeline_for(recipe, judges=True, retry_failed=retry_failed)) for recipe in recipes
+        ]
+        from raydebm.distributed.reproduction import reproduce as make_report
+        from raydebm.store import RunDir
+
+        _, address = make_report(
+            pipelines, run=RunDir(resolved(out)), with_transfer=transfer, with_confounding=confounding
+        )
+        console.print(f"report: {address}")
+
+
+@recipe_command
+def seeds(
+    recipe: "Recipe",
+    num_seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--num-seeds",
+            min=1,
+            help="Number of trainings, from the recipe's seed on; default: 5, with --folds 1.",
+        ),
+    ] = None,
+    seed_list: Annotated[str | None, typer.Option("--seeds", help="Seeds of the trainings, such as 0,1,2.")] = None,
+    folds: Annotated[
+        int | None, typer.Option("--folds", min=2, help="Test every problem once, by training on the other folds.")
+    ] = None,
+    retry_failed: RetryOption = False,
+) -> None:
+    """Train with several seeds, or on all folds but one.
+
+    All on the same candidates; reports intervals over problems and the spread over trainings.
+    """
+    chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
+    with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has a run directory of its own
+        if folds is None:
+            text, address = _over_seeds(pipeline, chosen, retry_failed=retry_failed)
+        else:
+            text, address = _over_folds(pipeline, chosen, folds, retry_failed=retry_failed)
+        console.print(text, markup=False)
+        console.print(f"report: {address}")
+
+
+def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None, *, default: int) -> list[int]:
+    """The seeds of ``--seeds``, or that many from the recipe's own on.
+
+    Raises:
+        ConfigError: both options are given, or an entry is not a whole number.
+    """
+    if seed_list is None:
+        return [recipe.training_seed + index for index in range(num_seeds or default)]
+    if num_seeds is not None:
+        raise ConfigError("give --seeds or --num-seeds, not both")
+    try:
+        return [int(entry) for entry in seed_list.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--seeds must be whole numbers with commas between them, got {seed_list!r}") from error
+
+
+def _over_seeds(pipeline: "Pipeline", chosen: list[int], *, retry_failed: bool) -> tuple[str, str]:
+    """The summary, and the address of the report."""
+    from raydebm.distributed.seeds import train_seeds
+    from raydebm.evaluation.seeds_report import summary
+
+    study, address = train_seeds(
+        pipeline.recipe,
+        chosen,
+        run=pipeline.run,
+        retry_failed=retry_failed,
+        progress=pipeline.progress,
+        on_stage=pipeline.on_stage,
+    )
+    return summary(study), address
+
+
+def _over_folds(pipeline: "Pipeline", chosen: list[int], count: int, *, retry_failed: bool) -> tuple[str, str]:
+    """The summary, and the address of the report."""
+    from raydebm.distributed.folds import train_folds
+    from raydebm.evaluation.folds_report import summary
+
+    study, address = train_folds(pipeline, count=count, seeds=chosen, retry_failed=retry_failed)
+    return summary(study), address
+
+
+@recipe_command
+def confounding(recipe: "Recipe") -> None:
+    """Test whether the scorer recognises who wrote an answer.
+
+    Screen, linear probes, style ablation, and a style swap of the generators in `confounding.swap`.
+    """
+    with pipeline_for(recipe) as pipeline:
+        from raydebm.distributed.studies import confounding as make_report
+
+        report, address = make_report(pipeline)
+        console.print(report.summary())
+        console.print(f"report: {address}")
+
+
+@recipe_command
+def repair(
+    recipe: "Recipe",
+    equalise: Annotated[
+        float, typer.Option("--equalise", help="Weight on what balancing leaves; 0: the paper's way.")
+    ] = 0,
+) -> None:
+    """Refit the energy heads on balanced data.
+
+    Balances over generators and labels; measures before and after.
+    """
+    with pipeline_for(recipe) as pipeline:
+        from raydebm.distributed.studies import repair_run
+
+        report, address = repair_run(pipeline, equalise=equalise)
+        console.print(f"before: {report.before.summary()}")
+        console.print(f"after: {report.after.summary()}")
+        console.print(f"report: {address}")
+        console.print(
+            "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm evaluate` "
+            f"with the same recipe and --run-dir {pipeline.run.uri('repair')}"
+        )

@@ -1,0 +1,59 @@
+"""``raydebm init`` writes files that run, and never overwrites without being told to."""
+
+import pytest
+import yaml
+
+from raydebm.cli import main, starter
+from raydebm.cli.init import write_starter
+from raydebm.config import load_recipe
+from raydebm.errors import ConfigError
+from raydebm.serving.app import AppArgs
+
+NAMES = {"recipe.yaml", "serve_config.yaml", "cluster.yaml"}
+
+
+def test_it_writes_the_three_files_into_a_new_folder(tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["init", str(tmp_path / "new" / "folder")])
+
+    assert ended.value.code == 0
+    assert {file.name for file in (tmp_path / "new" / "folder").iterdir()} == NAMES
+
+
+def test_existing_files_are_named_and_nothing_is_written(tmp_path):
+    (tmp_path / "cluster.yaml").write_text("mine")
+
+    with pytest.raises(ConfigError, match=r"cluster\.yaml in .* already exist.*--force"):
+        write_starter(tmp_path, force=False)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["cluster.yaml"]
+    assert (tmp_path / "cluster.yaml").read_text() == "mine"
+
+
+def test_force_overwrites(tmp_path):
+    (tmp_path / "cluster.yaml").write_text("mine")
+
+    write_starter(tmp_path, force=True)
+
+    assert (tmp_path / "cluster.yaml").read_bytes() == starter.CLUSTER.read_bytes()
+
+
+def test_a_file_in_place_of_the_folder_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match=r"cannot write to .*file.*choose another folder"):
+        write_starter(tmp_path / "file", force=False)
+
+
+@pytest.mark.parametrize("name", ["serve_config.yaml", "cluster.yaml"])
+def test_the_files_are_those_at_the_top_of_the_repository(repository, name):
+    assert (starter.FOLDER / name).resolve() == repository / name
+
+
+def test_serve_config_serves_the_run_of_the_recipe():
+    """``serve run`` and ``raydebm run`` are called in the same folder."""
+    tree = yaml.safe_load(starter.SERVE_CONFIG.read_text(encoding="utf-8"))
+
+    assert (
+        AppArgs.model_validate(tree["applications"][0]["args"]).run_dir == load_recipe(starter.RECIPE).resolved_run_dir
+    )
