@@ -2,18 +2,22 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
 .PHONY: demo test check format clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+$(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	@echo "1/3 virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip
 # torch first and alone: any 2.13.0 build that is already at hand (CPU or CUDA) is kept by what follows.
-	$(BIN)/pip install --progress-bar off torch==2.13.0
-	$(BIN)/pip install --progress-bar off --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	@echo "2/3 torch, up to some gigabytes"
+	@$(PIP) torch==2.13.0
+	@echo "3/3 raydebm, its client and what develops them"
+	@$(PIP) --constraint constraints.txt --editable client --editable '.[dev]'
+	@touch $@
 
 demo: $(VENV)/.ready
 	$(BIN)/raydebm demo

@@ -6,7 +6,7 @@
     python benchmarks/grpo_figure.py grpo.jsonl --figure grpo.svg
 
 One of the embedded language models is trained by TRL's GRPOTrainer on Knights & Knaves puzzles. Its reward function is
-``raydebm.client.rewards.grpo_reward``. With ``--url`` that asks a running service (``raydebm serve``); without,
+``raydebm_client.rewards.grpo_reward``. With ``--url`` that asks a running service (``raydebm serve``); without,
 the same routes answer in this process. Nothing holds the policy near its start (beta 0), so that over-optimisation has
 room.
 
@@ -42,13 +42,13 @@ from grpo_service import TASK, Service, local_service
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from raydebm.client.calls import RewardSettings, reward_groups, rewards_call
-from raydebm.client.rewards import grpo_reward
 from raydebm.embedded import GENERATORS, embedded_path
 from raydebm.generators.decoding import DecodeRow, decode
 from raydebm.identity import seed_for
 from raydebm.records import Gold, Problem, Verdict
 from raydebm.tasks.knights_knaves import KnightsKnaves
+from raydebm_client.calls import RewardSettings, reward_groups, rewards_call
+from raydebm_client.rewards import grpo_reward
 
 SETTINGS: dict[str, RewardSettings] = {
     "energy": {"reward": "energy", "lambda_": 0.0},

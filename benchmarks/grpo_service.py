@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 
-from raydebm.client import Raydebm
 from raydebm.config import parse_recipe
 from raydebm.decision.checks import check_candidate
 from raydebm.decision.fitting import LabelledTable, fit_posterior
@@ -26,6 +25,7 @@ from raydebm.serving.scoring import energies_of_lists
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
 from raydebm.tasks.knights_knaves import KnightsKnaves
+from raydebm_client import Raydebm
 
 TASK = "knights_knaves"
 

@@ -32,9 +32,7 @@ def plan_of(recipe: Recipe) -> Plan:
     passes = PassRequests(recipe=recipe, task=task_of(recipe.task))
     loaded = list(load_problems(recipe))
     problems = [problem for _, problem, _ in answerable(recipe, loaded)]
-    requests = [
-        request for problem in problems for request in passes.first(problem, greedy=recipe.generation.greedy)
-    ]
+    requests = [request for problem in problems for request in passes.first(problem, greedy=recipe.generation.greedy)]
     recorded = _recorded(recipe, problems, requests)
     estimates = estimate_cost(requests, recipe.generators)
     kinds = Counter(generator.kind for generator in recipe.generators)

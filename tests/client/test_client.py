@@ -8,8 +8,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from raydebm.client import AsyncRaydebm, Progress, Raydebm, ServiceError, TriageResult, calls
-from raydebm.errors import ConfigError
+from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, TriageResult, calls
 
 ACCEPTED = {
     "decision": "accept",
@@ -62,8 +61,8 @@ def pauses(monkeypatch):
     async def sleep(seconds):
         found.append(seconds)
 
-    monkeypatch.setattr("raydebm.client.synchronous.time.sleep", found.append)
-    monkeypatch.setattr("raydebm.client.asynchronous.asyncio.sleep", sleep)
+    monkeypatch.setattr("raydebm_client.synchronous.time.sleep", found.append)
+    monkeypatch.setattr("raydebm_client.asynchronous.asyncio.sleep", sleep)
     return found
 
 
@@ -101,7 +100,7 @@ def test_triage_sends_what_was_given_and_reads_what_it_knows(connect):
 
 def test_a_misspelt_argument_is_refused_before_anything_is_sent(connect):
     service = Service(ok(ACCEPTED))
-    with pytest.raises(ConfigError, match=r"unknown argument\(s\) num_sample; known: lambda_, theta_sigma"):
+    with pytest.raises(ValueError, match=r"unknown argument\(s\) num_sample; known: lambda_, theta_sigma"):
         connect(service)("triage", "6 x 7?", num_sample=4)
     assert service.requests == []
 
@@ -125,7 +124,7 @@ def test_key_and_address_come_from_the_environment(monkeypatch):
     ids=["scheme", "timeout"],
 )
 def test_settings_are_checked(arguments, reason):
-    with pytest.raises(ConfigError, match=reason):
+    with pytest.raises(ValueError, match=reason):
         calls.Settings.of(*arguments)
 
 
@@ -289,12 +288,12 @@ def test_small_groups_share_a_request_and_keep_their_places(connect):
 
 
 def test_each_response_needs_its_prompt(connect):
-    with pytest.raises(ConfigError, match="there are 1 prompts and 2 responses"):
+    with pytest.raises(ValueError, match="there are 1 prompts and 2 responses"):
         connect(Service(ok({})))("rewards", ["p"], ["a", "b"])
 
 
 def test_an_unknown_setting_of_rewards_is_named(connect):
-    with pytest.raises(ConfigError, match=r"unknown argument\(s\) kappa; known: task, reward, lambda_"):
+    with pytest.raises(ValueError, match=r"unknown argument\(s\) kappa; known: task, reward, lambda_"):
         connect(Service(ok({})))("rewards", ["p"], ["a"], kappa=1.0)
 
 
@@ -375,5 +374,5 @@ def test_a_stream_that_is_refused_is_tried_again(connect, pauses):
 
 
 def test_a_stream_needs_a_problem_or_messages(connect):
-    with pytest.raises(ConfigError, match="exactly one of problem and messages"):
+    with pytest.raises(ValueError, match="exactly one of problem and messages"):
         connect(Service(ok({})))("stream")

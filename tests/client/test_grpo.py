@@ -5,9 +5,9 @@ import json
 import httpx
 import pytest
 
-from raydebm.client import Raydebm
-from raydebm.client.rewards import grpo_reward
 from raydebm.embedded import embedded_path
+from raydebm_client import Raydebm
+from raydebm_client.rewards import grpo_reward
 
 trl = pytest.importorskip("trl", reason="TRL is no dependency: pip install trl")
 PUZZLE = 'You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave." So who is a knight and who is a knave?'

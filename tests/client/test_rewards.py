@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from raydebm.client import Raydebm
-from raydebm.client.rewards import grpo_reward
+from raydebm_client import Raydebm
+from raydebm_client.rewards import grpo_reward
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import yaml
 from ray import serve
 
 from raydebm.cli import main
-from raydebm.client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
 from raydebm.serving import schema, score_schema
 from raydebm.serving.app import AppArgs
 from raydebm.serving.bundle import load_bundle
@@ -26,6 +25,7 @@ from raydebm.serving.handles import HandleBackend
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.store import RunDir
+from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
 
 WHERE = "http://127.0.0.1:8000"
 BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTALL)

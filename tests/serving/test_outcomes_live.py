@@ -3,8 +3,8 @@
 import pytest
 from live_service import KEY
 
-from raydebm.client import Raydebm, ServiceError
 from raydebm.serving.outcomes.log import OutcomeLog
+from raydebm_client import Raydebm, ServiceError
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -5,16 +5,17 @@ import math
 
 import pytest
 
-from raydebm.client import Raydebm
-from raydebm.client.rewards import compute_score, compute_scores, grpo_reward
+import raydebm_client
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Posterior
-from raydebm.errors import ConfigError, ServiceError
+from raydebm.errors import ServiceError
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
 from raydebm.tasks import get_task
+from raydebm_client import Raydebm
+from raydebm_client.rewards import compute_score, compute_scores, grpo_reward
 
 
 @pytest.fixture
@@ -256,11 +257,11 @@ def test_verls_function_for_one_response(url):
 
 @pytest.mark.parametrize("extra_info", [None, {}, {"question": 7}])
 def test_verls_function_needs_the_problem(extra_info):
-    with pytest.raises(ConfigError, match=r"extra_info has no text 'question'.*question_key"):
+    with pytest.raises(ValueError, match=r"extra_info has no text 'question'.*question_key"):
         compute_score("d", "#### 4", "4", extra_info, base_url="http://127.0.0.1:9")
 
 
 def test_a_service_that_cannot_be_reached_gives_no_reward(free_port):
     reward = grpo_reward(Raydebm(f"http://127.0.0.1:{free_port}", max_retries=0))
-    with pytest.raises(ServiceError, match="cannot be reached"):
+    with pytest.raises(raydebm_client.ServiceError, match="cannot be reached"):
         reward(prompts=["p"], completions=["c"])

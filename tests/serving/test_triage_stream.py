@@ -6,9 +6,9 @@ import json
 import httpx
 import pytest
 
-from raydebm.client import AsyncRaydebm
 from raydebm.serving.connection import EventStream
 from raydebm.serving.schema import CandidateBody, PassBody
+from raydebm_client import AsyncRaydebm
 
 
 @pytest.fixture

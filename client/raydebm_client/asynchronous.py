@@ -1,22 +1,22 @@
-"""The client that blocks."""
+"""The client for asyncio."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from raydebm.client import calls
-from raydebm.client.calls import Call, Overrides, Problem, RewardSettings, Settings
-from raydebm.client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
-from raydebm.errors import ServiceError
+from raydebm_client import calls
+from raydebm_client.calls import Call, Overrides, Problem, RewardSettings, Settings
+from raydebm_client.errors import ServiceError
+from raydebm_client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
 
 T = TypeVar("T")
 
 
-class Raydebm:
-    """A client of one service. Threads may share it; close it, or use it in a ``with`` statement.
+class AsyncRaydebm:
+    """As ``Raydebm``, for asyncio: many requests may run at once. Close it, or use it in ``async with``.
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
     the service's. Answers 409, 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After``
@@ -30,7 +30,7 @@ class Raydebm:
         api_key: str | None = None,
         timeout_s: float = 300.0,
         max_retries: int = 2,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """
         Args:
@@ -41,28 +41,28 @@ class Raydebm:
             transport: another httpx transport, such as one for tests.
 
         Raises:
-            ConfigError: a value that cannot be used.
+            ValueError: a value that cannot be used.
         """
         self._settings = Settings.of(base_url, api_key, timeout_s, max_retries)
-        self._http = httpx.Client(
+        self._http = httpx.AsyncClient(
             base_url=self._settings.base_url,
             headers=dict(self._settings.headers),
             timeout=timeout_s,
             transport=transport,
         )
 
-    def __enter__(self) -> "Raydebm":
+    async def __aenter__(self) -> "AsyncRaydebm":
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
-        self._http.close()
+    async def close(self) -> None:
+        await self._http.aclose()
 
-    def triage(
+    async def triage(
         self,
         problem: Problem | None = None,
         *,
@@ -78,9 +78,9 @@ class Raydebm:
             task: None: the first served task that can read the problem.
             overrides: what is different for this request.
         """
-        return self._do(calls.triage_call(calls.triage_body(problem, messages, task, overrides)))
+        return await self._do(calls.triage_call(calls.triage_body(problem, messages, task, overrides)))
 
-    def batch(
+    async def batch(
         self,
         problems: Sequence[Problem],
         *,
@@ -88,24 +88,24 @@ class Raydebm:
         max_parallel: int = 8,
         **overrides: Unpack[Overrides],
     ) -> list[TriageResult | ServiceError]:
-        """Triage many problems; one that fails is a ServiceError in its place and sinks no other."""
+        """Triage many problems; one that fails is a ServiceError in its place, and the others go on."""
         bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
         found: list[TriageResult | ServiceError] = []
         for some in calls.groups(bodies):
             try:
-                part = self._do(calls.batch_call(some, max_parallel))
+                part = await self._do(calls.batch_call(some, max_parallel))
             except ServiceError as error:  # what came before it was paid for
                 part = calls.all_failed(error, some)
             found += part
         return found
 
-    def score(
+    async def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
     ) -> ScoreResult:
         """Energies and violations of your own candidates, in their order."""
-        return self._do(calls.score_call(problem, candidates, task, lambda_))
+        return await self._do(calls.score_call(problem, candidates, task, lambda_))
 
-    def rerank(
+    async def rerank(
         self,
         query: str,
         documents: Sequence[str | Mapping[str, Any]],
@@ -115,9 +115,9 @@ class Raydebm:
         task: str | None = None,
     ) -> RerankResult:
         """Documents by relevance to the query, best first."""
-        return self._do(calls.rerank_call(query, documents, top_n, return_documents, task))
+        return await self._do(calls.rerank_call(query, documents, top_n, return_documents, task))
 
-    def rewards(
+    async def rewards(
         self,
         prompts: Sequence[str],
         responses: Sequence[str],
@@ -126,7 +126,7 @@ class Raydebm:
         """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
 
         Args:
-            prompts: one for each response; responses to the same prompt are judged beside each other.
+            prompts: one for each response; responses to the same prompt are judged together.
             responses: what was written.
             settings: ``reward="energy"`` (the default): the value is -energy. ``reward="log_odds"``: it is
                 log(p / (1 - p)), p being the probability that the response is right.
@@ -134,11 +134,11 @@ class Raydebm:
         calls.check_paired(prompts, responses)
         found: dict[int, float] = {}
         for places in calls.reward_groups(prompts):
-            rewards: dict[int, float] = self._do(calls.rewards_call(prompts, responses, places, settings))
+            rewards: dict[int, float] = await self._do(calls.rewards_call(prompts, responses, places, settings))
             found |= rewards
         return [found[place] for place in range(len(prompts))]
 
-    def report_outcome(
+    async def report_outcome(
         self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None
     ) -> OutcomeResult:
         """Report that the selected candidate of a decision was right or wrong. It is stored when this returns.
@@ -148,58 +148,58 @@ class Raydebm:
             correct: whether it was right; of an abstention, the answer that was held back.
             by: who says so. A later report by the same name takes the place of the earlier one.
             answer: the correct answer, written as the task reads answers.
-            note: for whoever reads the history.
+            note: for readers of the history.
         """
-        return self._do(calls.outcome_call(record_id, correct, by, answer, note))
+        return await self._do(calls.outcome_call(record_id, correct, by, answer, note))
 
-    def stream(
+    async def stream(
         self,
         problem: str | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] | None = None,
         task: str | None = None,
         **overrides: Unpack[Overrides],
-    ) -> Iterator[Progress | TriageResult]:
+    ) -> AsyncIterator[Progress | TriageResult]:
         """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
-        response = self._send("POST", "/v1/chat/completions", stream=True, json=body)
+        response = await self._send("POST", "/v1/chat/completions", stream=True, json=body)
         try:
-            for line in response.iter_lines():
+            async for line in response.aiter_lines():
                 progress = reader.feed(line)
                 if progress is not None:
                     yield progress
         except httpx.TransportError as error:
             raise ServiceError(f"the stream broke off: {error!r}", 502, "stream_cut") from error
         finally:
-            response.close()
+            await response.aclose()
         yield reader.result()
 
-    def models(self) -> list[str]:
+    async def models(self) -> list[str]:
         """Ids for the ``model`` field of chat requests."""
-        return self._do(calls.models_call())
+        return await self._do(calls.models_call())
 
-    def health(self) -> dict[str, Any]:
+    async def health(self) -> dict[str, Any]:
         """What is loaded. Raises ServiceError 503 while something is not."""
-        return self._do(calls.health_call())
+        return await self._do(calls.health_call())
 
-    def _do(self, call: Call[T]) -> T:
+    async def _do(self, call: Call[T]) -> T:
         method = "GET" if call.body is None else "POST"
-        response = self._send(method, call.path, **calls.content(call))
+        response = await self._send(method, call.path, **calls.content(call))
         return calls.answer_of(call, response.content)
 
-    def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
+    async def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
         """A successful response; a streamed one is open and its body unread."""
         attempt = 0
         while True:
             attempt += 1
             retry_after, failure = None, None
             try:
-                response = self._http.send(self._http.build_request(method, path, **content), stream=stream)
+                response = await self._http.send(self._http.build_request(method, path, **content), stream=stream)
                 if response.is_success:
                     return response
-                response.read()
-                response.close()
+                await response.aread()
+                await response.aclose()
                 failure = calls.error_of(response.status_code, response.content, response.headers)
                 if not calls.may_retry(response.status_code, response.headers):
                     raise failure
@@ -211,4 +211,4 @@ class Raydebm:
             pause = calls.pause_before_retry(attempt, max_retries=self._settings.max_retries, retry_after=retry_after)
             if pause is None:
                 raise failure
-            time.sleep(pause)
+            await asyncio.sleep(pause)

@@ -1,17 +1,18 @@
-"""A small client for the triage service: what OpenAI's shape cannot carry, typed.
+"""A small client for the raydebm service: what OpenAI's shape cannot carry, typed.
 
-    from raydebm.client import Raydebm
+    from raydebm_client import Raydebm
 
     with Raydebm("http://127.0.0.1:8000") as raydebm:
         found = raydebm.triage("...", return_candidates=True)
         print(found.decision, found.answer, found.sigma)
 
 ``Raydebm`` blocks, ``AsyncRaydebm`` awaits; both have the same methods. Chat goes through any OpenAI client instead.
-Imports neither Ray nor torch.
+The only dependency is httpx.
 """
 
-from raydebm.client.asynchronous import AsyncRaydebm
-from raydebm.client.results import (
+from raydebm_client.asynchronous import AsyncRaydebm
+from raydebm_client.errors import ServiceError
+from raydebm_client.results import (
     CandidateResult,
     OutcomeResult,
     Progress,
@@ -21,8 +22,9 @@ from raydebm.client.results import (
     ScoreResult,
     TriageResult,
 )
-from raydebm.client.synchronous import Raydebm
-from raydebm.errors import ServiceError
+from raydebm_client.synchronous import Raydebm
+
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncRaydebm",

@@ -1,7 +1,7 @@
 """Reward functions for reinforcement learning that ask a running service.
 
-    from raydebm.client import Raydebm
-    from raydebm.client.rewards import grpo_reward
+    from raydebm_client import Raydebm
+    from raydebm_client.rewards import grpo_reward
 
     trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="support", reward="log_odds", sigma_weight=0.5))
 
@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Unpack
 
-from raydebm.client.calls import RewardSettings
-from raydebm.client.synchronous import Raydebm
-from raydebm.errors import ConfigError
+from raydebm_client.calls import RewardSettings
+from raydebm_client.synchronous import Raydebm
 
 Text = str | Sequence[Mapping[str, Any]]
 """A text, or a chat: messages with ``role`` and ``content``."""
@@ -76,7 +75,7 @@ def compute_score(
         settings: as of ``Raydebm.rewards``.
 
     Raises:
-        ConfigError: ``extra_info`` has no such text.
+        ValueError: ``extra_info`` has no such text.
         ServiceError: the service refuses or cannot answer.
     """
     question = _question(extra_info, question_key)
@@ -108,7 +107,7 @@ def _client(base_url: str | None, process_id: int) -> Raydebm:
 def _question(extra_info: Mapping[str, Any] | None, key: str) -> str:
     found = (extra_info or {}).get(key)
     if not isinstance(found, str):
-        raise ConfigError(
+        raise ValueError(
             f"extra_info has no text {key!r}, got {found!r}; put the problem's text there in the dataset, or name "
             "another key in custom_reward_function.reward_kwargs.question_key"
         )

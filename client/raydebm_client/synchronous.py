@@ -1,22 +1,22 @@
-"""The client for asyncio."""
+"""The client that blocks."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from raydebm.client import calls
-from raydebm.client.calls import Call, Overrides, Problem, RewardSettings, Settings
-from raydebm.client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
-from raydebm.errors import ServiceError
+from raydebm_client import calls
+from raydebm_client.calls import Call, Overrides, Problem, RewardSettings, Settings
+from raydebm_client.errors import ServiceError
+from raydebm_client.results import OutcomeResult, Progress, RerankResult, ScoreResult, TriageResult
 
 T = TypeVar("T")
 
 
-class AsyncRaydebm:
-    """As ``Raydebm``, for asyncio: many requests may run at once. Close it, or use it in ``async with``.
+class Raydebm:
+    """A client of one service. Threads may share it; close it, or use it in a ``with`` statement.
 
     Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
     the service's. Answers 409, 429, 502, 503 and 504, and connections that fail, are tried again as ``Retry-After``
@@ -30,7 +30,7 @@ class AsyncRaydebm:
         api_key: str | None = None,
         timeout_s: float = 300.0,
         max_retries: int = 2,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         """
         Args:
@@ -41,28 +41,28 @@ class AsyncRaydebm:
             transport: another httpx transport, such as one for tests.
 
         Raises:
-            ConfigError: a value that cannot be used.
+            ValueError: a value that cannot be used.
         """
         self._settings = Settings.of(base_url, api_key, timeout_s, max_retries)
-        self._http = httpx.AsyncClient(
+        self._http = httpx.Client(
             base_url=self._settings.base_url,
             headers=dict(self._settings.headers),
             timeout=timeout_s,
             transport=transport,
         )
 
-    async def __aenter__(self) -> "AsyncRaydebm":
+    def __enter__(self) -> "Raydebm":
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        self.close()
 
-    async def close(self) -> None:
-        await self._http.aclose()
+    def close(self) -> None:
+        self._http.close()
 
-    async def triage(
+    def triage(
         self,
         problem: Problem | None = None,
         *,
@@ -78,9 +78,9 @@ class AsyncRaydebm:
             task: None: the first served task that can read the problem.
             overrides: what is different for this request.
         """
-        return await self._do(calls.triage_call(calls.triage_body(problem, messages, task, overrides)))
+        return self._do(calls.triage_call(calls.triage_body(problem, messages, task, overrides)))
 
-    async def batch(
+    def batch(
         self,
         problems: Sequence[Problem],
         *,
@@ -88,24 +88,24 @@ class AsyncRaydebm:
         max_parallel: int = 8,
         **overrides: Unpack[Overrides],
     ) -> list[TriageResult | ServiceError]:
-        """Triage many problems; one that fails is a ServiceError in its place and sinks no other."""
+        """Triage many problems; one that fails is a ServiceError in its place, and the others go on."""
         bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
         found: list[TriageResult | ServiceError] = []
         for some in calls.groups(bodies):
             try:
-                part = await self._do(calls.batch_call(some, max_parallel))
+                part = self._do(calls.batch_call(some, max_parallel))
             except ServiceError as error:  # what came before it was paid for
                 part = calls.all_failed(error, some)
             found += part
         return found
 
-    async def score(
+    def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
     ) -> ScoreResult:
         """Energies and violations of your own candidates, in their order."""
-        return await self._do(calls.score_call(problem, candidates, task, lambda_))
+        return self._do(calls.score_call(problem, candidates, task, lambda_))
 
-    async def rerank(
+    def rerank(
         self,
         query: str,
         documents: Sequence[str | Mapping[str, Any]],
@@ -115,9 +115,9 @@ class AsyncRaydebm:
         task: str | None = None,
     ) -> RerankResult:
         """Documents by relevance to the query, best first."""
-        return await self._do(calls.rerank_call(query, documents, top_n, return_documents, task))
+        return self._do(calls.rerank_call(query, documents, top_n, return_documents, task))
 
-    async def rewards(
+    def rewards(
         self,
         prompts: Sequence[str],
         responses: Sequence[str],
@@ -126,7 +126,7 @@ class AsyncRaydebm:
         """A reward for each response to the prompt at its place: value - sigma_weight * sigma, at least floor.
 
         Args:
-            prompts: one for each response; responses to the same prompt are judged beside each other.
+            prompts: one for each response; responses to the same prompt are judged together.
             responses: what was written.
             settings: ``reward="energy"`` (the default): the value is -energy. ``reward="log_odds"``: it is
                 log(p / (1 - p)), p being the probability that the response is right.
@@ -134,11 +134,11 @@ class AsyncRaydebm:
         calls.check_paired(prompts, responses)
         found: dict[int, float] = {}
         for places in calls.reward_groups(prompts):
-            rewards: dict[int, float] = await self._do(calls.rewards_call(prompts, responses, places, settings))
+            rewards: dict[int, float] = self._do(calls.rewards_call(prompts, responses, places, settings))
             found |= rewards
         return [found[place] for place in range(len(prompts))]
 
-    async def report_outcome(
+    def report_outcome(
         self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None
     ) -> OutcomeResult:
         """Report that the selected candidate of a decision was right or wrong. It is stored when this returns.
@@ -148,58 +148,58 @@ class AsyncRaydebm:
             correct: whether it was right; of an abstention, the answer that was held back.
             by: who says so. A later report by the same name takes the place of the earlier one.
             answer: the correct answer, written as the task reads answers.
-            note: for whoever reads the history.
+            note: for readers of the history.
         """
-        return await self._do(calls.outcome_call(record_id, correct, by, answer, note))
+        return self._do(calls.outcome_call(record_id, correct, by, answer, note))
 
-    async def stream(
+    def stream(
         self,
         problem: str | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] | None = None,
         task: str | None = None,
         **overrides: Unpack[Overrides],
-    ) -> AsyncIterator[Progress | TriageResult]:
+    ) -> Iterator[Progress | TriageResult]:
         """Progress while candidates arrive; the last item is the result. Leaving the loop cancels the work upstream."""
         reader = calls.StreamReader()
         body = calls.stream_body(problem, messages, task, overrides)
-        response = await self._send("POST", "/v1/chat/completions", stream=True, json=body)
+        response = self._send("POST", "/v1/chat/completions", stream=True, json=body)
         try:
-            async for line in response.aiter_lines():
+            for line in response.iter_lines():
                 progress = reader.feed(line)
                 if progress is not None:
                     yield progress
         except httpx.TransportError as error:
             raise ServiceError(f"the stream broke off: {error!r}", 502, "stream_cut") from error
         finally:
-            await response.aclose()
+            response.close()
         yield reader.result()
 
-    async def models(self) -> list[str]:
+    def models(self) -> list[str]:
         """Ids for the ``model`` field of chat requests."""
-        return await self._do(calls.models_call())
+        return self._do(calls.models_call())
 
-    async def health(self) -> dict[str, Any]:
+    def health(self) -> dict[str, Any]:
         """What is loaded. Raises ServiceError 503 while something is not."""
-        return await self._do(calls.health_call())
+        return self._do(calls.health_call())
 
-    async def _do(self, call: Call[T]) -> T:
+    def _do(self, call: Call[T]) -> T:
         method = "GET" if call.body is None else "POST"
-        response = await self._send(method, call.path, **calls.content(call))
+        response = self._send(method, call.path, **calls.content(call))
         return calls.answer_of(call, response.content)
 
-    async def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
         """A successful response; a streamed one is open and its body unread."""
         attempt = 0
         while True:
             attempt += 1
             retry_after, failure = None, None
             try:
-                response = await self._http.send(self._http.build_request(method, path, **content), stream=stream)
+                response = self._http.send(self._http.build_request(method, path, **content), stream=stream)
                 if response.is_success:
                     return response
-                await response.aread()
-                await response.aclose()
+                response.read()
+                response.close()
                 failure = calls.error_of(response.status_code, response.content, response.headers)
                 if not calls.may_retry(response.status_code, response.headers):
                     raise failure
@@ -211,4 +211,4 @@ class AsyncRaydebm:
             pause = calls.pause_before_retry(attempt, max_retries=self._settings.max_retries, retry_after=retry_after)
             if pause is None:
                 raise failure
-            await asyncio.sleep(pause)
+            time.sleep(pause)

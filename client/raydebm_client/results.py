@@ -1,14 +1,14 @@
 """What the service answers, as frozen records with a table for notebooks. Energies: lower is better.
 
-Fields that a newer service adds are ignored here and stand in ``raw``; JSON's null is None.
+Fields that a newer service adds are ignored here and stand in ``raw``; null in JSON is None here.
 """
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from raydebm.client import html
-from raydebm.errors import ServiceError
+from raydebm_client import html
+from raydebm_client.errors import ServiceError
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class TriageResult:
     guarantee: dict[str, Any] | None = None
     """max_error, confidence, certified, problems, suspended, reason; None: nothing was promised."""
     record_id: str | None = None
-    """Of the stored decision, for ``report_outcome``; None where the service stores none."""
+    """Id of the stored decision, for ``report_outcome``; None where the service stores no decisions."""
     text: str | None = None
     """The accepted candidate's whole text; None after an abstention."""
     energy: float | None = None
@@ -146,7 +146,7 @@ class RankedDocument:
     """One document of a rerank request."""
 
     index: int
-    """Of the document in the request."""
+    """Place of the document in the request."""
     relevance_score: float
     """Higher is better; unbounded, no probability."""
     confidence: float | None = None
@@ -199,7 +199,7 @@ class Progress:
 
 
 def triage_result(body: Mapping[str, Any]) -> TriageResult:
-    """Of a body of ``/v1/triage``. Raises ServiceError when it is none."""
+    """Read a body of ``/v1/triage``. Raises ServiceError when it has another form."""
     changes: dict[str, Any] = {"raw": body}
     if body.get("candidate") is not None:
         changes["candidate"] = _record(CandidateResult, body["candidate"])
@@ -209,7 +209,7 @@ def triage_result(body: Mapping[str, Any]) -> TriageResult:
 
 
 def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageResult:
-    """Of the ``raydebm`` object at the end of a stream, with the text that came before it."""
+    """Read the ``raydebm`` object at the end of a stream, with the text that came before it."""
     pool = body.get("candidates") or []
     finite = [found for found in pool if found.get("energy") is not None]
     last = body["passes"][-1].get("selected") if body.get("passes") else None

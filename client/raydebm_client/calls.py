@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import httpx
 
-from raydebm.client.results import (
+from raydebm_client.errors import ServiceError
+from raydebm_client.results import (
     OutcomeResult,
     Progress,
     RerankResult,
@@ -26,7 +27,6 @@ from raydebm.client.results import (
     streamed_result,
     triage_result,
 )
-from raydebm.errors import ConfigError, ServiceError
 
 T = TypeVar("T")
 Problem = str | Mapping[str, Any]
@@ -105,13 +105,13 @@ class Settings:
         """Arguments first, then RAYDEBM_BASE_URL and RAYDEBM_API_KEY, then the defaults.
 
         Raises:
-            ConfigError: a value that cannot be used.
+            ValueError: a value that cannot be used.
         """
         url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"base_url must start with http:// or https://, got {url!r}")
+            raise ValueError(f"base_url must start with http:// or https://, got {url!r}")
         if max_retries < 0 or not timeout_s > 0:
-            raise ConfigError(f"max_retries must be >= 0 and timeout_s > 0, got {max_retries} and {timeout_s}")
+            raise ValueError(f"max_retries must be >= 0 and timeout_s > 0, got {max_retries} and {timeout_s}")
         key = api_key or os.environ.get("RAYDEBM_API_KEY")
         return cls(
             base_url=url,
@@ -177,9 +177,9 @@ def rerank_call(
 
 
 def check_paired(prompts: Sequence[str], responses: Sequence[str]) -> None:
-    """Raises ConfigError unless there is one prompt for each response."""
+    """Raises ValueError unless there is one prompt for each response."""
     if len(prompts) != len(responses):
-        raise ConfigError(f"there are {len(prompts)} prompts and {len(responses)} responses; give a prompt for each")
+        raise ValueError(f"there are {len(prompts)} prompts and {len(responses)} responses; give a prompt for each")
 
 
 def rewards_call(
@@ -195,7 +195,7 @@ def rewards_call(
 
 def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
     """Places of the responses of one HTTP request each. Responses to the same prompt stay together, because they are
-    judged beside each other, also where there are more than ``MAX_REWARDS`` of them."""
+    judged together, also where there are more than ``MAX_REWARDS`` of them."""
     by_prompt: dict[str, list[int]] = {}
     for place, prompt in enumerate(prompts):
         by_prompt.setdefault(prompt, []).append(place)
@@ -216,7 +216,7 @@ def stream_body(
 ) -> dict[str, Any]:
     """A chat request that streams; the service's own events tell of progress."""
     if (problem is None) == (messages is None):
-        raise ConfigError("give exactly one of problem and messages")
+        raise ValueError("give exactly one of problem and messages")
     chat = messages if problem is None else [{"role": "user", "content": problem}]
     return {
         "model": f"raydebm/{task or 'auto'}",
@@ -249,7 +249,7 @@ def _named(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
     unknown = sorted(set(values) - set(kind.__annotations__))
     if unknown:
         known = ", ".join(kind.__annotations__)
-        raise ConfigError(f"unknown argument(s) {', '.join(unknown)}; known: {known}")
+        raise ValueError(f"unknown argument(s) {', '.join(unknown)}; known: {known}")
     return {"lambda" if key == "lambda_" else key: value for key, value in values.items() if value is not None}
 
 
