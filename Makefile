@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo test check format clean
+.PHONY: demo check-demo test check format clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -20,7 +20,13 @@ $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(VENV)/.ready
-	$(BIN)/raydebm demo
+	@$(BIN)/raydebm demo
+
+# From nothing, in an empty folder, which stays for a look when something is wrong.
+check-demo: $(VENV)/.ready
+	@folder=$$(mktemp -d) && cd $$folder && \
+	$(abspath $(BIN))/raydebm demo --json demo.json && \
+	$(abspath $(BIN))/python $(CURDIR)/.ci/check_demo.py demo.json && rm -r $$folder
 
 test: $(VENV)/.ready
 # Two processes: all files that need Ray go to one of them (tests/conftest.py).

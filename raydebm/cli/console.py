@@ -58,17 +58,17 @@ def show_promise(fit: dict[str, Any] | None) -> None:
 
 
 def show_evaluation(result: "Evaluation", report: str) -> None:
-    """The selectors and the loop, from the same rows as the report."""
-    from raydebm.evaluation.report import summary
-    from raydebm.evaluation.tables import loop_table, selector_table
+    """The main selectors and the report's first sentences; everything else is in the report."""
+    from raydebm.evaluation.headline import sentences
+    from raydebm.evaluation.tables import main_table
 
-    for found in (selector_table(result), loop_table(result)):
-        table = Table(title=found.title, title_justify="left", caption=found.caption, caption_justify="left")
-        for index, header in enumerate(found.headers):
-            table.add_column(header, justify="left" if index == 0 else "right")
-        for number, row in enumerate(found.rows):
-            table.add_row(*row, style="bold" if number in found.emphasised else None)
-        if found.rows:
-            console.print(table)
-    console.print(summary(result), markup=False)
-    console.print(f"report: {report}")
+    rows = main_table(result)
+    table = Table(title=rows.title, title_justify="left", caption=rows.caption, caption_justify="left")
+    for index, header in enumerate(rows.headers):
+        table.add_column(header, justify="left" if index == 0 else "right", no_wrap=True)
+    for number, row in enumerate(rows.rows):
+        table.add_row(*row, style="bold" if number in rows.emphasised else None)
+    console.print(table)
+    for sentence in sentences(result):
+        console.print(sentence, markup=False)
+    console.print(f"report: {report}", soft_wrap=True, markup=False)

@@ -14,6 +14,22 @@ from raydebm.records import Decision, Label, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaveSavings:
+    """What the stopping rule of ``triage.waves`` left out of the passes of the loop."""
+
+    num_passes: int
+    """Passes that were sampled in waves."""
+    num_ended_early: int
+    num_samples: int
+    """Samples that were never asked for."""
+    sample_share: float
+    """Share of the planned samples that was never asked for."""
+    token_share: float | None
+    """Share of the tokens saved, prompts included: a sample that was not asked for counts the mean of its pass. None
+    where no candidate of a pass that ended early states its tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSummary:
     """What the multi-pass loop did."""
 
@@ -39,6 +55,8 @@ class LoopSummary:
     """Abstentions whose selection was incorrect or which had none: what caution saved."""
     num_unlabeled: int
     """Answered problems whose answer has no label."""
+    waves: WaveSavings | None = None
+    """None where no pass was sampled in waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +128,32 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
         num_abstained_incorrect=int((~accepted & (final == 0)).sum()),
         num_unlabeled=int((accepted & np.isnan(final)).sum()),
     )
+
+
+def wave_savings(outcomes: Sequence[Outcome]) -> WaveSavings | None:
+    """What sampling in waves left out of all passes; None where no pass was sampled so."""
+    stops = [
+        (outcome, record.pass_index, record.stop) for outcome in outcomes for record in outcome.passes if record.stop
+    ]
+    if not stops:
+        return None
+    num_saved = sum(stop.num_saved for _, _, stop in stops)
+    unknown = any(stop.num_saved and stop.tokens_saved is None for _, _, stop in stops)
+    saved = sum(stop.tokens_saved or 0 for _, _, stop in stops)
+    used = sum(_tokens_of_pass(outcome, pass_index) for outcome, pass_index, _ in stops)
+    return WaveSavings(
+        num_passes=len(stops),
+        num_ended_early=sum(stop.num_saved > 0 for _, _, stop in stops),
+        num_samples=num_saved,
+        sample_share=num_saved / sum(stop.num_planned for _, _, stop in stops),
+        token_share=None if unknown or saved + used == 0 else saved / (saved + used),
+    )
+
+
+def _tokens_of_pass(outcome: Outcome, pass_index: int) -> int:
+    """Prompt and completion tokens of the candidates of a pass, as far as they are stated."""
+    drawn = [scored.candidate for scored in outcome.pool if scored.candidate.pass_index == pass_index]
+    return sum((candidate.prompt_tokens or 0) + (candidate.completion_tokens or 0) for candidate in drawn)
 
 
 def _worth(candidate_id: str | None, labels: Mapping[str, Label], nothing: Value) -> Value:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.figure import Figure
 
 from raydebm.evaluation import figures, study_figures
-from raydebm.evaluation.decision_tables import recommendation
+from raydebm.evaluation.headline import main_rows, sentences
 from raydebm.evaluation.results import Evaluation, evaluate
 from raydebm.evaluation.table_cells import Table, number, percent, with_interval
 from raydebm.evaluation.tables import selector_table, tables
@@ -18,6 +18,9 @@ from raydebm.evaluation.uncertainty import NUM_RESAMPLES
 from raydebm.store import RunDir
 
 __all__ = ["Evaluation", "Table", "evaluate", "render_html", "render_markdown", "selector_table", "write_report"]
+
+OPENING_FILE = "main_selectors.svg"
+"""The figure of report.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,12 @@ class Plate:
 
 
 def summary(evaluation: Evaluation) -> str:
-    """What was found, in a few sentences that follow from the numbers alone."""
+    """The headline, and what the pool and the energies are, in sentences that follow from the numbers alone."""
+    return " ".join([*sentences(evaluation), pool_summary(evaluation)])
+
+
+def pool_summary(evaluation: Evaluation) -> str:
+    """What the candidates are like, and what choosing by energy and sigma is worth."""
     counts = evaluation.counts
     text = [
         f"{counts.problems} problems of task {evaluation.task}, {counts.candidates} candidates by "
@@ -60,9 +68,17 @@ def summary(evaluation: Evaluation) -> str:
             f"AUROC of -sigma for a correct selection: {number(auroc)} (n={auroc.n}); above 0.5 a low sigma signals a "
             "correct selection."
         )
-    if evaluation.decision is not None:
-        text.insert(0, recommendation(evaluation))
     return " ".join(text)
+
+
+def opening_plate(evaluation: Evaluation) -> Plate:
+    """The figure at the top: the selectors that a reader compares first."""
+    value = "mean violation, shorter is better" if evaluation.is_continuous else "pass@1"
+    caption = (
+        f"Bars: {value} (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
+        "bootstrap over problems."
+    )
+    return plate_of(figures.selector_figure(main_rows(evaluation)), "At a glance", caption)
 
 
 def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> list[Plate]:
@@ -193,7 +209,8 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def render_markdown(evaluation: Evaluation) -> str:
-    parts = [f"# {evaluation.title}", summary(evaluation)]
+    parts = [f"# {evaluation.title}", f"![{OPENING_FILE}]({OPENING_FILE})", *sentences(evaluation)]
+    parts += ["## The pool", pool_summary(evaluation)]
     for table in tables(evaluation):
         parts += [f"## {table.title}", table.caption, markdown_table(table)]
     parts.append("## How each selector chooses")
@@ -237,7 +254,9 @@ def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, A
     """
     return template("report.html.j2").render(
         evaluation=evaluation,
-        summary=summary(evaluation),
+        opening=opening_plate(evaluation),
+        sentences=sentences(evaluation),
+        pool_summary=pool_summary(evaluation),
         tables=tables(evaluation),
         plates=plates(evaluation, training=training),
         provenance=provenance(evaluation),
@@ -251,8 +270,13 @@ def write_report(
     *,
     training: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[str, ...]:
-    """Write metrics.json, report.md and report.html below ``<run>/<stage>/``; returns their addresses."""
+    """Write metrics.json, report.md with its figure, and report.html below ``<run>/<stage>/``.
+
+    Returns:
+        Addresses of metrics.json, report.md and report.html.
+    """
     run.write_json(evaluation.to_json(), stage, "metrics.json")
     run.write_bytes(render_markdown(evaluation).encode(), stage, "report.md")
+    run.write_bytes(opening_plate(evaluation).svg.encode(), stage, OPENING_FILE)
     run.write_bytes(render_html(evaluation, training=training).encode(), stage, "report.html")
     return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ from raydebm.evaluation.metrics import (
     selective_accuracy,
     sigma_auroc,
 )
-from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop
+from raydebm.evaluation.outcomes import LoopSummary, outcome_values, summarise_loop, wave_savings
 from raydebm.evaluation.peer_selectors import peer_selectors
 from raydebm.evaluation.pools import EvaluatedPool, Floats, with_tolerance, with_trained_labels
 from raydebm.evaluation.provenance import command_line, versions
@@ -268,7 +268,7 @@ def evaluate(
     loop = None
     if outcomes is not None and num_members:
         results = outcome_values(pools, outcomes, labels=labels or {})
-        loop = summarise_loop(results, bootstrap)
+        loop = replace(summarise_loop(results, bootstrap), waves=wave_savings(outcomes))
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
     trained = with_trained_labels(pools, positive_frac)
     continuous = not all(np.isnan(pool.violation).all() for pool in pools)

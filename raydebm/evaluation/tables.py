@@ -4,7 +4,9 @@ import math
 
 from raydebm.evaluation.decision_tables import decision_tables
 from raydebm.evaluation.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
+from raydebm.evaluation.headline import main_rows
 from raydebm.evaluation.intervals import NOTHING
+from raydebm.evaluation.outcomes import WaveSavings
 from raydebm.evaluation.results import Evaluation
 from raydebm.evaluation.stopping_rows import NUM_REPLAYS
 from raydebm.evaluation.table_cells import Table, interval, number, percent, points, with_interval
@@ -69,6 +71,26 @@ def _violation_cells(row: SelectorRow) -> tuple[str, ...]:
         with_interval(row.pass_at_1),
         str(mean.n),
     )
+
+
+def main_table(evaluation: Evaluation) -> Table:
+    """The selectors that a reader compares first, narrow enough for a terminal."""
+    continuous = evaluation.is_continuous
+    rows = main_rows(evaluation)
+    worth = "mean violation [95 %]" if continuous else "pass@1 % [95 %]"
+    return Table(
+        title=f"{evaluation.title}: selectors on {evaluation.counts.problems} test problems",
+        caption="95 % intervals in brackets. Gap closed: 0 is random choice, 100 the oracle.",
+        headers=("selector", worth, "gap closed % [95 %]", "n"),
+        rows=tuple((row.name, *_main_cells(row, continuous=continuous)) for row in rows),
+        emphasised=tuple(index for index, row in enumerate(rows) if row.group in ("ours", "decision")),
+    )
+
+
+def _main_cells(row: SelectorRow, *, continuous: bool) -> tuple[str, str, str]:
+    if continuous:
+        return number(row.mean_violation), with_interval(row.violation_gap_closed), str(row.mean_violation.n)
+    return with_interval(row.pass_at_1), with_interval(row.gap_closed), str(row.pass_at_1.n)
 
 
 def energy_table(evaluation: Evaluation) -> Table:
@@ -146,6 +168,7 @@ def loop_table(evaluation: Evaluation) -> Table:
             ("abstained, selection incorrect or none", str(loop.num_abstained_incorrect), ""),
             ("abstained, selection correct", str(loop.num_abstained_correct), ""),
             ("answered without a label", str(loop.num_unlabeled), ""),
+            *_wave_rows(loop.waves),
         ]
     policy = evaluation.policy
     return Table(
@@ -158,6 +181,17 @@ def loop_table(evaluation: Evaluation) -> Table:
         headers=("what", "value", "95 % interval"),
         rows=tuple(rows),
     )
+
+
+def _wave_rows(waves: WaveSavings | None) -> list[tuple[str, ...]]:
+    if waves is None:
+        return []
+    tokens = "-" if waves.token_share is None else f"{100 * waves.token_share:.1f}"
+    return [
+        ("passes that sampling in waves ended early", f"{waves.num_ended_early} of {waves.num_passes}", ""),
+        ("samples that this saved, %", f"{100 * waves.sample_share:.1f}", ""),
+        ("tokens that this saved, %", tokens, ""),
+    ]
 
 
 def _violation_of_answers(evaluation: Evaluation) -> list[tuple[str, ...]]:

@@ -13,8 +13,9 @@ import raydebm_client
 pytestmark = pytest.mark.slow
 
 DECISION = {
-    "request_id": "r", "record_id": "d", "task": "gsm8k", "problem_id": "p", "decision": "accept", "answer": "42", "text": "#### 42",
-    "reason": "proven", "energy": -1.0, "mu": -1.0, "sigma": 0.1, "penalty": 0.0, "lambda": 1.0, "num_passes": 1,
+    "request_id": "r", "record_id": "d", "task": "gsm8k", "problem_id": "p", "decision": "accept", "answer": "42",
+    "text": "#### 42", "reason": "proven", "energy": -1.0, "mu": -1.0, "sigma": 0.1, "penalty": 0.0, "lambda": 1.0,
+    "num_passes": 1,
 }  # fmt: skip
 PROGRAM = """
 import sys
