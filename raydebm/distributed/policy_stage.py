@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raydebm import pairs
 from raydebm.decision.calibration import calibrate, trace
 from raydebm.decision.drawing import Parts
 from raydebm.decision.fitting import LabelledPool
@@ -17,6 +18,7 @@ from raydebm.distributed.recorded import RecordedPools
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools import EvaluatedPool
 from raydebm.records import Problem
+from raydebm.store import PAIRS
 
 if TYPE_CHECKING:
     from raydebm.distributed.stages import Pipeline
@@ -101,9 +103,23 @@ def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
     ]
 
 
+def adapters_out_of_bag(pipeline: "Pipeline") -> dict[str, tuple[bool, ...]]:
+    """Which adapters did not train on each training problem that is learned from; empty where none is."""
+    recipe = pipeline.recipe
+    if not recipe.learns_out_of_bag:
+        return {}
+    return pairs.out_of_bag(
+        pipeline.splits()[TRAIN],
+        (row["problem_id"] for row in pipeline.run.read_table(PAIRS, "pairs", "train.parquet")),
+        bag_frac=recipe.pairs.bag_frac,
+        seed=recipe.training_seed,
+        adapters=[adapter.name for adapter in recipe.scorer.adapters],
+    )
+
+
 def out_of_bag(pipeline: "Pipeline") -> list[LabelledPool]:
     """Training problems with the energies of those adapters that did not train on them."""
-    unseen = pipeline.out_of_bag()
+    unseen = adapters_out_of_bag(pipeline)
     return [pool for pool in labelled_pools(pipeline.evaluated_pools(TRAIN)) if pool.problem_id in unseen]
 
 

@@ -23,7 +23,7 @@ from raydebm.distributed.fingerprints import current_manifest, making_of, new_ma
 from raydebm.distributed.generate import generate, generate_in_waves
 from raydebm.distributed.label import label
 from raydebm.distributed.loading import answerable, load_problems
-from raydebm.distributed.policy_stage import calibrate_thresholds, fit_run_policy
+from raydebm.distributed.policy_stage import adapters_out_of_bag, calibrate_thresholds, fit_run_policy
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.distributed.score import score
 from raydebm.distributed.spending import SHARED_PASSES, Account, judge_prices
@@ -35,7 +35,7 @@ from raydebm.generators import check_keys
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.tally import SavedSamples
 from raydebm.identity import content_id
-from raydebm.pairs import build_pairs, held_out, out_of_bag, split_problems, training_groups, with_defaults
+from raydebm.pairs import build_pairs, held_out, split_problems, training_groups, with_defaults
 from raydebm.records import Candidate, GenerationRequest, Gold, Outcome, Problem
 from raydebm.store import (
     CANDIDATES,
@@ -312,23 +312,10 @@ class Pipeline:
         """Energies of all validation and test candidates, and of the training candidates that are learned from out of
         bag."""
         self.train()
-        self._stage("energies", lambda: self._score(self.pool_candidates(), "energies", self.out_of_bag()))
-
-    def out_of_bag(self) -> dict[str, tuple[bool, ...]]:
-        """Which adapters did not train on each training problem that is learned from out of bag."""
-        if not self.recipe.learns_out_of_bag:
-            return {}
-        return out_of_bag(
-            self.splits()["train"],
-            (row["problem_id"] for row in self.run.read_table(PAIRS, "pairs", "train.parquet")),
-            bag_frac=self.recipe.pairs.bag_frac,
-            seed=self.recipe.training_seed,
-            adapters=[adapter.name for adapter in self.recipe.scorer.adapters],
-        )
+        self._stage("energies", lambda: self._score(self.pool_candidates(), "energies", adapters_out_of_bag(self)))
 
     def pool_candidates(self) -> list[Candidate]:
-        splits = self.splits()
-        wanted = {*splits[VALIDATION], *splits[TEST], *self.out_of_bag()}
+        wanted = {*self.splits()[VALIDATION], *self.splits()[TEST], *adapters_out_of_bag(self)}
         return [found for found in self.candidates() if found.problem_id in wanted and not found.is_greedy]
 
     def _score(
