@@ -212,15 +212,15 @@ def _show_triage(reply: Mapping[str, Any]) -> None:
 
 
 def _show_numbers(details: Mapping[str, Any]) -> None:
-    numbers = ", ".join(
-        f"{name} {details[name]:.3f}" for name in ("energy", "mu", "sigma", "penalty") if details[name] is not None
-    )
+    known = [name for name in ("energy", "mu", "sigma", "penalty") if details[name] is not None]
+    facts = [
+        *(f"{name} {details[name]:.3f}" for name in known),
+        f"{details['num_passes']} pass(es)",
+        f"{details['usage']['completion_tokens']} tokens written",
+        f"{details['latency_ms'] / 1000:.1f} s",
+    ]
     console.print(f"   decision  {details['decision']}: {details['reason']}", markup=False)
-    console.print(
-        f"   {numbers}; {details['num_passes']} pass(es), {details['usage']['completion_tokens']} tokens written, "
-        f"{details['latency_ms'] / 1000:.1f} s\n",
-        markup=False,
-    )
+    console.print(f"   {', '.join(facts)}\n", markup=False)
 
 
 def _clip(text: str, *, width: int = 150, from_end: bool = False) -> str:
@@ -240,7 +240,7 @@ def _next_steps(run_dir: str) -> str:
     return (
         "What to do next:\n"
         f"  open {run_dir}/evaluation/report.html\n"
-        f"  raydebm serve --run-dir {run_dir}          the service again, until Ctrl-C\n"
-        "  raydebm init                               this recipe and serve_config.yaml, to start from\n"
-        "  raydebm task new my_task                   a task of your own"
+        f"  raydebm serve --run-dir {run_dir}     the service again, until Ctrl-C\n"
+        "  raydebm init                          this recipe, to start from\n"
+        "  raydebm task new my_task              a task of your own"
     )

@@ -38,7 +38,9 @@ def pipeline_for(
             pipeline.forget_failed()
         if own_candidates:
             pipeline.check_keys(judges=judges)
-        with ray_session(recipe.ray):
+        with ray_session(recipe.ray) as logs:
+            if logs is not None:
+                bars.print(f"Ray logs to {logs}")
             yield pipeline
 
 
@@ -66,7 +68,8 @@ class ProgressBars:
         self._bars.stop()
 
     def print(self, text: str) -> None:
-        self._bars.console.print(text)
+        """One line; what does not fit is cut off."""
+        self._bars.console.print(text, no_wrap=True, overflow="ellipsis")
 
     def __call__(self, stage: str) -> Callable[[int, int], None]:
         bar = self._bars.add_task(stage, total=None)

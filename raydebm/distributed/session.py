@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from raydebm.config import RayConfig
@@ -63,8 +64,8 @@ _own_clusters = 0
 
 
 @contextmanager
-def ray_session(config: RayConfig) -> Iterator[None]:
-    """Ray is initialised inside the block.
+def ray_session(config: RayConfig) -> Iterator[Path | None]:
+    """Ray is initialised inside the block; yields the folder of its logs, where this process starts it.
 
     Raises:
         ResourceError: the cluster at the given address does not answer, or Ray cannot start here.
@@ -73,15 +74,15 @@ def ray_session(config: RayConfig) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
-        yield
+        yield None
         return
     address = config.address or os.environ.get("RAY_ADDRESS")
     if address is not None and address != "local":
         with _attached(address):
-            yield
+            yield None
     else:
-        with _own_cluster(config):
-            yield
+        with _own_cluster(config) as logs:
+            yield logs
 
 
 def is_own_cluster() -> bool:
@@ -95,7 +96,7 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 
 @contextmanager
-def _own_cluster(config: RayConfig) -> Iterator[None]:
+def _own_cluster(config: RayConfig) -> Iterator[Path]:
     global _own_clusters  # Ray is one per process too
     import ray
 
@@ -104,21 +105,38 @@ def _own_cluster(config: RayConfig) -> Iterator[None]:
         # Ray then switches to token mode by itself. A token in the environment reaches the cluster's processes and
         # nobody else, and Ray writes none to the home folder.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    _start(config, attempts=2)
-    _own_clusters += 1
+    with _raylet_muted():
+        session = _start(config, attempts=2)
+        _own_clusters += 1
+        try:
+            _quieten()
+            yield session / "logs"
+        finally:
+            _own_clusters -= 1
+            ray.shutdown()
+
+
+@contextmanager
+def _raylet_muted() -> Iterator[None]:
+    """Keep the raylet's messages off the terminal: Ray has no setting for them, and writes them to raylet.out too.
+
+    They are about the number of worker processes, or repeat in Ray's words a failure that we report in ours.
+    """
+    from ray._private import worker
+
+    worker._worker_logs_enabled = False  # as Ray's debugger does
     try:
-        _quieten()
         yield
     finally:
-        _own_clusters -= 1
-        ray.shutdown()
+        worker._worker_logs_enabled = True
 
 
-def _start(config: RayConfig, *, attempts: int) -> None:
+def _start(config: RayConfig, *, attempts: int) -> Path:
+    """Start Ray; returns its session's folder."""
     import ray
 
     try:
-        ray.init(
+        context = ray.init(
             address="local",
             num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
             num_gpus=config.num_gpus,
@@ -127,11 +145,11 @@ def _start(config: RayConfig, *, attempts: int) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+        return Path(context.address_info["session_dir"])
     except Exception as error:  # a plain one, when the node is not up within 30 s: a busy machine, so once more
         ray.shutdown()
         if attempts > 1:
-            _start(config, attempts=attempts - 1)
-            return
+            return _start(config, attempts=attempts - 1)
         raise ResourceError(
             f"Ray did not start on this machine: {error}. Free memory or disk space, lower ray.object_store_mb "
             f"(now {config.object_store_mb}), or set ray.address to a running cluster"

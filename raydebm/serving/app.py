@@ -25,9 +25,9 @@ from raydebm.serving.bundle import AppArgs, load_bundle, request_timeout_s
 from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ingress import TriageIngress
 from raydebm.serving.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
-from raydebm.serving.shutdown import close_application, drain, interrupted_by_signals
+from raydebm.serving.shutdown import close_application, drain, interrupted_by_signals, stop_serve
 
-__all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local", "stop_local"]
+__all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local"]
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
         serve.run(application, name=name, route_prefix="/", logging_config=LoggingConfig(enable_access_log=False))
     except RuntimeError as error:
         reason = _why(name) or str(error)
-        stop_local()  # or the port would stay taken by a service without an application
+        stop_serve()  # or the port would stay taken by a service without an application
         raise ResourceError(f"the service could not start: {reason}") from error
     except KeyboardInterrupt as stop:
         _finish(stop, args, name)  # the ingress answers before ``serve.run`` returns
@@ -125,11 +125,6 @@ def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
         for name, overview in deployments.items()
         if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and overview.message.strip()
     )
-
-
-def stop_local() -> None:
-    """End Serve on this Ray. Its proxies go first, so what still runs is cut off (see ``shutdown.drain``)."""
-    serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -154,7 +149,7 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
         except KeyboardInterrupt as stop:
             _finish(stop, args, APP_NAME)
         except ResourceError:
-            stop_local()
+            stop_serve()
             raise
 
 
@@ -167,7 +162,7 @@ def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
         if num_open := drain(close_application(name, INGRESS), limit_s=request_timeout_s(args.max_deadline_s)):
             log.warning("%d requests are cut off", num_open)
     finally:
-        stop_local()
+        stop_serve()
 
 
 def _has_ingress(name: str) -> bool:

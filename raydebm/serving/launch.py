@@ -1,5 +1,6 @@
 """Deploy ``serve_config.yaml`` from Python, as ``serve run serve_config.yaml`` does, with a few values replaced."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from ray.serve.schema import ApplicationStatus, ProxyStatus, ServeDeploySchema
 
 from raydebm.errors import ConfigError, ResourceError, last_line
 from raydebm.serving.app import failures
+from raydebm.serving.shutdown import stop_serve
 
 READY_TIMEOUT_S = 300.0
 """Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s beside a training."""
@@ -56,12 +58,13 @@ def deployed(
     tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
     config = ServeDeploySchema.model_validate(tree)
     deadline = time.monotonic() + timeout_s
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would tell that it was started
     try:
         _start_serve(config).deploy_apps(config, _blocking=False)
         _wait_until_running(application.get("name", "default"), deadline=deadline, timeout_s=timeout_s)
         yield f"http://{host}:{port}"
     finally:
-        serve.shutdown()  # type: ignore[no-untyped-call]
+        stop_serve()
 
 
 def _start_serve(config: ServeDeploySchema) -> Any:

@@ -5,11 +5,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
+import ray
 from ray import serve
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+from ray.serve.context import _disconnect, _get_global_client
 from ray.serve.exceptions import RayServeException
 
 log = logging.getLogger(__name__)
@@ -20,6 +23,37 @@ ANSWER_TIMEOUT_S = 10.0
 """How long the ingress replicas may take to say what they still work on."""
 QUIET_POLLS = 3
 """Polls without an open request before the service ends: the proxy still hands on the last bytes of the last answer."""
+
+
+STOP_TIMEOUT_S = 60.0
+
+
+def stop_serve(*, limit_s: float = STOP_TIMEOUT_S) -> None:
+    """End Serve on this Ray and wait until its controller is gone. Its proxies go first, so what still runs is cut off.
+
+    ``serve.shutdown`` waits in a call that is never answered, because it ends with the controller, and Ray prints that
+    call as a failed task. Here the controller is told, and its name is looked up until it is free.
+    """
+    client = _get_global_client(raise_if_no_controller_running=False)
+    if client is None:
+        return
+    client.shutdown_cached_handles()
+    with suppress(RayActorError):
+        ray.get(client._controller.graceful_shutdown.remote(wait=False), timeout=limit_s)
+    deadline = time.monotonic() + limit_s
+    while _is_running() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if _is_running():
+        log.warning("Serve did not end within %g s; see the controller's log", limit_s)
+    _disconnect()
+
+
+def _is_running() -> bool:
+    try:
+        ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager

@@ -43,13 +43,16 @@ def test_ray_that_runs_already_is_used_and_left_running(local_ray):
 
 
 OWN = """
-import os, ray
+import os, ray, time
+from ray._private import utils, worker
 from raydebm.config import RayConfig
 from raydebm.distributed import session
 from raydebm.distributed.session import is_own_cluster, ray_session
 
 name = "RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY"
-with ray_session(RayConfig(num_gpus=3, object_store_mb=100)):
+with ray_session(RayConfig(num_gpus=3, object_store_mb=100)) as logs:
+    utils.publish_error_to_driver("kind", "said by the raylet", gcs_client=worker.global_worker.gcs_client)
+    print("logs", (logs / "raylet.out").exists())
     resources = ray.cluster_resources()
     seen = ray.get(ray.remote(num_cpus=0.1)(lambda: os.environ[name]).remote())
     print("facts", resources["CPU"] >= 8, resources["GPU"], is_own_cluster(), seen == os.environ[name])
@@ -57,6 +60,7 @@ with ray_session(RayConfig(num_gpus=3, object_store_mb=100)):
     with ray_session(RayConfig()):
         pass
     print("inner", ray.is_initialized())
+    time.sleep(2)
 print("after", ray.is_initialized(), is_own_cluster())
 """
 
@@ -84,6 +88,12 @@ def test_an_own_cluster_has_what_was_declared_and_tells_its_workers(own_cluster_
 def test_an_own_cluster_ends_with_the_outermost_session(own_cluster_says):
     assert "inner True" in own_cluster_says
     assert "after False False" in own_cluster_says
+
+
+@pytest.mark.ray
+def test_messages_of_an_own_raylet_stay_in_its_log(own_cluster_says):
+    assert "logs True" in own_cluster_says
+    assert "said by the raylet" not in own_cluster_says
 
 
 @pytest.mark.ray

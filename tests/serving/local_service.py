@@ -14,7 +14,8 @@ import httpx
 from raydebm.decision.policy import Policy
 from raydebm.generators.requests import answered
 from raydebm.records import GenerationRequest, Sampling
-from raydebm.serving.app import AppArgs, start_local, stop_local
+from raydebm.serving.app import AppArgs, start_local
+from raydebm.serving.shutdown import stop_serve
 from raydebm.store import CANDIDATES, candidate_row
 from raydebm.tasks import task_of
 
@@ -81,7 +82,7 @@ def asked(run_dir, *, port, records):
             was_written=records.exists(),
         )
     finally:
-        stop_local()
+        stop_serve()
 
 
 def _post(url, path, body):
