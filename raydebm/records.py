@@ -250,6 +250,8 @@ class CandidateScore:
     score: float | None
     """Higher is better; None exactly when ``error`` says why there is none."""
     error: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further scores by the same model, higher is better."""
 
     def __post_init__(self) -> None:
         if self.score is not None and not math.isfinite(self.score):

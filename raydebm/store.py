@@ -103,6 +103,7 @@ SCORES = pa.schema(
         ("name", pa.string()),
         ("score", pa.float64()),
         ("error", pa.string()),
+        ("parts_json", pa.string()),
     ]
 )
 PAIRS = pa.schema([("problem_id", pa.string()), ("chosen", pa.string()), ("rejected", pa.string())])
@@ -249,11 +250,13 @@ def energies_of(row: Mapping[str, Any]) -> Energies | None:
 
 
 def score_row(score: CandidateScore) -> Row:
-    return {name: getattr(score, name) for name in SCORES.names}
+    row = {name: getattr(score, name) for name in SCORES.names if name != "parts_json"}
+    return {**row, "parts_json": canonical_json(dict(score.parts))}
 
 
 def score_of(row: Mapping[str, Any]) -> CandidateScore:
-    return CandidateScore(**{name: row[name] for name in SCORES.names})
+    parts = json.loads(row.get("parts_json") or "{}")
+    return CandidateScore(**{name: row[name] for name in SCORES.names if name != "parts_json"}, parts=parts)
 
 
 def pair_row(pair: Pair) -> Row:

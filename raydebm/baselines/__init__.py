@@ -1,4 +1,4 @@
-"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, pair rankers.
+"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, pair rankers, readers.
 
 In:   pools (a problem and the texts of its candidates); for EORM also training groups.
 Out:  a score per candidate, higher is better, or the reason why there is none (``store.SCORES``).
@@ -19,6 +19,7 @@ from raydebm.config import (
     JudgeBaseline,
     PairRankerBaseline,
     ProcessRewardBaseline,
+    ReaderBaseline,
     RewardModelBaseline,
 )
 from raydebm.errors import ConfigError
@@ -71,6 +72,10 @@ def build_scorer(
             from raydebm.baselines.process_reward import ProcessRewardModel
 
             return ProcessRewardModel(config)
+        case ReaderBaseline():
+            from raydebm.baselines.reader import Reader
+
+            return Reader(config)
         case PairRankerBaseline():
             from raydebm.baselines.pair_ranker import PairRanker
 

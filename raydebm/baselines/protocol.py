@@ -1,8 +1,8 @@
 """What every scorer of candidates does, whatever stands behind it."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from raydebm.records import Problem
@@ -22,11 +22,16 @@ class TextScore:
 
     value: float | None
     error: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further scores by the same model, higher is better."""
 
     @classmethod
-    def of(cls, value: float) -> "TextScore":
-        """A number of a model; NaN and infinities are no scores."""
-        return cls(value) if math.isfinite(value) else cls.failed(f"the model gave {value}; load it with dtype float32")
+    def of(cls, value: float, parts: Mapping[str, float] | None = None) -> "TextScore":
+        """Numbers of a model; NaN and infinities are no scores."""
+        wrong = next((number for number in (value, *(parts or {}).values()) if not math.isfinite(number)), None)
+        if wrong is not None:
+            return cls.failed(f"the model gave {wrong}; load it with dtype float32")
+        return cls(value, parts=parts or {})
 
     @classmethod
     def failed(cls, error: str) -> "TextScore":

@@ -71,7 +71,9 @@ def _row(name: str, candidate: Candidate, found: Mapping[tuple[str, str], TextSc
             candidate_id=candidate.candidate_id, name=name, score=None, error=f"no text to score: {candidate.error}"
         )
     score = found[candidate.problem_id, candidate.text]
-    return CandidateScore(candidate_id=candidate.candidate_id, name=name, score=score.value, error=score.error)
+    return CandidateScore(
+        candidate_id=candidate.candidate_id, name=name, score=score.value, error=score.error, parts=score.parts
+    )
 
 
 def write_scores(run: RunDir, scores: Iterable[CandidateScore], *, name: str, stage: str = STAGE) -> int:
@@ -80,12 +82,16 @@ def write_scores(run: RunDir, scores: Iterable[CandidateScore], *, name: str, st
 
 
 def read_scores(run: RunDir, names: Iterable[str], *, stage: str = STAGE) -> dict[str, dict[str, float | None]]:
-    """Tables as evaluation takes them: name -> candidate id -> score, None where there is none.
+    """Tables as evaluation takes them: name -> candidate id -> score, None where there is none. Parts of a score are
+    called ``<name>.<part>``.
 
     Raises:
         PoolError: a table is missing or unreadable.
     """
-    return {
-        name: {row.candidate_id: row.score for row in map(score_of, run.read_table(SCORES, stage, f"{name}.parquet"))}
-        for name in names
-    }
+    found: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        rows = [score_of(row) for row in run.read_table(SCORES, stage, f"{name}.parquet")]
+        found[name] = {row.candidate_id: row.score for row in rows}
+        for part in dict.fromkeys(part for row in rows for part in row.parts):
+            found[f"{name}.{part}"] = {row.candidate_id: row.parts.get(part) for row in rows}
+    return found

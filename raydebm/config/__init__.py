@@ -13,6 +13,7 @@ from raydebm.config.baselines import (
     LocalModelBaseline,
     PairRankerBaseline,
     ProcessRewardBaseline,
+    ReaderBaseline,
     RewardModelBaseline,
 )
 from raydebm.config.confounding import ConfoundingConfig
@@ -86,6 +87,7 @@ __all__ = [
     "PricesConfig",
     "ProcessRewardBaseline",
     "RayConfig",
+    "ReaderBaseline",
     "Recipe",
     "RecordedGenerator",
     "RewardModelBaseline",

@@ -140,7 +140,19 @@ class PairRankerBaseline(LocalModelBaseline):
     """Share of comparisons won, or the mean difference of logits."""
 
 
+class ReaderBaseline(LocalModelBaseline):
+    """A causal language model that reads problem and answer, without training, such as ``Qwen/Qwen2.5-0.5B-Instruct``:
+    a likely answer, each of whose tokens leaves few alternatives, is more often right."""
+
+    kind: Literal["reader"] = "reader"
+    """A causal language model that reads the answer."""
+    input_format: Literal["plain", "chat"] = "plain"
+    """``plain``: the problem, a newline, the answer; ``chat``: a conversation in the tokenizer's chat template."""
+    micro_batch_tokens: int = Field(2048, ge=1)
+    """Padded tokens per forward pass. The logits of a large vocabulary take 0.6 MB per token."""
+
+
 BaselineConfig = Annotated[
-    RewardModelBaseline | ProcessRewardBaseline | JudgeBaseline | EormBaseline | PairRankerBaseline,
+    RewardModelBaseline | ProcessRewardBaseline | JudgeBaseline | EormBaseline | PairRankerBaseline | ReaderBaseline,
     Field(discriminator="kind"),
 ]

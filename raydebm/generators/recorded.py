@@ -141,7 +141,7 @@ class RecordedGenerator:
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
         for request in requests:
-            yield self._reply(request)
+            yield self.reply(request)
 
     async def aclose(self) -> None:
         """Nothing is open: the pool was read when this was made."""
@@ -155,7 +155,8 @@ class RecordedGenerator:
         recorded = self._find(request)
         return recorded is not None and recorded.text is not None
 
-    def _reply(self, request: GenerationRequest) -> Candidate:
+    def reply(self, request: GenerationRequest) -> Candidate:
+        """The recorded answer to one request; one that was not recorded carries ``error``."""
         recorded = self._find(request)
         if recorded is None:
             # Problem, pass and sample stand in the row; without them equal reasons can be counted.

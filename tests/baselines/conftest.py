@@ -140,3 +140,19 @@ def candidate():
         )  # fmt: skip
 
     return make
+
+
+@pytest.fixture(scope="session")
+def causal_reader(tmp_path_factory):
+    """As Qwen2 or Llama: a causal model whose tokenizer puts nothing around a text, with a chat template."""
+    model = seeded(lambda: LlamaForCausalLM(llama_config()))
+    tokenizer = word_tokenizer(template=TEMPLATE)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1")
+    return saved(tmp_path_factory.mktemp("reader") / "causal", model, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def reader_without_template(tmp_path_factory):
+    """A causal model without a chat template, whose tokenizer has no padding token."""
+    model = seeded(lambda: LlamaForCausalLM(llama_config()))
+    return saved(tmp_path_factory.mktemp("reader") / "unpadded", model, word_tokenizer(pad=False))

@@ -24,9 +24,12 @@ def test_every_kind_is_told_by_its_kind():
         {"kind": "judge", "name": "judge", "generator": {"kind": "openai", "name": "judge-model", "model": "x/sonnet"}},
         {"kind": "eorm", "name": "eorm"},
         {"kind": "pair_ranker", "name": "pairrm", "model": "llm-blender/PairRM-hf"},
+        {"kind": "reader", "name": "reader", "model": "Qwen/Qwen2.5-0.5B-Instruct"},
     ).baselines
 
-    assert [baseline.kind for baseline in kinds] == ["reward_model", "process_reward", "judge", "eorm", "pair_ranker"]
+    assert [baseline.kind for baseline in kinds] == [
+        "reward_model", "process_reward", "judge", "eorm", "pair_ranker", "reader",
+    ]  # fmt: skip
     assert isinstance(kinds[2], JudgeBaseline)
     assert kinds[2].generator.model == "x/sonnet"
     assert (kinds[3].hidden_size, kinds[3].num_layers, kinds[3].positions) == (768, 2, False)

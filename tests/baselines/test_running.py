@@ -100,3 +100,16 @@ def test_tables_come_back_as_evaluation_takes_them(tmp_path):
 
     assert write_scores(run, rows, name="rm") == 2
     assert read_scores(run, ["rm"]) == {"rm": {"a": 1.5, "b": None}}
+
+
+def test_parts_of_a_score_are_scores_of_their_own(tmp_path):
+    run = RunDir(str(tmp_path))
+    rows = [
+        CandidateScore(candidate_id="a", name="reader", score=-1.0, parts={"worst": -4.0}),
+        CandidateScore(candidate_id="b", name="reader", score=None, error="empty"),
+    ]
+
+    write_scores(run, rows, name="reader")
+
+    found = read_scores(run, ["reader"])
+    assert found == {"reader": {"a": -1.0, "b": None}, "reader.worst": {"a": -4.0, "b": None}}

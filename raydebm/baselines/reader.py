@@ -1,0 +1,137 @@
+"""A causal language model that reads an answer, without training: how likely, and how certain at each of its tokens.
+
+In:   pools; for a local reader a model, for an endpoint a server that returns the log-probabilities of a prompt.
+Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-probability), ``entropy`` (minus the mean
+      entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
+Does not know: labels, energies, who wrote an answer.
+
+One input: the problem, a newline, the answer; or both as a conversation in the tokenizer's chat template. Too long:
+the problem is cut in its middle, down to nothing if need be; only an answer that is too long by itself loses its
+beginning. The tokens of the problem are context and are not measured.
+
+Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from raydebm.baselines.loading import LoadedModel
+from raydebm.baselines.pooling import flattened, regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.baselines.readings import Reading
+from raydebm.config import ReaderBaseline
+from raydebm.errors import CheckpointError
+from raydebm.scorer.batching import MicroBatch, cut_middle, pad, plan_micro_batches, token_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    ids: Sequence[int]
+    start: int
+    """Place of the answer's first token."""
+    end: int
+    """Place after the answer's last token."""
+
+
+class Reader:
+    """Signals of a local model."""
+
+    def __init__(self, config: ReaderBaseline) -> None:
+        """
+        Raises:
+            CheckpointError: the model cannot be read, or lacks the chat template that the configuration asks for.
+        """
+        self.name = config.name
+        self._as_chat = config.input_format == "chat"
+        self._micro_batch_tokens = config.micro_batch_tokens
+        self._loaded = LoadedModel(config, AutoModelForCausalLM)
+        if self._as_chat and self._loaded.tokenizer.chat_template is None:
+            raise CheckpointError(
+                f"baseline {config.name!r}: the tokenizer of {config.model!r} has no chat template; use input_format: "
+                "plain, or add a chat_template.jinja to the model's folder"
+            )
+
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
+
+    def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
+        """One reading per (problem, answer), in order; one without tokens carries an error."""
+        inputs = self._inputs(texts)
+        readings = [Reading.failed("the tokenizer found nothing to read in the text")] * len(inputs)
+        wanted = [place for place, given in enumerate(inputs) if given.end > given.start]
+        lengths = [len(inputs[place].ids) for place in wanted]
+        pad_id = self._loaded.pad_id()
+        most = self._micro_batch_tokens if pad_id is not None else 1
+        for group in plan_micro_batches(lengths, max_tokens=most):
+            places = [wanted[position] for position in group]
+            rows = [inputs[place] for place in places]
+            batch = pad([row.ids for row in rows], positions=range(len(rows)), pad_id=pad_id or 0)
+            for place, reading in zip(places, self._read(batch, rows), strict=True):
+                readings[place] = reading
+        return readings
+
+    def _inputs(self, texts: Sequence[tuple[str, str]]) -> list[_Input]:
+        parts = [(*self._around(problem), answer) for problem, answer in texts]
+        ids = token_ids(self._loaded.tokenizer, (text for part in parts for text in part))
+        opening = self._opening()
+        return [self._input(opening, ids[before], ids[between], ids[answer]) for before, between, answer in parts]
+
+    def _around(self, problem: str) -> tuple[str, str]:
+        """What stands before the answer: what may be cut, and what may not."""
+        if not self._as_chat:
+            return problem, "\n"
+        tokenizer = self._loaded.tokenizer
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": problem}], tokenize=False, add_generation_prompt=True
+        )
+        return asked, ""
+
+    def _opening(self) -> list[int]:
+        """What the tokenizer puts before every text, such as BOS; a chat template brings its own."""
+        if self._as_chat:
+            return []
+        tokenizer = self._loaded.tokenizer
+        first = tokenizer("\n")["input_ids"][:1]
+        return [int(first[0])] if first and first[0] == tokenizer.bos_token_id else []
+
+    def _input(
+        self, opening: Sequence[int], before: Sequence[int], between: Sequence[int], answer: Sequence[int]
+    ) -> _Input:
+        room = self._loaded.max_length - len(opening) - len(between)
+        answer = answer[max(0, len(answer) - room) :]
+        problem = cut_middle(before, room - len(answer))
+        ids = array("i", (*opening, *problem, *between, *answer))
+        # Nothing predicts the very first token.
+        return _Input(ids=ids, start=max(len(ids) - len(answer), 1), end=len(ids))
+
+    @torch.inference_mode()
+    def _read(self, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
+        moved = batch.to(self._loaded.device)
+        first = min(row.start for row in rows) - 1
+        kept = int(moved.ids.shape[1]) - first
+        output: Any = self._loaded.model(input_ids=moved.ids, attention_mask=moved.mask, logits_to_keep=kept)
+        offset = int(moved.ids.shape[1]) - output.logits.shape[1]
+        return [
+            reading_of(logits[row.start - 1 - offset : row.end - 1 - offset], ids[row.start : row.end])
+            for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
+        ]
+
+
+def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
+    """The reading of one answer.
+
+    Args:
+        logits_AV: what the model expected at each of the answer's tokens.
+        tokens_A: the tokens that stand there.
+    """
+    log_probs_AV = logits_AV.float().log_softmax(-1)  # noqa: N806
+    # A token that cannot come has p = 0 and log p = -inf: it adds nothing to the entropy.
+    entropy_A = -(log_probs_AV.exp() * log_probs_AV.clamp(min=-1e4)).sum(-1)  # noqa: N806
+    own_A = log_probs_AV.gather(-1, tokens_A[:, None]).squeeze(-1)  # noqa: N806
+    return Reading.of(own_A.cpu().tolist(), entropy_A.cpu().tolist())

@@ -1,0 +1,50 @@
+"""What a reader says about one text. No torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raydebm.baselines.protocol import TextScore
+
+WORST_SHARE = 10
+"""``worst`` is the mean over one in so many tokens, at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Signals over an answer's tokens, higher is better; or why there are none."""
+
+    logprob: float | None
+    """Mean log-probability, in nats."""
+    entropy: float | None
+    """Minus the mean entropy of the next-token distribution, in nats; None where only log-probabilities are known."""
+    worst: float | None
+    """Mean log-probability of the worst tenth."""
+    num_tokens: int = 0
+    error: str | None = None
+
+    @classmethod
+    def of(cls, log_probs: Sequence[float], entropies: Sequence[float] | None) -> "Reading":
+        """The means of an answer's tokens, at least one."""
+        worst = sorted(log_probs)[: max(len(log_probs) // WORST_SHARE, 1)]
+        return cls(
+            logprob=_mean(log_probs),
+            entropy=None if entropies is None else -_mean(entropies),
+            worst=_mean(worst),
+            num_tokens=len(log_probs),
+        )
+
+    @classmethod
+    def failed(cls, error: str) -> "Reading":
+        return cls(None, None, None, error=error)
+
+    def score(self) -> TextScore:
+        """The entropy with the other signals as parts; without an entropy the mean log-probability."""
+        if self.logprob is None or self.worst is None:
+            return TextScore.failed(self.error or "the model gives no log-probabilities")
+        if self.entropy is None:
+            return TextScore.of(self.logprob, {"worst": self.worst})
+        return TextScore.of(self.entropy, {"logprob": self.logprob, "worst": self.worst})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

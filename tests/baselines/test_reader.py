@@ -1,0 +1,129 @@
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from raydebm.baselines.reader import Reader, reading_of
+from raydebm.baselines.readings import Reading
+from raydebm.config import ReaderBaseline
+from raydebm.errors import CheckpointError
+
+PROBLEM, ANSWER = "w1 w2 w3", "w4 w5 w6 right"
+
+
+def reader(model, **more):
+    return Reader(ReaderBaseline(name="reader", model=model, device="cpu", **more))
+
+
+def by_hand(folder, before, answer):
+    """(log-probabilities, entropies) of the answer's tokens, by the whole model over one text."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, answer)]
+    with torch.no_grad():
+        logs = model(torch.tensor([ids[0] + ids[1]])).logits[0].log_softmax(-1)
+    places = range(len(ids[0]) - 1, len(ids[0]) + len(ids[1]) - 1)
+    entropies = [float(-(logs[place].exp() * logs[place]).sum()) for place in places]
+    return [float(logs[place, token]) for place, token in zip(places, ids[1], strict=True)], entropies
+
+
+def test_signals_are_means_over_the_tokens():
+    reading = Reading.of([-1.0, -2.0, -6.0], [0.5, 1.0, 3.0])
+
+    assert (reading.logprob, reading.entropy, reading.worst, reading.num_tokens) == (-3.0, -1.5, -6.0, 3)
+
+
+def test_the_worst_tenth_of_twenty_tokens_are_two():
+    reading = Reading.of([-9.0, -5.0, *[-1.0] * 18], [0.0] * 20)
+
+    assert reading.worst == -7.0
+
+
+def test_uniform_logits_have_the_entropy_of_the_vocabulary():
+    reading = reading_of(torch.zeros(2, 8), torch.tensor([3, 5]))
+
+    assert reading.entropy == pytest.approx(-math.log(8))
+    assert reading.logprob == pytest.approx(-math.log(8))
+
+
+def test_a_token_that_cannot_come_adds_nothing_to_the_entropy():
+    logits = torch.tensor([[0.0, 0.0, -math.inf]])
+
+    assert reading_of(logits, torch.tensor([0])).entropy == pytest.approx(-math.log(2))
+
+
+def test_a_reading_is_the_models_own(causal_reader):
+    log_probs, entropies = by_hand(causal_reader, PROBLEM, ANSWER)
+
+    found = reader(causal_reader).read([(PROBLEM, ANSWER)])[0]
+
+    assert found.num_tokens == 4
+    assert found.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
+    assert found.entropy == pytest.approx(-sum(entropies) / 4, abs=1e-5)
+    assert found.worst == pytest.approx(min(log_probs), abs=1e-5)
+
+
+def test_a_reading_does_not_depend_on_the_batch(causal_reader):
+    texts = [(PROBLEM, ANSWER), ("w7", "w8 w9 " * 9), ("w1 " * 30, "wrong")]
+    model = reader(causal_reader)
+
+    together = model.read(texts)
+
+    alone = [model.read([text])[0] for text in texts]
+    assert [found.entropy for found in together] == pytest.approx([found.entropy for found in alone], abs=1e-5)
+    assert [found.worst for found in together] == pytest.approx([found.worst for found in alone], abs=1e-5)
+
+
+def test_a_tokenizer_without_padding_reads_texts_one_by_one(reader_without_template):
+    model = reader(reader_without_template)
+
+    together = model.read([(PROBLEM, ANSWER), (PROBLEM, "w9")])
+
+    assert together[0].logprob == pytest.approx(model.read([(PROBLEM, ANSWER)])[0].logprob, abs=1e-5)
+
+
+def test_a_long_problem_is_cut_in_its_middle(causal_reader):
+    words = [f"w{index}" for index in range(40)]
+    log_probs, _ = by_hand(causal_reader, " ".join(words[:6] + words[-6:]), ANSWER)
+
+    found = reader(causal_reader, max_length=16).read([(" ".join(words), ANSWER)])[0]
+
+    assert found.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
+
+
+def test_a_long_answer_keeps_its_end(causal_reader):
+    words = [f"w{index}" for index in range(40)]
+    log_probs, _ = by_hand(causal_reader, words[24], " ".join(words[25:]))
+
+    found = reader(causal_reader, max_length=16).read([(PROBLEM, " ".join(words))])[0]
+
+    assert found.num_tokens == 15
+    assert found.logprob == pytest.approx(sum(log_probs) / 15, abs=1e-5)
+
+
+def test_chat_puts_the_answer_after_the_opened_turn(causal_reader):
+    log_probs, _ = by_hand(causal_reader, f"<user> {PROBLEM} <end> <assistant>", ANSWER)
+
+    found = reader(causal_reader, input_format="chat").read([(PROBLEM, ANSWER)])[0]
+
+    assert found.logprob == pytest.approx(sum(log_probs) / 4, abs=1e-5)
+
+
+def test_chat_needs_a_template(reader_without_template):
+    with pytest.raises(CheckpointError, match="has no chat template; use input_format: plain"):
+        reader(reader_without_template, input_format="chat")
+
+
+def test_an_answer_without_tokens_has_no_score(causal_reader, pool):
+    empty, written = reader(causal_reader).score([pool("p", " ", ANSWER)])[0]
+
+    assert empty.value is None
+    assert "nothing to read" in empty.error
+    assert set(written.parts) == {"logprob", "worst"}
+
+
+def test_without_entropies_the_score_is_the_log_probability():
+    score = Reading.of([-1.0, -3.0], None).score()
+
+    assert (score.value, dict(score.parts)) == (-2.0, {"worst": -3.0})
