@@ -15,8 +15,8 @@ import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.config.policy import Profile
-from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import LabelledTable
+from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee import certify_smallest
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import PROFILES, winners

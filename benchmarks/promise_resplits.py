@@ -24,8 +24,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.decision.evidence import Floats
 from raydebm.decision.fitting import LabelledPool, LabelledTable
+from raydebm.decision.groups import Floats
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import winners

@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from raydebm.config import EvidenceBaseline
 from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief
@@ -25,6 +26,9 @@ from raydebm.run_settings import read_policy, read_recipe, read_task
 from raydebm.scorer.halving import TextScorer, scores_or_errors
 from raydebm.store import RunDir, local_copy
 from raydebm.tasks.base import Task
+
+if TYPE_CHECKING:
+    from raydebm.baselines.evidence import EvidenceScorers
 
 Given = str | tuple[str, str] | Candidate
 """A candidate: its text, (text, author), or a record. An author is the name of the generator that wrote it, as in the
@@ -81,6 +85,8 @@ class Chooser:
     policy: Policy
     scorer: TextScorer | None
     """None: candidates have no energies."""
+    baselines: "EvidenceScorers | None" = None
+    """None: no baseline's scores are evidence."""
 
     @classmethod
     def load(
@@ -90,7 +96,7 @@ class Chooser:
 
         Args:
             run: a local path or a filesystem URL.
-            energies: False: leave the scorer out, and with it torch; the other evidence decides.
+            energies: False: leave the scorer and baselines out, and with them torch; the other evidence decides.
             policy: None: the run's calibrated one; ``recipe``: the recipe's own thresholds; else a policy file.
             device: of the scorer: ``auto``, ``cpu`` or ``cuda``.
             dtype: of the scorer's encoder: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
@@ -109,7 +115,8 @@ class Chooser:
                 "leave energies=False out"
             )
         scorer = _load_scorer(folder.uri("scorer"), device=device, dtype=dtype) if energies else None
-        return cls(task=task, policy=found, scorer=scorer)
+        baselines = _load_baselines(recipe.evidence) if energies and recipe.evidence else None
+        return cls(task=task, policy=found, scorer=scorer, baselines=baselines)
 
     def best_of(self, problem: str | Problem, candidates: Sequence[Given]) -> Choice:
         """Check, score and decide. See ``raydebm.best_of``."""
@@ -117,8 +124,8 @@ class Chooser:
         written = _candidates(candidates, task=self.task, problem=asked)
         energies = self._energies(asked, written)
         pool = [
-            ScoredCandidate(candidate=item, report=check_candidate(self.task, asked, item), energies=found)
-            for item, found in zip(written, energies, strict=True)
+            ScoredCandidate(candidate=item, report=check_candidate(self.task, asked, item), energies=found, scores=own)
+            for item, found, own in zip(written, energies, self._scores(asked, written), strict=True)
         ]
         return _choice(rule(pool, passes_left=0, policy=self.policy), pool, self.policy)
 
@@ -134,6 +141,13 @@ class Chooser:
         except Exception as error:
             message = f"the text is not a problem of task {self.task.name!r}: {error!r}; give one in its format"
             raise TaskDataError(message) from error
+
+    def _scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        if self.baselines is None:
+            return [{} for _ in candidates]
+        texts = list(dict.fromkeys(item.text for item in candidates if item.text is not None))
+        known = dict(zip(texts, self.baselines.scores([(problem.prompt, text) for text in texts]), strict=True))
+        return [{} if item.text is None else known[item.text] for item in candidates]
 
     def _energies(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
         """Equal texts are scored once, so that they have equal energies."""
@@ -181,6 +195,12 @@ def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
     finally:
         if folder != address:
             shutil.rmtree(folder, ignore_errors=True)  # all of it is in memory
+
+
+def _load_baselines(configs: Sequence[EvidenceBaseline]) -> "EvidenceScorers":
+    from raydebm.baselines.evidence import EvidenceScorers
+
+    return EvidenceScorers.load(configs)
 
 
 def _candidates(given: Sequence[Given], *, task: Task, problem: Problem) -> list[Candidate]:

@@ -278,6 +278,8 @@ class ScoredCandidate:
     candidate: Candidate
     report: ConstraintReport
     energies: Energies | None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """What the recipe's baselines that count as evidence say, by name, higher is better; absent where not measured."""
 
     def total_energy(self, lambda_: float) -> float:
         """E = mu + lambda * E_constraint (paper Eq. 1); +inf when it did not parse or could not be scored."""

@@ -166,6 +166,26 @@ def test_energies_count_and_equal_texts_are_scored_once(chooser):
     assert choice.answer == "#### 8"
 
 
+class Readings:
+    """Prefers the answer 8."""
+
+    def scores(self, texts):
+        self.texts = texts
+        return [{"reader": float("8" in text)} for _, text in texts]
+
+
+def test_scores_of_baselines_are_evidence_and_equal_texts_are_read_once(chooser):
+    posterior = replace(chooser.policy.posterior, weights={**chooser.policy.posterior.weights, "score:reader": 5.0})
+    readings = Readings()
+    reading = replace(chooser, policy=replace(chooser.policy, posterior=posterior), baselines=readings)
+
+    choice = reading.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
+
+    assert len(readings.texts) == 2
+    assert choice.text == EIGHT
+    assert choice.answers[0].contributions["score:reader"] > 0
+
+
 def test_a_text_that_cannot_be_scored_costs_only_its_own_energies(chooser):
     choice = replace(chooser, scorer=TableScorer({SEVEN: (0.0,)})).best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from raydebm.baselines.protocol import TextScore
 from raydebm.config import LocalModelBaseline
 from raydebm.errors import CheckpointError
-from raydebm.scorer.backbone import resolve_device, resolve_dtype
+from raydebm.scorer.backbone import resolve_backbone, resolve_device, resolve_dtype
 from raydebm.scorer.batching import MicroBatch, micro_batches
 
 UNBOUNDED = 1_000_000
@@ -33,8 +33,9 @@ class LoadedModel:
         dtype = resolve_dtype(config.dtype, self.device)
         self._micro_batch_tokens = config.micro_batch_tokens
         try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(config.model)
-            model, info = reader.from_pretrained(config.model, dtype=dtype, output_loading_info=True)
+            source = resolve_backbone(config.model) if config.model.startswith("embedded:") else config.model
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(source)
+            model, info = reader.from_pretrained(source, dtype=dtype, output_loading_info=True)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise CheckpointError(
                 f"baseline {config.name!r}: model {config.model!r} cannot be loaded: {str(error).splitlines()[0]}; "

@@ -15,7 +15,7 @@ class BaselineBase(Section):
 
 class LocalModelBaseline(BaselineBase):
     model: str
-    """Hub name or local folder."""
+    """Hub name, local folder or ``embedded:<name>``."""
     device: str = "auto"
     """auto: the first visible GPU, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -26,7 +26,13 @@ class LocalModelBaseline(BaselineBase):
     """Padded tokens per forward pass."""
 
 
-class RewardModelBaseline(LocalModelBaseline):
+class EvidenceBaseline(LocalModelBaseline):
+    evidence: bool = False
+    """Whether its scores are evidence of the posterior, and not only a selector of reports. Training candidates are
+    then scored too, and the service loads the model."""
+
+
+class RewardModelBaseline(EvidenceBaseline):
     """Any AutoModelForSequenceClassification, such as ``Skywork/Skywork-Reward-Llama-3.1-8B-v0.2``."""
 
     kind: Literal["reward_model"] = "reward_model"
@@ -38,7 +44,7 @@ class RewardModelBaseline(LocalModelBaseline):
     ``auto``: chat where the tokenizer has a template."""
 
 
-class ProcessRewardBaseline(LocalModelBaseline):
+class ProcessRewardBaseline(EvidenceBaseline):
     """A model that judges each step of a solution. The defaults are those of ``peiyi9979/math-shepherd-mistral-7b-prm``
     (minimum over steps, its paper's choice)."""
 
@@ -140,12 +146,14 @@ class PairRankerBaseline(LocalModelBaseline):
     """Share of comparisons won, or the mean difference of logits."""
 
 
-class ReaderBaseline(LocalModelBaseline):
+class ReaderBaseline(EvidenceBaseline):
     """A causal language model that reads problem and answer, without training, such as ``Qwen/Qwen2.5-0.5B-Instruct``:
     a likely answer, each of whose tokens leaves few alternatives, is more often right."""
 
     kind: Literal["reader"] = "reader"
     """A causal language model that reads the answer."""
+    evidence: bool = True
+    """Whether its three signals are evidence of the posterior, and not only selectors of reports."""
     input_format: Literal["plain", "chat"] = "plain"
     """``plain``: the problem, a newline, the answer; ``chat``: a conversation in the tokenizer's chat template."""
     micro_batch_tokens: int = Field(2048, ge=1)

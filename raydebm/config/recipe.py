@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from raydebm.config.baselines import BaselineConfig
+from raydebm.config.baselines import BaselineConfig, EvidenceBaseline
 from raydebm.config.confounding import ConfoundingConfig, check_rewriters
 from raydebm.config.generators import GeneratorConfig
 from raydebm.config.policy import NonNegative, PolicySettings, Profile
@@ -436,6 +436,13 @@ class Recipe(Section):
     def training_seed(self) -> int:
         """Seed of everything between the labels and the trained adapters."""
         return self.seed if self.pairs.seed is None else self.pairs.seed
+
+    @property
+    def evidence(self) -> tuple[EvidenceBaseline, ...]:
+        """The baselines whose scores are evidence of the posterior."""
+        if self.triage.rule != "posterior":
+            return ()
+        return tuple(found for found in self.baselines if isinstance(found, EvidenceBaseline) and found.evidence)
 
     @property
     def learns_out_of_bag(self) -> bool:

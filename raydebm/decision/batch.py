@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from raydebm.decision.evidence import Ints, PoolTable
+from raydebm.decision.evidence import PoolTable
+from raydebm.decision.groups import Ints
 from raydebm.decision.policy import Policy
 from raydebm.decision.profiles import winners
 from raydebm.decision.rules import Ruling, rule, rule_by_beliefs

@@ -1,15 +1,16 @@
 """One pass: candidates are checked and scored while others are still being written.
 
-The three protocols of the loop stand here: a source of candidates, a checker, a scorer. Checker and scorer work side by
-side; each is called with everything that has come in whenever it is free, so the first candidates wait for nobody and
-many that come at once are one call. What a candidate gets does not depend on when it came: penalties are the same,
-energies within the scorer's own tolerance for another batch.
+The protocols of the loop stand here: a source of candidates, a checker, a scorer, and where baselines are evidence a
+source of their scores. Checker, scorer and baselines work side by side; each is called with everything that has come in
+whenever it is free, so the first candidates wait for nobody and many that come at once are one call. What a candidate
+gets does not depend on when it came: penalties are the same, energies and scores within the model's own tolerance for
+another batch.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from raydebm.decision.checks import unchecked
 from raydebm.decision.deadline import Deadline, now_s
@@ -71,6 +72,14 @@ class EnergyScorer(Protocol):
         ...
 
 
+class ScoreSource(Protocol):
+    """The baselines whose scores are evidence."""
+
+    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        """Scores by name per candidate, in their order; what could not be scored is absent."""
+        ...
+
+
 class Observer(Protocol):
     """Told what happens, while it happens."""
 
@@ -106,6 +115,8 @@ class Parts:
     source: CandidateSource
     checker: Checker
     scorer: EnergyScorer
+    baselines: ScoreSource | None = None
+    """None: no baseline's scores are evidence."""
     observer: Observer = field(default_factory=NoObserver)
     deadline: Deadline | None = None
 
@@ -170,17 +181,22 @@ class _Pass:
         self._checks: _Stage[ConstraintReport] = _Stage(
             "checker", lambda some: parts.checker.check(problem, some), self._tell
         )
-        self._scores: _Stage[Energies | None] = _Stage(
+        self._energies: _Stage[Energies | None] = _Stage(
             "scorer", lambda some: parts.scorer.score(problem, some), self._tell
         )
+        baselines = parts.baselines
+        self._scores: _Stage[Mapping[str, float]] | None = (
+            None if baselines is None else _Stage("baselines", lambda some: baselines.scores(problem, some), self._tell)
+        )
+        self._stages: list[_Stage[Any]] = [self._checks, self._energies, *([self._scores] if self._scores else [])]
 
     def arrive(self, candidate: Candidate) -> None:
         if self._is_closed or candidate.candidate_id in self._arrived:
             return
         self._arrived[candidate.candidate_id] = candidate
         if candidate.text is not None:
-            self._checks.put(candidate)
-            self._scores.put(candidate)
+            for stage in self._stages:
+                stage.put(candidate)
         self.news.set()
 
     # What ``waves`` sees of the pass (``waves.Arrivals``).
@@ -199,7 +215,7 @@ class _Pass:
         """The scored candidates in the order of the returned list, until the deadline."""
         deadline = self._parts.deadline
         drawing = asyncio.ensure_future(self._draw(generate))
-        work = [drawing, asyncio.ensure_future(self._checks.run()), asyncio.ensure_future(self._scores.run())]
+        work = [drawing, *(asyncio.ensure_future(stage.run()) for stage in self._stages)]
         try:
             left_s = None if deadline is None else deadline.at_s - now_s()
             await asyncio.wait(work, timeout=left_s, return_when=asyncio.FIRST_EXCEPTION)
@@ -219,12 +235,12 @@ class _Pass:
         candidates = await generate()
         for candidate in candidates:
             self.arrive(candidate)
-        self._checks.close()
-        self._scores.close()
+        for stage in self._stages:
+            stage.close()
         return candidates
 
     def _is_judged(self, candidate: Candidate) -> bool:
-        return candidate.candidate_id in self._checks.found and candidate.candidate_id in self._scores.found
+        return all(candidate.candidate_id in stage.found for stage in self._stages)
 
     def _tell(self, candidate: Candidate) -> None:
         if self._is_judged(candidate):
@@ -240,7 +256,8 @@ class _Pass:
         return ScoredCandidate(
             candidate=candidate,
             report=self._checks.found[candidate.candidate_id],
-            energies=self._scores.found[candidate.candidate_id],
+            energies=self._energies.found[candidate.candidate_id],
+            scores={} if self._scores is None else self._scores.found[candidate.candidate_id],
         )
 
 

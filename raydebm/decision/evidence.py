@@ -23,6 +23,7 @@ an answer enters through ``authors`` alone:
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``energy_vote``  log of a's share of sum exp(-E), E = mu + lambda E_constraint (energy-weighted vote)
 ``minus_energy`` minus the lowest E in a (the paper's Eq. 1)
+``score:<name>`` mean over a of a baseline's score minus the mean over the pool, standardised within authors
 ===============  ======================================================================================
 
 Terms for "none of them":
@@ -34,6 +35,7 @@ Terms for "none of them":
 ``unparsed``    share of written candidates without an answer
 ``disagreement`` log of the number of clusters
 ``sigma``       spread over members of the lead of the best cluster (paper's sigma, taken on the decision)
+``pool_score:<name>`` mean over the pool of a baseline's standardised score
 ==============  ======================================================================================
 
 A term that was not measured is NaN, which adds nothing, and is never taken for 0.
@@ -43,20 +45,17 @@ Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; o
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raydebm.decision.reference import Author, Reference
+from raydebm.decision.groups import Floats, Ints, lowest, mean, ratio
+from raydebm.decision.member_terms import by_member
+from raydebm.decision.reference import Reference
 from raydebm.energy import total_energies, total_energy
 from raydebm.records import ScoredCandidate
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 TERMS = (
     "votes",
@@ -73,6 +72,8 @@ TERMS = (
 CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement", "sigma")
 ENERGY_TERMS = frozenset({"energy", "mean_energy", "members", "energy_vote", "minus_energy", "pool_energy", "sigma"})
 """Terms that need a scorer."""
+SCORE, POOL_SCORE = "score:", "pool_score:"
+"""What the terms of baselines' scores begin with, of clusters and of "none of them"; the baseline's name follows."""
 MAX_PENALTY = 10.0
 MIN_LOG_SHARE = -50.0
 MAX_Z = 5.0
@@ -151,6 +152,8 @@ class PoolTable:
     """(R,): log(1 + number of characters)."""
     unparsed: Floats
     """(P,): share of written candidates that are in no cluster; 0 where none was written."""
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    """(R,) by baseline; NaN where it has no score."""
 
     @classmethod
     def of(cls, pools: Sequence[Sequence[ScoredCandidate]], lambda_: float) -> "PoolTable":
@@ -183,6 +186,10 @@ class PoolTable:
             penalty=np.array([item.report.penalty for item in scored], dtype=np.float64),
             length=np.log1p([len(item.candidate.text or "") for item in scored]),
             unparsed=np.array([_unparsed(pool, found) for pool, found in zip(pools, clusters, strict=True)]),
+            scores={
+                name: np.array([item.scores.get(name, math.nan) for item in scored], dtype=np.float64)
+                for name in sorted({name for item in scored for name in item.scores})
+            },
         )
 
     @cached_property
@@ -227,9 +234,28 @@ class Evidence:
     """Every cluster's terms, and every pool's."""
 
     terms: Floats
-    """Shape (C, len(TERMS)), the clusters of all pools after each other; NaN where not measured."""
+    """Shape (C, len(names)), the clusters of all pools after each other; NaN where not measured."""
     context: Floats
-    """Shape (P, len(CONTEXT)); NaN where not measured."""
+    """Shape (P, len(context_names)); NaN where not measured."""
+    scores: tuple[str, ...] = ()
+    """Names of the baselines whose scores follow ``TERMS`` and ``CONTEXT``."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*TERMS, *(SCORE + name for name in self.scores))
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        return (*CONTEXT, *(POOL_SCORE + name for name in self.scores))
+
+    def term(self, name: str) -> Floats:
+        """(C,): one term; all NaN for a score that no candidate has."""
+        return self.terms[:, self.names.index(name)] if name in self.names else np.full(len(self.terms), math.nan)
+
+    def context_term(self, name: str) -> Floats:
+        """(P,), likewise."""
+        names = self.context_names
+        return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
 
 
 def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None = None) -> Evidence:
@@ -241,26 +267,26 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
         skills: log-odds of each row's author, shape (R,), in place of the reference's.
     """
     known = [reference.author(name) for name in table.authors]
-    per_author = np.array([astuple(author) for author in known]).reshape(len(known), len(fields(Author)))
-    skill, center, scale, length_center, length_scale = per_author[table.author_of_row].T
+    figures = [(of.skill, of.center, of.scale, of.length_center, of.length_scale) for of in known]
+    skill, center, scale, length_center, length_scale = np.array(figures).reshape(-1, 5)[table.author_of_row].T
     count, cluster, pool = table.num_clusters, table.cluster_of_row, table.pool_of_row
     voices = 1 / table.votes_of_author
     scored = ~np.isnan(table.mu)
     z = np.clip((table.mu - center) / scale, -MAX_Z, MAX_Z)
     length = np.clip((table.length - length_center) / length_scale, -MAX_Z, MAX_Z)
-    pool_length = _mean(length, pool, len(table.clusters))
-    level = _mean(z[scored], pool[scored], len(table.clusters))
+    pool_length = mean(length, pool, len(table.clusters))
+    level = mean(z[scored], pool[scored], len(table.clusters))
     cluster_level = level[table.pool_of_cluster]
-    wins, spread = _by_member(table)
+    wins, spread = by_member(table.members, table.cluster_of_row, table.pool_of_cluster, len(table.clusters))
     columns = {
         "votes": log_votes(table),
         "authors": np.bincount(cluster, voices, count),
         "skill": np.bincount(cluster, voices * (skill if skills is None else skills), count),
-        "energy": cluster_level - _lowest(z[scored], cluster[scored], count),
-        "mean_energy": cluster_level - _mean(z[scored], cluster[scored], count),
+        "energy": cluster_level - lowest(z[scored], cluster[scored], count),
+        "mean_energy": cluster_level - mean(z[scored], cluster[scored], count),
         "members": wins,
-        "penalty": -np.minimum(_lowest(table.penalty, cluster, count), MAX_PENALTY),
-        "length": pool_length[table.pool_of_cluster] - _mean(length, cluster, count),
+        "penalty": -np.minimum(lowest(table.penalty, cluster, count), MAX_PENALTY),
+        "length": pool_length[table.pool_of_cluster] - mean(length, cluster, count),
         "energy_vote": energy_votes(table, reference.lambda_),
         "minus_energy": minus_energies(table, reference.lambda_),
     }
@@ -275,7 +301,27 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
             spread,
         ]
     )
-    return Evidence(terms=np.column_stack([columns[name] for name in TERMS]), context=context)
+    relative, pool_scores = _score_terms(table, reference)
+    return Evidence(
+        terms=np.column_stack([*(columns[name] for name in TERMS), *relative]),
+        context=np.column_stack([context, *pool_scores]),
+        scores=tuple(table.scores),
+    )
+
+
+def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
+    """Of each baseline's scores, the terms of clusters and of "none of them"."""
+    relative, levels = [], []
+    for name, values in table.scores.items():
+        norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)
+        center, scale = norms[table.author_of_row].T
+        known = ~np.isnan(values)
+        z = np.clip((values - center) / scale, -MAX_Z, MAX_Z)[known]
+        level = mean(z, table.pool_of_row[known], len(table.clusters))
+        own = mean(z, table.cluster_of_row[known], table.num_clusters)
+        relative.append(own - level[table.pool_of_cluster])
+        levels.append(level)
+    return relative, levels
 
 
 def log_votes(table: PoolTable) -> Floats:
@@ -289,7 +335,7 @@ def minus_energies(table: PoolTable, lambda_: float) -> Floats:
     """The term ``minus_energy``, (C,)."""
     scored = ~np.isnan(table.mu)
     energy = total_energies(table.mu, table.penalty, lambda_)[scored]
-    return -_lowest(energy, table.cluster_of_row[scored], table.num_clusters)
+    return -lowest(energy, table.cluster_of_row[scored], table.num_clusters)
 
 
 def energy_votes(table: PoolTable, lambda_: float) -> Floats:
@@ -298,79 +344,12 @@ def energy_votes(table: PoolTable, lambda_: float) -> Floats:
     return _log_shares(total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored], table)
 
 
-def _lowest(values: Floats, groups: Ints, count: int) -> Floats:
-    """Minimum per group; NaN for a group without a value."""
-    found = np.full(count, math.inf)
-    np.minimum.at(found, groups, values)
-    return np.where(np.isinf(found), math.nan, found)
-
-
-def _mean(values: Floats, groups: Ints, count: int) -> Floats:
-    """Mean per group; NaN for a group without a value."""
-    sizes = np.bincount(groups, minlength=count)
-    return ratio(np.bincount(groups, values, count), sizes)
-
-
-def ratio(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
-    """Quotients of two vectors; NaN where the divisor is 0."""
-    found: Floats = np.divide(top, bottom, out=np.full(len(top), math.nan), where=bottom > 0)
-    return found
-
-
 def _log_shares(energy: Floats, cluster: Ints, table: PoolTable) -> Floats:
     """log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``."""
     pool = table.pool_of_cluster[cluster]
-    lowest = _lowest(energy, pool, len(table.clusters))
-    mass = np.bincount(cluster, np.exp(lowest[pool] - energy), table.num_clusters)
+    least = lowest(energy, pool, len(table.clusters))
+    mass = np.bincount(cluster, np.exp(least[pool] - energy), table.num_clusters)
     total = np.bincount(table.pool_of_cluster, mass, len(table.clusters))[table.pool_of_cluster]
     scored = np.bincount(cluster, minlength=table.num_clusters) > 0
     share = np.divide(mass, total, out=np.zeros(len(mass)), where=total > 0)
     return np.where(scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
-
-
-def _by_member(table: PoolTable) -> tuple[Floats, Floats]:
-    """(share of members whose lowest energy is in the cluster, ties shared; spread over members of the best cluster's
-    lead), shapes (C,) and (P,); NaN where nothing was scored."""
-    count, num_pools, owner = table.num_clusters, len(table.clusters), table.pool_of_cluster
-    best = np.full((count, table.members.shape[1]), math.inf)
-    np.minimum.at(best, table.cluster_of_row, np.where(np.isnan(table.members), math.inf, table.members))
-    of_pool = np.full((num_pools, table.members.shape[1]), math.inf)
-    np.minimum.at(of_pool, owner, best)
-    is_member = np.isfinite(of_pool)
-    is_lowest = (best == of_pool[owner]) & is_member[owner]
-    ties = np.zeros_like(of_pool)
-    np.add.at(ties, owner, is_lowest)
-    voting = is_member.sum(axis=1)[owner]
-    won = np.divide(is_lowest, ties[owner], out=np.zeros_like(best), where=ties[owner] > 0).sum(axis=1)
-    wins = np.divide(won, voting, out=np.full(count, math.nan), where=(voting > 0) & np.isfinite(best).any(axis=1))
-    return wins, _lead_spread(best, of_pool, owner)
-
-
-def _lead_spread(best: Floats, of_pool: Floats, owner: Ints) -> Floats:
-    """Standard deviation over members (ddof=0) of: lowest energy in other clusters minus lowest in the best cluster,
-    which is the one with the lowest mean over members. Shape (P,); NaN with fewer than two scored clusters or members,
-    for one member has no spread."""
-    spread = np.full(len(of_pool), math.nan)
-    if not best.size:
-        return spread
-    is_member = np.isfinite(of_pool)[owner]
-    usable = (np.isfinite(best) | ~is_member).all(axis=1) & is_member.any(axis=1)
-    level = np.where(is_member, best, 0.0).sum(axis=1)
-    level[~usable] = math.inf
-    lowest = np.full(len(of_pool), math.inf)
-    np.minimum.at(lowest, owner, level)
-    first = np.full(len(of_pool), len(best))
-    winners = np.flatnonzero(usable & (level == lowest[owner]))
-    np.minimum.at(first, owner[winners], winners)
-    others = best.copy()
-    others[first[first < len(best)]] = math.inf
-    rival = np.full_like(of_pool, math.inf)
-    np.minimum.at(rival, owner, others)
-    pools = np.flatnonzero(first < len(best))
-    members = np.isfinite(of_pool[pools]) & np.isfinite(rival[pools])
-    counts = members.sum(axis=1)
-    lead = np.subtract(rival[pools], best[first[pools]], out=np.zeros(members.shape), where=members)
-    center = ratio(lead.sum(axis=1), counts)[:, None]
-    variance = ratio((np.where(members, lead - center, 0.0) ** 2).sum(axis=1), counts)
-    spread[pools] = np.where(counts > 1, np.sqrt(variance), math.nan)
-    return spread

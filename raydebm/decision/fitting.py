@@ -21,15 +21,8 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.evidence import (
-    CONTEXT,
-    TERMS,
-    Floats,
-    Ints,
-    PoolTable,
-    evidence_of,
-    ratio,
-)
+from raydebm.decision.evidence import POOL_SCORE, SCORE, PoolTable, evidence_of
+from raydebm.decision.groups import Floats, Ints, ratio
 from raydebm.decision.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
 from raydebm.decision.reference import Author, Reference
 from raydebm.errors import PoolError
@@ -146,19 +139,20 @@ def reference_of(found: LabelledTable, used: Bools, *, lambda_: float) -> Refere
     in_use = used[table.pool_of_row]
     energies = _norms(table.mu, table, in_use & ~np.isnan(table.mu))
     lengths = _norms(table.length, table, in_use)
-    authors = {
-        name: _author(
-            float((right[code] + SKILL_PRIOR * pooled) / (total[code] + SKILL_PRIOR)), energies[code], lengths[code]
+    scores = {name: _norms(values, table, in_use & ~np.isnan(values)) for name, values in table.scores.items()}
+    shares = [*((right + SKILL_PRIOR * pooled) / (total + SKILL_PRIOR)).tolist(), pooled]
+    *authors, default = [
+        Author(
+            skill=_logit(share),
+            center=energies[code][0],
+            scale=energies[code][1],
+            length_center=lengths[code][0],
+            length_scale=lengths[code][1],
+            scores={name: norms[code] for name, norms in scores.items()},
         )
-        for code, name in enumerate(table.authors)
-    }
-    return Reference(authors=authors, default=_author(pooled, energies[-1], lengths[-1]), lambda_=lambda_)
-
-
-def _author(share: float, energy: tuple[float, float], length: tuple[float, float]) -> Author:
-    return Author(
-        skill=_logit(share), center=energy[0], scale=energy[1], length_center=length[0], length_scale=length[1]
-    )
+        for code, share in enumerate(shares)
+    ]
+    return Reference(authors=dict(zip(table.authors, authors, strict=True)), default=default, lambda_=lambda_)
 
 
 def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, float]]:
@@ -219,11 +213,11 @@ def _design(
     labelled = np.bincount(owner, is_open & ~np.isnan(found.cluster_worth), count) > 0
     kept_pools = used & ~proven & labelled
     kept = is_open & kept_pools[owner]
-    features = np.column_stack([filled(evidence.terms[:, TERMS.index(name)], owner, count) for name in terms])
+    features = np.column_stack([filled(evidence.term(name), owner, count) for name in terms])
     place = np.cumsum(kept_pools) - 1
     return _Design(
         features=features[kept],
-        context=np.nan_to_num(evidence.context[kept_pools][:, [CONTEXT.index(name) for name in names]]),
+        context=np.nan_to_num(np.column_stack([evidence.context_term(name)[kept_pools] for name in names])),
         owner=place[owner[kept]],
         right=found.cluster_worth[kept],
         weight=found.weight[kept_pools],
@@ -283,8 +277,8 @@ def fit_posterior(
     lambda_: float,
     task: str = "",
     outcome: Outcome = "correct",
-    terms: Sequence[str] = DEFAULT_TERMS,
-    context: Sequence[str] = DEFAULT_CONTEXT,
+    terms: Sequence[str] | None = None,
+    context: Sequence[str] | None = None,
     used: Bools | None = None,
 ) -> Posterior:
     """Fit the weights; probabilities are not recalibrated (see ``recalibration``).
@@ -296,19 +290,23 @@ def fit_posterior(
         lambda_: weight of E_constraint where a candidate is chosen within its cluster.
         task: name of their task.
         outcome: what labels say.
-        terms: terms of evidence of clusters that may carry weight.
-        context: terms of evidence for "none of them".
+        terms: terms of evidence of clusters that may carry weight; None: ``DEFAULT_TERMS`` and all baselines' scores.
+        context: terms of evidence for "none of them"; None: ``DEFAULT_CONTEXT`` and all baselines' scores.
         used: by pool, whether to learn from it; None: from all.
 
     Raises:
         PoolError: no problem in use is labelled.
         ConfigError: an unknown term.
     """
+    found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
+    if terms is None:
+        terms = (*DEFAULT_TERMS, *(SCORE + name for name in found.table.scores))
+    if context is None:
+        context = (*DEFAULT_CONTEXT, *(POOL_SCORE + name for name in found.table.scores))
     start = Posterior(
         weights={name: PRIOR.get(name, 0.0) for name in terms},
         context_weights={name: PRIOR.get(name, 0.0) for name in context},
     )
-    found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
     learned = np.array([pool.is_labelled for pool in found.pools], dtype=bool)
     if used is not None:
         learned &= used

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr, betaincinv
 
-from raydebm.decision.evidence import Floats
+from raydebm.decision.groups import Floats
 from raydebm.errors import ConfigError
 
 STARTS = (0.10, 0.25, 0.40, 0.60)

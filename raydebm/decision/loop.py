@@ -15,6 +15,7 @@ from raydebm.decision.drawing import (
     NoObserver,
     Observer,
     Parts,
+    ScoreSource,
     draw,
     waves_of,
 )
@@ -51,6 +52,7 @@ async def solve(
     source: CandidateSource,
     checker: Checker,
     scorer: EnergyScorer,
+    baselines: ScoreSource | None = None,
     observer: Observer | None = None,
     deadline: Deadline | None = None,
 ) -> Outcome:
@@ -61,6 +63,7 @@ async def solve(
 
     Args:
         policy: thresholds, passes, and the budget of candidates, whose end leaves no pass.
+        baselines: gives the scores that are evidence; None: there are none.
         observer: told what happens while it happens.
         deadline: see ``triage.deadline``; the source keeps to its ``draw_until_s``.
 
@@ -73,6 +76,7 @@ async def solve(
         source=source,
         checker=checker,
         scorer=scorer,
+        baselines=baselines,
         observer=observer or NoObserver(),
         deadline=deadline,
     )

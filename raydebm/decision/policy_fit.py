@@ -20,8 +20,8 @@ import numpy as np
 from raydebm.config import DecisionConfig
 from raydebm.config.policy import Profile
 from raydebm.decision.costs import answer_threshold
-from raydebm.decision.evidence import Floats, Ints
 from raydebm.decision.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Estimates, Outcome, Posterior

@@ -29,15 +29,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.evidence import (
-    CONTEXT,
-    TERMS,
-    Cluster,
-    Floats,
-    Ints,
-    PoolTable,
-    evidence_of,
-)
+from raydebm.decision.evidence import CONTEXT, POOL_SCORE, SCORE, TERMS, Cluster, Evidence, PoolTable, evidence_of
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.reference import PLAIN, Reference
 from raydebm.errors import ConfigError
 from raydebm.records import ScoredCandidate
@@ -118,7 +111,10 @@ class Posterior:
     """Name of the task that it was fitted for; empty for a special case."""
 
     def __post_init__(self) -> None:
-        unknown = [*({*self.weights} - {*TERMS}), *({*self.context_weights} - {*CONTEXT})]
+        unknown = [
+            *(name for name in self.weights if name not in TERMS and not name.startswith(SCORE)),
+            *(name for name in self.context_weights if name not in CONTEXT and not name.startswith(POOL_SCORE)),
+        ]
         if unknown:
             raise ConfigError(
                 f"the posterior names unknown terms of evidence: {', '.join(sorted(unknown))}; known: "
@@ -181,8 +177,8 @@ class Posterior:
         evidence = evidence_of(table, self.reference)
         owner, count = table.pool_of_cluster, len(table.clusters)
         terms = tuple(name for name, weight in self.weights.items() if weight != 0)
-        added = self._added(evidence.terms, terms, owner, count)
-        scores, none = added.sum(axis=1), self._none_scores(evidence.context)
+        added = self._added(evidence, terms, owner, count)
+        scores, none = added.sum(axis=1), self._none_scores(evidence)
         proof = table.proof
         scores[proof == 0] = -math.inf  # what is refuted takes no share of what is left
         if self.competition == "exclusive":
@@ -240,19 +236,18 @@ class Posterior:
         kept = 1 - given * outcomes
         return np.where(is_open, kept[owner] * probability + given[owner], probability), kept * none + given
 
-    def _none_scores(self, context: Floats) -> Floats:
-        known = np.nan_to_num(context)
+    def _none_scores(self, evidence: Evidence) -> Floats:
         return sum(
-            (weight * known[:, CONTEXT.index(name)] for name, weight in self.context_weights.items()),
-            start=np.zeros(len(known)),
+            (weight * np.nan_to_num(evidence.context_term(name)) for name, weight in self.context_weights.items()),
+            start=np.zeros(len(evidence.context)),
         )
 
-    def _added(self, evidence: Floats, terms: Sequence[str], owner: Ints, count: int) -> Floats:
+    def _added(self, evidence: Evidence, terms: Sequence[str], owner: Ints, count: int) -> Floats:
         """theta_j phi_j(a) of these terms, shape (C, len(terms)). A term that was measured for some clusters of a pool
         counts as their mean for the others; where it was measured for none, it adds nothing."""
         added = np.zeros((len(owner), len(terms)))
         for place, name in enumerate(terms):
-            added[:, place] = self.weights[name] * filled(evidence[:, TERMS.index(name)], owner, count)
+            added[:, place] = self.weights[name] * filled(evidence.term(name), owner, count)
         return added
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import binom
 
 from raydebm.config.policy import Profile
-from raydebm.decision.evidence import Floats
+from raydebm.decision.groups import Floats
 from raydebm.decision.profiles import PROFILES
 
 SIMPLE: tuple[Profile, ...] = ("vote", "best_author")

@@ -17,7 +17,8 @@ from typing import get_args
 import numpy as np
 
 from raydebm.config.policy import Profile
-from raydebm.decision.evidence import Floats, Ints, PoolTable, energy_votes, log_votes, minus_energies
+from raydebm.decision.evidence import PoolTable, energy_votes, log_votes, minus_energies
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.posterior import Belief, Estimates, PoolBeliefs, Posterior
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)

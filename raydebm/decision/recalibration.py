@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.evidence import Floats, Ints
 from raydebm.decision.fitting import CrossFit, LabelledTable
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.posterior import Bools, Posterior, softmax
 
 PRIOR_SD = 0.5

@@ -1,7 +1,7 @@
-"""What evidence is measured against: the skill, energies and lengths of each author."""
+"""What evidence is measured against: the skill, energies, lengths and baselines' scores of each author."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -19,6 +19,14 @@ class Author:
     """Mean of log(1 + characters) over its candidates."""
     length_scale: float = 1.0
     """Standard deviation of log(1 + characters) over its candidates, > 0."""
+    scores: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By baseline: mean and standard deviation (> 0) of its score over this author's candidates."""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Author":
+        """Inverse of ``asdict``."""
+        scores = {name: (center, scale) for name, (center, scale) in value.get("scores", {}).items()}
+        return cls(**{**value, "scores": scores})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,10 @@ class Reference:
     def author(self, name: str) -> Author:
         return self.authors.get(name, self.default)
 
+    def score_norm(self, author: str, score: str) -> tuple[float, float]:
+        """(mean, standard deviation) of a baseline's score over an author's candidates."""
+        return self.author(author).scores.get(score) or self.default.scores.get(score, (0.0, 1.0))
+
     def to_json(self) -> dict[str, Any]:
         value = asdict(self)
         return {**value, "authors": {name: asdict(author) for name, author in sorted(self.authors.items())}}
@@ -42,8 +54,8 @@ class Reference:
     def from_json(cls, value: Mapping[str, Any]) -> "Reference":
         """Inverse of ``to_json``."""
         return cls(
-            authors={name: Author(**author) for name, author in value["authors"].items()},
-            default=Author(**value["default"]),
+            authors={name: Author.from_json(author) for name, author in value["authors"].items()},
+            default=Author.from_json(value["default"]),
             lambda_=value["lambda_"],
         )
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from raydebm.decision.drawing import Arrived, CandidateSource, Checker, EnergyScorer
+from raydebm.decision.drawing import Arrived, CandidateSource, Checker, EnergyScorer, ScoreSource
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.waves import PassWaves
@@ -139,6 +139,16 @@ class RecordedScorer:
         return [self._by_id.get(candidate.candidate_id) for candidate in candidates]
 
 
+class RecordedScores:
+    """Baselines' scores from a record, by candidate id."""
+
+    def __init__(self, scores: Mapping[str, Mapping[str, float]]) -> None:
+        self._by_id = scores
+
+    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        return [self._by_id.get(candidate.candidate_id, {}) for candidate in candidates]
+
+
 def replay(
     problems: Iterable[Problem],
     *,
@@ -147,6 +157,7 @@ def replay(
     source: CandidateSource,
     checker: Checker,
     scorer: EnergyScorer,
+    baselines: ScoreSource | None = None,
 ) -> list[Outcome]:
     """The loop for every problem, in their order, under one policy or each under its own.
 
@@ -156,7 +167,15 @@ def replay(
 
     async def run() -> list[Outcome]:
         return [
-            await solve(problem, task=task, policy=own(problem), source=source, checker=checker, scorer=scorer)
+            await solve(
+                problem,
+                task=task,
+                policy=own(problem),
+                source=source,
+                checker=checker,
+                scorer=scorer,
+                baselines=baselines,
+            )
             for problem in problems
         ]
 

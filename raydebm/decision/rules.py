@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raydebm.config.policy import Signal
+from raydebm.decision.evidence import SCORE
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief, Posterior
 from raydebm.decision.profiles import ranked
@@ -187,8 +188,12 @@ def evidence_in_words(belief: Belief, count: int = 3) -> str:
     """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
     terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
     terms.sort(key=lambda term: -abs(term[1]))
-    parts = [f"{_WORDS[name]} {value:+.2f}" for name, value in terms[:count]]
+    parts = [f"{_in_words(name)} {value:+.2f}" for name, value in terms[:count]]
     return f"evidence (log-odds): {', '.join(parts)}" if parts else "there is no other answer to compare it with"
+
+
+def _in_words(term: str) -> str:
+    return f"score by {term.removeprefix(SCORE)}" if term.startswith(SCORE) else _WORDS[term]
 
 
 def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:

@@ -1,6 +1,6 @@
 """Scores of a recipe's baselines (reward models, judges, EORM ...), each made on the cluster and kept when finished.
 
-In:   a labelled run's validation and test candidates; for EORM also its training pairs.
+In:   a labelled run's candidates; for EORM also its training pairs.
 Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from.
 """
 
@@ -32,6 +32,7 @@ Groups = Mapping[str, Sequence[TrainingGroup]]
 def score_baselines(
     recipe: Recipe,
     run: RunDir,
+    baselines: Sequence[BaselineConfig],
     *,
     basis: str,
     problems: Mapping[str, Problem],
@@ -39,9 +40,11 @@ def score_baselines(
     candidates: Callable[[], Sequence[Candidate]],
     payer: RunDir | None = None,
 ) -> None:
-    """Scores of every baseline of the recipe that are not there yet, for the validation and test candidates.
+    """Scores of some of the recipe's baselines that are not there yet, for the validation and test candidates, and for
+    those of training problems that the posterior learns from.
 
     Args:
+        baselines: which; nothing is done where all of them have scores.
         basis: changes when candidates or pairs do; scores of another basis are made again.
         problems: by problem id.
         splits: problem ids of ``train``, ``validation`` and ``test``.
@@ -51,7 +54,7 @@ def score_baselines(
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
     """
-    waiting = _waiting(recipe, run, basis)
+    waiting = _waiting(recipe, run, basis, among=baselines)
     if not waiting:
         return
     keys = {found.name: _key_of(found) for found in waiting}
@@ -59,14 +62,16 @@ def score_baselines(
     share = share_of(recipe.ray, cluster_nodes())
     work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
     everything = candidates()
-    scored = {*splits["validation"], *splits["test"]}
-    pools = [found for found in everything if found.problem_id in scored and not found.is_greedy]
     for baseline in waiting:
+        wanted = {*splits["validation"], *splits["test"], *(splits["train"] if _learns(recipe, baseline) else ())}
+        pools = [found for found in everything if found.problem_id in wanted and not found.is_greedy]
         groups = _all_pairs(recipe, run, problems, splits, everything) if baseline.kind == "eorm" else {}
         inputs = _Inputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
         get_or_raise(work.remote(recipe, absolute(run), baseline.name, inputs, absolute(payer or run)))
-        done = done | {baseline.name: _state(baseline, basis)}
+        done = done | {baseline.name: _state(recipe, baseline, basis)}
         run.finish(STAGE, done)
+        if baseline in recipe.evidence:
+            run.remove("calibration", "manifest.json")  # it learnt from the scores that were there before
         run.remove("evaluation", "manifest.json")  # it shows the scores that were there before
 
 
@@ -83,20 +88,71 @@ def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
         _key_of(baseline)
 
 
-def _waiting(recipe: Recipe, run: RunDir, basis: str | None) -> list[BaselineConfig]:
-    """The baselines that have no scores of this basis."""
-    done = run.manifest(STAGE) or {}
-    return [found for found in recipe.baselines if not _is_current(done.get(found.name), _state(found, basis))]
+def _waiting(
+    recipe: Recipe,
+    run: RunDir,
+    basis: str | None,
+    *,
+    stage: str = STAGE,
+    among: Sequence[BaselineConfig] | None = None,
+) -> list[BaselineConfig]:
+    """The baselines that have no scores of this basis; ``among`` None: of all of the recipe's."""
+    done = run.manifest(stage) or {}
+    return [
+        found
+        for found in (recipe.baselines if among is None else among)
+        if not _is_current(done.get(found.name), _state(recipe, found, basis))
+    ]
 
 
 def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    if made is None or any(made.get(key) != now[key] for key in ("config", "basis")):
+    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis", "train")):
         return False
     return is_unchanged(made, now["contents"])
 
 
-def _state(baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
-    return {**baseline_state(baseline), "basis": basis}
+def _state(recipe: Recipe, baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
+    train = {"train": True} if _learns(recipe, baseline) else {}
+    return {**baseline_state(baseline), "basis": basis, **train}
+
+
+def _learns(recipe: Recipe, baseline: BaselineConfig) -> bool:
+    """Whether training candidates are scored too, for the posterior to learn from."""
+    return baseline in recipe.evidence and recipe.learns_out_of_bag
+
+
+def score_later_pass(
+    recipe: Recipe,
+    run: RunDir,
+    stage: str,
+    *,
+    basis: str,
+    problems: Mapping[str, Problem],
+    candidates: Callable[[], Sequence[Candidate]],
+) -> None:
+    """Scores of a later pass's candidates by the baselines that are evidence, below ``stage``, where they are missing.
+
+    Args:
+        stage: of the pass.
+        basis: as for ``score_baselines``.
+        problems: by problem id.
+        candidates: of the pass; read only where something has to be scored.
+    """
+    folder = f"{stage}/{STAGE}"
+    waiting = _waiting(recipe, run, basis, stage=folder, among=recipe.evidence)
+    if not waiting:
+        return
+    share = share_of(recipe.ray, cluster_nodes())
+    work = _score_evidence.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
+    for baseline in waiting:
+        get_or_raise(work.remote(baseline, absolute(run), folder, problems, candidates()))
+        run.finish(folder, {**(run.manifest(folder) or {}), baseline.name: _state(recipe, baseline, basis)})
+
+
+def evidence_of(recipe: Recipe, run: RunDir, stage: str) -> Scores:
+    """The scores of the baselines that are evidence, as far as they have been made."""
+    names = [found.name for found in recipe.evidence if run.exists(stage, f"{found.name}.parquet")]
+    return read_scores(run, names, stage=stage)
 
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:
@@ -154,6 +210,17 @@ class _Inputs:
     candidates: Sequence[Candidate]
     groups: Groups
     key: Secret | None
+
+
+@ray.remote
+def _score_evidence(
+    config: BaselineConfig,
+    run: RunDir,
+    stage: str,
+    problems: Mapping[str, Problem],
+    candidates: Sequence[Candidate],
+) -> None:
+    write_scores(run, score_candidates(build_scorer(config), problems, candidates), name=config.name, stage=stage)
 
 
 @ray.remote

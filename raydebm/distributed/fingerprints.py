@@ -43,6 +43,8 @@ def stage_fingerprint(stage: str, recipe: Recipe) -> str:
     settings = {name: _without_placement(tree[name]) for name in _SETTINGS[stage]}
     if "scorer" in settings and stage != "scorer":
         settings["scored_out_of_bag"] = recipe.learns_out_of_bag
+    if "decision" in settings and recipe.evidence:
+        settings["evidence"] = [_without_placement(found.model_dump(mode="json")) for found in recipe.evidence]
     if stage == "pairs":  # equal texts count once there, and this says what a text is
         settings["reasoning"] = recipe.scorer.reasoning
     return content_id(__version__, settings)
@@ -120,6 +122,8 @@ def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
         yield from (found.model for found in recipe.generators if found.kind == "transformers")
     if "scorer" in sections:
         yield recipe.scorer.backbone
+    if "decision" in sections:
+        yield from (found.model for found in recipe.evidence)
     if "baselines" in sections:
         yield from chain.from_iterable(map(_names_of_baseline, recipe.baselines))
 

@@ -13,7 +13,7 @@ from raydebm.decision.drawing import Parts
 from raydebm.decision.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_fit import Walk, WalkOf, fit_policy, promise_rows, reliability_table
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource
 from raydebm.distributed.recorded import RecordedPools
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools import EvaluatedPool
@@ -147,6 +147,7 @@ def _steps(problems: Sequence[Problem], own: Mapping[str, Policy], pools: Record
         source=ReplaySource(pools.candidates, requests_of=pipeline.passes.later),
         checker=RecordedChecker(pools.reports),
         scorer=RecordedScorer(pools.energies),
+        baselines=RecordedScores(pools.scores) if pipeline.recipe.evidence else None,
     )
 
     async def run() -> list[Any]:

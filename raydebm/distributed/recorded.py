@@ -1,6 +1,6 @@
 """What a run directory holds about a split's candidates."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from raydebm.records import Candidate, ConstraintReport, Energies, Label
@@ -15,6 +15,8 @@ class RecordedPools:
     reports: dict[str, ConstraintReport] = field(default_factory=dict)
     labels: dict[str, Label] = field(default_factory=dict)
     energies: dict[str, Energies | None] = field(default_factory=dict)
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of the baselines that are evidence, by name."""
 
     def add(self, run: RunDir, problem_ids: Set[str], *, candidates: str, labels: str, energies: str) -> None:
         """Read the stages' tables and keep what belongs to the problems.
@@ -31,3 +33,10 @@ class RecordedPools:
         self.labels |= {label.candidate_id: label for label in judged if label.candidate_id in kept}
         rows = run.read_table(ENERGIES, energies, "energies.parquet")
         self.energies |= {row["candidate_id"]: energies_of(row) for row in rows if row["candidate_id"] in kept}
+
+    def add_scores(self, found: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Add what baselines say about the candidates that are here: name -> candidate id -> score."""
+        for name, by_id in found.items():
+            for candidate_id, score in by_id.items():
+                if candidate_id in self.candidates and score is not None:
+                    self.scores.setdefault(candidate_id, {})[name] = score

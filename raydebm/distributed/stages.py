@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 from raydebm.config import EvaluationConfig, Recipe
 from raydebm.decision.policy import Policy, policy_of
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
-from raydebm.distributed.baselines import check_judges, forget_ratings, score_baselines, scores_of
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource, replay
+from raydebm.distributed.baselines import check_judges, forget_ratings, scores_of
+from raydebm.distributed.evidence import add_evidence, score_evidence, score_pass, score_run
 from raydebm.distributed.fingerprints import current_manifest, making_of, new_manifest, stage_fingerprint
 from raydebm.distributed.generate import generate, generate_in_waves
 from raydebm.distributed.label import label
@@ -349,6 +350,7 @@ class Pipeline:
         pools.add(self.run, wanted, candidates="candidates", labels="labels", energies="energies")
         for stage in self.later_passes(split):
             pools.add(self.run, wanted, candidates=stage, labels=stage, energies=stage)
+        add_evidence(self, split, pools)
         return pools
 
     def later_passes(self, split: str) -> list[str]:
@@ -370,12 +372,14 @@ class Pipeline:
         generate(requests, recipe=self.recipe, run=self.run, stage=stage, on_progress=bar, account=account)
         self._label(stage, stage)
         self._score(self.candidates(stage), stage)
+        score_pass(self, stage)
         self.run.finish(stage, {"fingerprint": self.basis("energies"), "requests": len(requests)})
 
     def make_policy(self) -> None:
         """Choose lambda and the thresholds on sigma on the validation split; then fit the posterior, and choose profile
         and thresholds on its probabilities."""
         self.make_energies()
+        score_evidence(self)
         self._stage("calibration", self._make_policy)
 
     def _make_policy(self) -> dict[str, Any]:
@@ -419,8 +423,17 @@ class Pipeline:
             pools = self.recorded(split)
             source = ReplaySource(pools.candidates, requests_of=self.passes.later)
             checker, scorer = RecordedChecker(pools.reports), RecordedScorer(pools.energies)
+            baselines = RecordedScores(pools.scores) if self.recipe.evidence else None
             outcomes = [
-                replay(asked, task=self.passes.task, policy=policy, source=source, checker=checker, scorer=scorer)
+                replay(
+                    asked,
+                    task=self.passes.task,
+                    policy=policy,
+                    source=source,
+                    checker=checker,
+                    scorer=scorer,
+                    baselines=baselines,
+                )
                 for policy in policies
             ]
             if not source.missing:
@@ -432,8 +445,7 @@ class Pipeline:
     def evaluate(self) -> Evaluation:
         """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
         self.make_policy()
-        if self.recipe.baselines:
-            self._score_baselines()
+        score_run(self, self.recipe.baselines)
         self._stage("evaluation", self._evaluate)
         return Evaluation.from_json(self.run.read_json("evaluation", "metrics.json"))
 
@@ -475,17 +487,6 @@ class Pipeline:
             for adapter in self.recipe.scorer.adapters
         }
 
-    def _score_baselines(self) -> None:
-        score_baselines(
-            self.recipe,
-            self.run,
-            basis=self.basis("pairs"),
-            problems=self.problems(),
-            splits=self.splits(),
-            candidates=self.candidates,
-            payer=self.payer,
-        )
-
     def evaluated_pools(self, split: str) -> list[EvaluatedPool]:
         """The scored pools of a split, with the scores of the recipe's baselines where they have been made."""
         problems, pools = self.problems(), self.recorded(split)
@@ -496,5 +497,6 @@ class Pipeline:
             energies=pools.energies,
             labels=pools.labels,
             scores=scores_of(self.recipe, self.run),
+            evidence=pools.scores,
             shuffle_seed=self.recipe.evaluation.shuffle_seed,
         )

@@ -107,6 +107,7 @@ def assemble_pools(
     reports: Mapping[str, ConstraintReport],
     energies: Mapping[str, Energies | None],
     scores: Scores | None = None,
+    evidence: Mapping[str, Mapping[str, float]] | None = None,
     shuffle_seed: int = 42,
 ) -> list[EvaluatedPool]:
     """Join a run's tables into one pool per problem, in the order of the problems.
@@ -114,12 +115,12 @@ def assemble_pools(
     Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
     not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
     as unlabeled, candidates without a report or energies as unselectable by whatever needs these; failed requests are
-    set apart. Labels, reports and energies are given by candidate id.
+    set apart. Labels, reports, energies and ``evidence`` (scores of baselines by name) are given by candidate id.
 
     Raises:
         PoolError: no problem has any candidate.
     """
-    scored_by_problem = _scored(candidates, reports=reports, energies=energies)
+    scored_by_problem = _scored(candidates, reports=reports, energies=energies, evidence=evidence or {})
     pools = []
     for problem in problems:
         scored = scored_by_problem.get(problem.problem_id)
@@ -256,6 +257,7 @@ def _scored(
     *,
     reports: Mapping[str, ConstraintReport],
     energies: Mapping[str, Energies | None],
+    evidence: Mapping[str, Mapping[str, float]],
 ) -> dict[str, list[ScoredCandidate]]:
     by_problem: dict[str, list[ScoredCandidate]] = {}
     for candidate in candidates:
@@ -265,6 +267,7 @@ def _scored(
                 candidate=candidate,
                 report=report or unchecked(candidate.candidate_id, "no constraint report was recorded"),
                 energies=energies.get(candidate.candidate_id),
+                scores=evidence.get(candidate.candidate_id, {}),
             )
             by_problem.setdefault(candidate.problem_id, []).append(scored)
     return by_problem

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -19,10 +19,16 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig
 
+from raydebm.config import EvidenceBaseline
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
 from raydebm.serving.bundle import AppArgs, load_bundle, request_timeout_s
-from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+from raydebm.serving.deployments import (
+    BaselineDeployment,
+    ConstraintDeployment,
+    GeneratorDeployment,
+    ScorerDeployment,
+)
 from raydebm.serving.ingress import TriageIngress
 from raydebm.serving.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.serving.shutdown import close_application, drain, interrupted_by_signals, stop_serve
@@ -56,8 +62,14 @@ def build(args: AppArgs) -> serve.Application:
         ),
         _deployment(ConstraintDeployment).bind(bundle.recipe.task),
         args,
+        _baselines(bundle.recipe.evidence, args),
     )
     return application
+
+
+def _baselines(configs: Sequence[EvidenceBaseline], args: AppArgs) -> Any:
+    """The baselines that are evidence; None: no deployment."""
+    return _deployment(BaselineDeployment).bind(configs, args.threads) if configs else None
 
 
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:

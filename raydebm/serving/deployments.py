@@ -1,4 +1,4 @@
-"""The Ray parts behind the ingress: generators, the ensemble scorer, the constraint checks.
+"""The Ray parts behind the ingress: generators, the ensemble scorer, baselines that are evidence, constraint checks.
 
 Each is a plain class; ``app`` makes deployments of them. Each call takes one list. Models load in ``__init__``. Imports
 of torch stay inside, so that building the application and the ingress load none.
@@ -15,7 +15,7 @@ from typing import Any
 from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
-from raydebm.config import GeneratorConfig, TaskConfig
+from raydebm.config import EvidenceBaseline, GeneratorConfig, TaskConfig
 from raydebm.decision.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.generators import Generator, Hedging, build_generator
@@ -257,6 +257,34 @@ class ScorerDeployment:
             "calls": self._num_calls,
             "batches": self._num_batches,
         }
+
+
+class BaselineDeployment:
+    """The baselines whose scores are evidence. Calls take turns: each fills the device."""
+
+    def __init__(self, configs: Sequence[EvidenceBaseline], threads: int | None = None) -> None:
+        """
+        Args:
+            configs: what to load.
+            threads: torch threads; None: torch's default.
+        """
+        import torch
+
+        from raydebm.baselines.evidence import EvidenceScorers
+
+        forget_client_keys()
+        configure_logs(request_id_of_serve)
+        tracing.start_tracing("baselines")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._scorers = EvidenceScorers.load(configs)
+        self._turn = asyncio.Lock()
+
+    async def score(self, texts: Sequence[TextToScore], trace: Trace = None) -> list[Mapping[str, float]]:
+        """Scores by name per text, in order."""
+        with tracing.span("baselines", {"raydebm.num_candidates": len(texts)}, parent=trace):
+            async with self._turn:
+                return await asyncio.to_thread(self._scorers.scores, [(text.prompt, text.text) for text in texts])
 
 
 class ConstraintDeployment:

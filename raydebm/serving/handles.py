@@ -1,4 +1,4 @@
-"""The service's backend on Ray Serve: three deployment handles, and what to do when a replica dies.
+"""The service's backend on Ray Serve: deployment handles, and what to do when a replica dies.
 
 Serve sends new calls elsewhere when a replica dies, but loses the calls that the dead one held. Every call here can be
 made again: generation is content-addressed, scoring and checking are pure.
@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -96,19 +96,28 @@ class HandleBackend:
     """serving.parts.Backend over deployment handles."""
 
     def __init__(
-        self, generator: Handle, scorer: Handle, constraint: Handle, checkpoint: CheckpointRef | None = None
+        self,
+        generator: Handle,
+        scorer: Handle,
+        constraint: Handle,
+        checkpoint: CheckpointRef | None = None,
+        baselines: "DeploymentHandle[Any] | None" = None,
     ) -> None:
         """
         Args:
+            generator: of the candidates.
+            scorer: of the ensemble.
+            constraint: of the checks.
+            baselines: of the baselines that are evidence; None: there are none.
             checkpoint: the adapters that score, whatever else a replica has loaded; None: those it began with.
         """
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
-        self._checkpoint = checkpoint
+        self._checkpoint, self._baselines = checkpoint, baselines
         self._signs = _Signs()
 
     def scoring_with(self, checkpoint: CheckpointRef) -> "HandleBackend":
         """The same parts, and other adapters."""
-        other = HandleBackend(self._generator, self._scorer, self._constraint, checkpoint)
+        other = HandleBackend(self._generator, self._scorer, self._constraint, checkpoint, self._baselines)
         other._signs = self._signs
         return other
 
@@ -166,6 +175,14 @@ class HandleBackend:
         )
         self._signs.note("scorer")
         return found
+
+    async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        if self._baselines is None:
+            return [{} for _ in texts]
+        call = self._baselines.score
+        return await persistently(
+            lambda: self._call(call, list(texts), tracing.outgoing()), what="baselines", patiently=True
+        )
 
     async def status(self) -> dict[str, Any]:
         generators, scorer = await asyncio.gather(

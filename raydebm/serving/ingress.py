@@ -41,17 +41,19 @@ class TriageIngress:
         scorer: DeploymentHandle[Any],
         constraint: DeploymentHandle[Any],
         args: AppArgs,
+        baselines: DeploymentHandle[Any] | None = None,
     ) -> None:
         """
         Args:
             args: what the bundle was read by; ``user_config`` changes them.
+            baselines: the baselines that are evidence; None: there are none.
         """
         configure_logs()
         tracing.start_tracing("ingress")
         self._args, self._meter = args, RayMeter()
         self._live, self._intake = LiveMeter(self._meter), Intake()
         self._records = writer_of(bundle.records)
-        self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref)
+        self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref, baselines)
         self._keyring = load_keyring(bundle.limits.keys_file)
         claims = claim_monitor(bundle, self._live)
         if claims is not None:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -50,7 +50,7 @@ class TextToScore:
 
 
 class Backend(Protocol):
-    """The three parts behind the service. Each call takes one list, because a call to another replica costs
+    """The parts behind the service. Each call takes one list, because a call to another replica costs
     milliseconds."""
 
     async def generate(
@@ -69,6 +69,10 @@ class Backend(Protocol):
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         """One per text, in their order; None for one that could not be scored."""
+        ...
+
+    async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        """Scores by name per text, in their order, of the baselines that are evidence."""
         ...
 
     async def status(self) -> dict[str, Any]:
@@ -318,6 +322,33 @@ class Scorer:
                 raise ScoringError(f"the scorer returned {len(energies)} results for {len(texts)} texts; restart it")
             self.known.update(zip([text.text for text in texts], energies, strict=True))
         return [_named(self.known[found.text or ""], found.candidate_id) for found in candidates]
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Scores of baselines (``decision.drawing.ScoreSource``). They are evidence beside other evidence, so a request is
+    decided without them where they do not work."""
+
+    backend: Backend
+    watch: Watch
+    prompt: str | None = None
+    """As for ``Scorer``."""
+    known: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """By text."""
+
+    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        prompt = problem.prompt if self.prompt is None else self.prompt
+        wanted = {found.text or "": found.candidate_id for found in candidates}
+        texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
+        if texts:
+            try:
+                with self.watch.timed("baselines"):
+                    found = await self.backend.baseline_scores(texts)
+            except RaydebmError as error:
+                log.error("baselines failed", extra={"facts": {"reason": str(error)}})
+                found = [{} for _ in texts]
+            self.known.update(zip([text.text for text in texts], found, strict=True))
+        return [self.known[candidate.text or ""] for candidate in candidates]
 
 
 def _named(energies: Energies | None, candidate_id: str) -> Energies | None:

@@ -8,7 +8,7 @@ Does not know: Ray, HTTP.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError,
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import CHARS_PER_TOKEN
 from raydebm.identity import content_id
-from raydebm.records import Candidate, Outcome, ScoredCandidate, scored_text
+from raydebm.records import Candidate, Outcome, Problem, ScoredCandidate, scored_text
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import NO_ANSWER, checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
@@ -29,7 +29,7 @@ from raydebm.serving.errors import as_service_error
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.outcomes.monitor import ClaimMonitor
-from raydebm.serving.parts import Backend, Checker, Progress, Scorer, Source, TextToScore, Watch, fault_of
+from raydebm.serving.parts import Backend, Baselines, Checker, Progress, Scorer, Source, TextToScore, Watch, fault_of
 from raydebm.serving.progress import Teller
 from raydebm.serving.schema import TriageResponse, Usage
 from raydebm.serving.score_schema import ScoreItem, ScoreRequest, ScoreResponse
@@ -120,6 +120,7 @@ class TriageService:
                 source=Source(ask, self.backend, watch, deadline),
                 checker=Checker(self.backend, watch),
                 scorer=Scorer(self.backend, watch, ask.scored_prompt, self.bundle.reasoning),
+                baselines=Baselines(self.backend, watch, ask.scored_prompt) if self.bundle.recipe.evidence else None,
                 observer=teller,
                 deadline=deadline,
             )
@@ -210,20 +211,26 @@ class TriageService:
             )
             for index, (given, (text, thinking)) in enumerate(zip(texts, answers, strict=True))
         ]
-        energies, reports = await asyncio.gather(
+        energies, reports, scores = await asyncio.gather(
             Scorer(self.backend, Watch(None), reasoning=self.bundle.reasoning).score(problem, candidates),
             self.backend.check(problem, candidates),
+            self._baseline_scores(problem, candidates),
         )
         lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
         pool = [
-            ScoredCandidate(candidate=candidate, report=report, energies=found)
-            for candidate, report, found in zip(candidates, reports, energies, strict=True)
+            ScoredCandidate(candidate=candidate, report=report, energies=found, scores=own)
+            for candidate, report, found, own in zip(candidates, reports, energies, scores, strict=True)
         ]
         confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
         return [
             checked_item(index, scored, lambda_, confidence=confidence.get(scored.candidate.candidate_id))
             for index, scored in enumerate(pool)
         ]
+
+    async def _baseline_scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        if not self.bundle.recipe.evidence:
+            return [{} for _ in candidates]
+        return await Baselines(self.backend, Watch(None)).scores(problem, candidates)
 
     def _check_tokens(self, num_chars: int) -> None:
         num_tokens, most = num_chars // CHARS_PER_TOKEN, self.bundle.max_score_tokens

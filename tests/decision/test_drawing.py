@@ -117,6 +117,26 @@ def test_checks_and_energies_do_not_wait_for_each_other(run, arriving, checker, 
     assert ended_s == 20.0
 
 
+class Scores:
+    """A baseline that takes so long, and scores by the length of the text."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    async def scores(self, problem, candidates):
+        await asyncio.sleep(self.seconds)
+        return [{"reader": float(len(candidate.text))} for candidate in candidates]
+
+
+def test_scores_of_baselines_are_waited_for_and_belong_to_their_candidates(run, arriving, checker, timed_scorer):
+    source = arriving((0, "a", "42"), (0, "b", "7"), (0, "c", None))
+
+    pool, ended_s = run(source, checker, timed_scorer(1.0, "a", "b"), baselines=Scores(5.0))
+
+    assert [dict(scored.scores) for scored in pool] == [{"reader": 2.0}, {"reader": 1.0}, {}]
+    assert ended_s == 5.0
+
+
 def test_a_failed_candidate_is_neither_checked_nor_scored(run, arriving, checker, timed_scorer):
     scorer = timed_scorer(0.0, "b")
 

@@ -2,6 +2,7 @@ import json
 import math
 import random
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -303,3 +304,51 @@ def test_a_duplicate_adds_at_most_its_vote(pool, data):
 
 def test_reference_survives_json():
     assert Reference.from_json(json.loads(json.dumps(REFERENCE.to_json()))) == REFERENCE
+
+
+SCORED = Reference(
+    authors={"g1": Author(skill=0.0, center=0.0, scale=1.0, scores={"reader": (-1.0, 0.5)})},
+    default=Author(skill=0.0, center=0.0, scale=1.0, scores={"reader": (-2.0, 1.0)}),
+    lambda_=1.0,
+)
+
+
+def with_scores(item, **scores):
+    return replace(item, scores=scores)
+
+
+def test_a_baselines_score_is_measured_within_authors():
+    pool = [
+        with_scores(scored("a1", "A", author="g1"), reader=-0.5),  # z 1
+        with_scores(scored("a2", "A", author="new"), reader=-2.0),  # z 0, by all authors' norm
+        with_scores(scored("b", "B", author="new"), reader=-3.0),  # z -1
+    ]
+
+    evidence = evidence_of(PoolTable.of([pool], 1.0), SCORED)
+
+    assert evidence.term("score:reader") == pytest.approx([0.5 - 0, -1 - 0])
+    assert evidence.context_term("pool_score:reader") == pytest.approx([0.0])
+
+
+def test_a_candidate_without_a_score_is_left_out_of_the_means():
+    pool = [
+        with_scores(scored("a1", "A", author="new"), reader=-1.0),
+        scored("a2", "A", author="new"),
+        scored("b", "B", author="new"),
+    ]
+
+    term = evidence_of(PoolTable.of([pool], 1.0), SCORED).term("score:reader")
+
+    assert term[0] == pytest.approx(0.0)
+    assert math.isnan(term[1])
+
+
+def test_a_score_that_nobody_has_is_not_measured():
+    evidence = evidence_of(PoolTable.of([POOL], 1.0), SCORED)
+
+    assert np.isnan(evidence.term("score:reader")).all()
+    assert np.isnan(evidence.context_term("pool_score:reader")).all()
+
+
+def test_norms_of_scores_survive_json():
+    assert Reference.from_json(json.loads(json.dumps(SCORED.to_json()))) == SCORED

@@ -384,3 +384,46 @@ def test_one_problem_cannot_be_cross_fitted():
 
 def test_a_table_is_grouped_once_for_pools_and_labels():
     assert table_of(TWO).table.num_clusters == PoolTable.of([pool.candidates for pool in TWO], 1.0).num_clusters == 4
+
+
+def test_a_baselines_score_that_tells_right_from_wrong_gets_weight():
+    """Right answers score 1, wrong ones -1; the energies say nothing."""
+    pools = [
+        labelled(
+            f"p{index}",
+            [
+                replace(scored(f"{index}r", f"R{index}", (0.0,)), scores={"reader": 1.0}),
+                replace(scored(f"{index}w", f"W{index}", (0.0,)), scores={"reader": -1.0}),
+            ],
+            {f"R{index}"},
+        )
+        for index in range(20)
+    ]
+
+    found = fit_posterior(pools, lambda_=1.0)
+
+    assert found.weights["score:reader"] > 0.5
+    assert found.beliefs(pools[0].candidates).best.cluster.key == "R0"
+
+
+def test_a_posterior_with_scores_decides_without_them():
+    """A baseline that is not there in the service: its term is absent, not 0 of something."""
+    pools = synthetic_problems(20, seed=1)
+    scored_pools = [
+        replace(
+            pool,
+            candidates=[replace(item, scores={"reader": float(place)}) for place, item in enumerate(pool.candidates)],
+        )
+        for pool in pools
+    ]
+    found = fit_posterior(scored_pools, lambda_=1.0)
+    without = replace(
+        found,
+        weights={name: weight for name, weight in found.weights.items() if "reader" not in name},
+        context_weights={name: w for name, w in found.context_weights.items() if "reader" not in name},
+    )
+
+    probabilities = [
+        [belief.probability for belief in fit.beliefs(pools[0].candidates).beliefs] for fit in (found, without)
+    ]
+    assert probabilities[0] == probabilities[1]

@@ -48,7 +48,14 @@ def answers(count):
 def score(recipe, run, candidates, **more):
     splits = {"train": [], "validation": [], "test": ["p"]}
     score_baselines(
-        recipe, run, basis="b", problems={"p": PROBLEM}, splits=splits, candidates=lambda: candidates, **more
+        recipe,
+        run,
+        recipe.baselines,
+        basis="b",
+        problems={"p": PROBLEM},
+        splits=splits,
+        candidates=lambda: candidates,
+        **more,
     )
     return [
         score for baseline in recipe.baselines for score in read_scores(run, [baseline.name])[baseline.name].values()
@@ -179,9 +186,34 @@ def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path
     ]
     run.write_table(map(label_row, labels), LABELS, "labels", "labels.parquet")
     score_baselines(
-        recipe, run, basis="b", problems={"p": PROBLEM}, splits={"train": ["p"], "validation": ["p"], "test": []},
-        candidates=lambda: candidates,
+        recipe, run, recipe.baselines, basis="b", problems={"p": PROBLEM},
+        splits={"train": ["p"], "validation": ["p"], "test": []}, candidates=lambda: candidates,
     )  # fmt: skip
 
     record = EormRecord.model_validate(run.read_json("scores", "eorm.model", "eorm.json"))
     assert record.num_train_pairs == 6
+
+
+READER = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo", "device": "cpu"}
+
+
+@pytest.mark.parametrize(("passes", "expected"), [(1, {"c0", "c1"}), (2, set())], ids=["one-pass", "two-passes"])
+def test_a_reader_reads_training_answers_where_the_posterior_learns_from_them(local_ray, tmp_path, passes, expected):
+    recipe = recipe_of(tmp_path, baselines=[READER], triage={"max_passes": passes})
+    run, splits = RunDir(str(tmp_path)), {"train": ["p"], "validation": [], "test": []}
+
+    score_baselines(
+        recipe, run, recipe.evidence, basis="b", problems={"p": PROBLEM}, splits=splits,
+        candidates=lambda: answers(2),
+    )  # fmt: skip
+
+    assert set(read_scores(run, ["reader"])["reader"]) == expected
+
+
+def test_what_is_scored_anew_calibrates_again(local_ray, tmp_path):
+    run = RunDir(str(tmp_path))
+    run.finish("calibration", {})
+
+    score(recipe_of(tmp_path, baselines=[READER]), run, answers(1))
+
+    assert run.manifest("calibration") is None

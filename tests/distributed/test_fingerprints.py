@@ -34,6 +34,13 @@ def test_where_the_scorer_runs_repeats_nothing():
     assert fingerprint("energies", scorer={"device": "cpu"}) == fingerprint("energies")
 
 
+def test_a_baseline_that_is_evidence_calibrates_again():
+    reward = {"kind": "reward_model", "name": "reward", "model": "m"}
+
+    assert fingerprint("calibration", baselines=[reward]) == fingerprint("calibration")
+    assert fingerprint("calibration", baselines=[{**reward, "evidence": True}]) != fingerprint("calibration")
+
+
 @pytest.mark.parametrize(
     "changed", [{"scorer": {"pooling": "mean"}}, {"training": {"loss": "listwise"}}, {"pairs": {"max_correct": 2}}]
 )

@@ -161,6 +161,18 @@ def test_an_evaluation_of_one_pass_leaves_the_calibrated_policy_alone(finished, 
     assert (pipeline.policy().max_passes, pipeline.evaluated_policy().max_passes) == (2, 1)
 
 
+def test_a_reader_that_is_added_calibrates_again_with_its_scores_of_every_pass(finished, tmp_path):
+    root, reports = shutil.copytree(finished[0].run.root, tmp_path / "run"), []
+    reader = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
+    pipeline = Pipeline(recipe=recipe_of(root, baselines=[reader]), on_stage=reports.append)
+    pipeline.make_policy()
+
+    assert [report.stage for report in reports if not report.reused] == ["calibration"]
+    assert {"score:reader", "score:reader.logprob", "score:reader.worst"} <= set(pipeline.policy().posterior.weights)
+    pools = pipeline.recorded("validation")
+    assert {name for name, found in pools.candidates.items() if found.text and not found.is_greedy} == set(pools.scores)
+
+
 def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):
     """Recorded answers that all say nothing: every candidate is incorrect, so nothing can be learned."""
     first = Pipeline(recipe=recipe_of(tmp_path / "run"))

@@ -6,12 +6,13 @@ import httpx
 import pytest
 from ray import serve
 
+from raydebm.config import ReaderBaseline
 from raydebm.generators.requests import requests_for
 from raydebm.records import Sampling
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.serving.app import AppArgs, build
 from raydebm.serving.bundle import load_bundle
-from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+from raydebm.serving.deployments import BaselineDeployment, ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.handles import HandleBackend
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.routes import create_app
@@ -103,6 +104,17 @@ def test_status_names_what_is_loaded(live_backend):
     status = asyncio.run(live_backend.status())
     assert status["generators"] == ["recorded", "babbler"]
     assert status["scorer"]["adapters"] == ["a0", "a1"]
+
+
+def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, texts):
+    reader = ReaderBaseline(name="reader", model=str(tiny_models[1]), device="cpu")
+    backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), 1))
+    asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
+
+    found = asyncio.run(backend.baseline_scores(asked))
+
+    assert [set(scores) for scores in found] == [{"reader", "reader.logprob", "reader.worst"}] * len(texts)
+    assert len({scores["reader"] for scores in found}) > 1
 
 
 def test_energies_come_back_in_the_order_of_the_texts(live_backend, puzzle, texts):

@@ -17,7 +17,7 @@ from raydebm.serving import app, handles
 from raydebm.serving.app import AppArgs, check_port, failures, serve_until_interrupted
 from raydebm.serving.deployments import GeneratorDeployment
 from raydebm.serving.handles import NUM_TRIES, HandleBackend, persistently
-from raydebm.serving.parts import Scorer, TextToScore, Watch
+from raydebm.serving.parts import Baselines, Scorer, TextToScore, Watch
 from raydebm.serving.scoring import energies_of_lists
 
 
@@ -68,6 +68,40 @@ def test_what_is_scored_of_a_candidate_that_thought_first(reasoning, expected):
     [energies] = asyncio.run(scorer.score(Problem(task="t", problem_id="p", prompt="q"), [thought]))
 
     assert (backend.texts, energies.candidate_id) == (expected, "c")
+
+
+class ReadingBackend:
+    """Gives every text its length as a score, or raises."""
+
+    def __init__(self, error=None):
+        self.error, self.texts = error, []
+
+    async def baseline_scores(self, texts):
+        if self.error is not None:
+            raise self.error
+        self.texts.extend(text.text for text in texts)
+        return [{"reader": float(len(text.text))} for text in texts]
+
+
+def written(name, text):
+    return Candidate(candidate_id=name, task="t", problem_id="p", generator="g", text=text)
+
+
+def test_equal_texts_are_read_once():
+    backend = ReadingBackend()
+    baselines = Baselines(backend, Watch(None))
+    problem = Problem(task="t", problem_id="p", prompt="q")
+
+    found = asyncio.run(baselines.scores(problem, [written("a", "xy"), written("b", "z"), written("c", "xy")]))
+
+    assert backend.texts == ["xy", "z"]
+    assert found == [{"reader": 2.0}, {"reader": 1.0}, {"reader": 2.0}]
+
+
+def test_baselines_that_do_not_work_leave_the_other_evidence():
+    baselines = Baselines(ReadingBackend(ServiceError("gone", 503, "unavailable")), Watch(None))
+
+    assert asyncio.run(baselines.scores(Problem(task="t", problem_id="p", prompt="q"), [written("a", "xy")])) == [{}]
 
 
 def test_one_bad_text_sinks_no_other():

@@ -122,6 +122,16 @@ def test_a_record_comes_back_from_a_file_as_it_was(template, stored):
     assert stored([template]).get(template.record_id) == template
 
 
+def test_scores_of_baselines_are_kept_and_decided_by_again(template, stored):
+    pool = [replace(scored, scores={"reader": -0.5}) for scored in template.outcome.pool]
+    record = replace(template, outcome=replace(template.outcome, pool=tuple(pool)))
+
+    (found,) = stored_decisions(stored([record]))
+
+    assert [scored.scores for scored in found.recorded.pool] == [{"reader": -0.5}] * len(pool)
+    assert [scored.scores for scored in record_of(record_row(record)).outcome.pool] == [{"reader": -0.5}] * len(pool)
+
+
 def test_what_a_lost_pass_cost_stands_in_the_record(bundle, backend, puzzle, script, texts):
     """Four candidates of pass 1 and two of pass 2, for half a dollar and five tokens each; then the scorer breaks."""
     script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])

@@ -47,6 +47,7 @@ CANDIDATE = pa.struct(
         pa.field("members", pa.list_(pa.float64())),
         pa.field("num_tokens", pa.int32()),
         pa.field("num_truncated", pa.int32()),
+        pa.field("scores_json", pa.string()),
     ]
 )
 STOP = pa.struct(
@@ -286,6 +287,7 @@ def _candidate_row(scored: ScoredCandidate) -> Row:
         "members": None if energies is None else list(energies.members),
         "num_tokens": None if energies is None else energies.num_tokens,
         "num_truncated": None if energies is None else energies.num_truncated,
+        "scores_json": canonical_json(dict(scored.scores)) if scored.scores else None,
     }
 
 
@@ -300,4 +302,11 @@ def _scored_of(row: Row, problem: Problem) -> ScoredCandidate:
             num_truncated=row["num_truncated"],
         )
     report = report_of({**row, "error": row["check_error"]})
-    return ScoredCandidate(candidate=candidate, report=report, energies=energies)
+    return ScoredCandidate(
+        candidate=candidate, report=report, energies=energies, scores=scores_of(row.get("scores_json"))
+    )
+
+
+def scores_of(text: str | None) -> dict[str, float]:
+    """What the baselines that are evidence said of a candidate; empty for records without any."""
+    return {} if text is None else json.loads(text)

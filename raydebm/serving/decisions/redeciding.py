@@ -16,6 +16,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, PassStop, ScoredCandidate
 from raydebm.serving.decisions.reader import DecisionReader, Filter
+from raydebm.serving.decisions.record import scores_of
 
 _ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
 _CANDIDATE = (
@@ -45,7 +46,7 @@ def stored_decisions(
         batch_size: decisions in memory at a time.
     """
     policies: dict[str, Policy] = {}
-    names = [*_CANDIDATE, "members", *(("text",) if texts else ())]
+    names = [*_CANDIDATE, "members", "scores_json", *(("text",) if texts else ())]
     columns = [*_ROW, *(("prompt", "scored_prompt") if texts else ())]
     columns += [f"passes.list.element.{name}" for name in ("selected", "stop")]
     columns += [f"candidates.list.element.{name}" for name in names]
@@ -78,9 +79,7 @@ def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, texts: bool) -
 
 
 def _stops(structs: pa.StructArray) -> list[PassStop | None]:
-    if structs.type.get_field_index("stop") < 0:  # the file is older than waves
-        return [None] * len(structs)
-    return [None if found is None else PassStop(**found) for found in structs.field("stop").to_pylist()]
+    return [None if found is None else PassStop(**found) for found in _optional(structs, "stop")]
 
 
 def _prompts(batch: pa.RecordBatch) -> list[str | None]:
@@ -101,6 +100,7 @@ def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
     members = structs.field("members")
     energies = _lists(members, lambda values: values.to_numpy(zero_copy_only=False).tolist())
     is_scored = members.is_valid().to_pylist()
+    scores = _optional(structs, "scores_json")
     written = structs.field("text").to_pylist() if texts else [""] * len(structs)
     found = []
     for place, candidate_id in enumerate(columns["candidate_id"]):
@@ -124,5 +124,12 @@ def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
             proof=columns["proof"][place],
         )
         scored = Energies(candidate_id=candidate_id, members=tuple(energies[place])) if is_scored[place] else None
-        found.append(ScoredCandidate(candidate=candidate, report=report, energies=scored))
+        found.append(
+            ScoredCandidate(candidate=candidate, report=report, energies=scored, scores=scores_of(scores[place]))
+        )
     return found
+
+
+def _optional(structs: pa.StructArray, name: str) -> list[Any]:
+    """A column that files of earlier versions lack."""
+    return [None] * len(structs) if structs.type.get_field_index(name) < 0 else structs.field(name).to_pylist()

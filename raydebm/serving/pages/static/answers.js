@@ -105,7 +105,7 @@ function waterfall({ evidence, answer, probability: value }, domain) {
     el("caption", { class: "visually-hidden" }, `Evidence for ${answer ?? NONE} in log-odds; probability ${probability(value)}`),
     el("thead", { class: "visually-hidden" }, el("tr", {}, ["Term", "Bar", "Log-odds"].map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {},
-      found.map(({ name, value: added, from, to }) => row(TERMS[name] ?? name, plot(domain, from, to, added < 0 ? "against" : "for"), signed(added))),
+      found.map(({ name, value: added, from, to }) => row(TERMS[name] ?? name.replace(/^score:/, "score by "), plot(domain, from, to, added < 0 ? "against" : "for"), signed(added))),
       row("log-odds in all", plot(domain, 0, total, "total"), signed(total), "waterfall-total")));
 }
 

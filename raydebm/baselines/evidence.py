@@ -1,0 +1,51 @@
+"""The baselines whose scores are evidence of the posterior, loaded together: for the service and for ``best_of``.
+
+In:   (problem, answer) texts.
+Out:  per text the scores by name, parts of a score as ``<name>.<part>``; what could not be scored is absent.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from raydebm.baselines import build_scorer
+from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
+from raydebm.config import EvidenceBaseline
+from raydebm.records import Problem
+
+log = logging.getLogger(__name__)
+
+
+class EvidenceScorers:
+    """Scores texts by every baseline that is evidence."""
+
+    def __init__(self, scorers: Sequence[CandidateScorer]) -> None:
+        self._scorers = tuple(scorers)
+
+    @classmethod
+    def load(cls, configs: Sequence[EvidenceBaseline]) -> "EvidenceScorers":
+        """Raises CheckpointError where a model cannot be read."""
+        return cls([build_scorer(config) for config in configs])
+
+    def scores(self, texts: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
+        """One mapping per (problem, answer), in order."""
+        places: dict[str, dict[str, list[int]]] = {}
+        for place, (prompt, text) in enumerate(texts):
+            places.setdefault(prompt, {}).setdefault(text, []).append(place)
+        pools = [
+            PoolTexts(problem=Problem(task="", problem_id=prompt, prompt=prompt), texts=tuple(by_text))
+            for prompt, by_text in places.items()
+        ]
+        found: list[dict[str, float]] = [{} for _ in texts]
+        for scorer in self._scorers:
+            for pool, scores in zip(pools, scorer.score(pools), strict=True):
+                for text, score in zip(pool.texts, scores, strict=True):
+                    for place in places[pool.problem.prompt][text]:
+                        found[place] |= _named(scorer.name, score)
+        return list(found)
+
+
+def _named(name: str, score: TextScore) -> dict[str, float]:
+    if score.value is None:
+        log.warning("baseline %r gave a text no score: %s", name, score.error)
+        return {}
+    return {name: score.value, **{f"{name}.{part}": value for part, value in score.parts.items()}}

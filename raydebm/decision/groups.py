@@ -1,0 +1,29 @@
+"""Means and minima of values per group, and quotients where there is a divisor."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+def lowest(values: Floats, groups: Ints, count: int) -> Floats:
+    """Minimum per group; NaN for a group without a value."""
+    found = np.full(count, math.inf)
+    np.minimum.at(found, groups, values)
+    return np.where(np.isinf(found), math.nan, found)
+
+
+def mean(values: Floats, groups: Ints, count: int) -> Floats:
+    """Mean per group; NaN for a group without a value."""
+    sizes = np.bincount(groups, minlength=count)
+    return ratio(np.bincount(groups, values, count), sizes)
+
+
+def ratio(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
+    """Quotients of two vectors; NaN where the divisor is 0."""
+    found: Floats = np.divide(top, bottom, out=np.full(len(top), math.nan), where=bottom > 0)
+    return found
