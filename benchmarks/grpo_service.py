@@ -4,7 +4,7 @@ A task's constraints can be taken away from the one in this process, with a post
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,9 @@ class LocalBackend:
             for text in texts
             for energies in [found[text.prompt, text.text]]
         ]
+
+    async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        return [{} for _ in texts]
 
     async def status(self) -> dict[str, Any]:
         return {"scorer": "in process"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from raydebm.config import EvidenceBaseline
+from raydebm.config import BaselineConfig
 from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Belief
@@ -197,7 +197,7 @@ def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
             shutil.rmtree(folder, ignore_errors=True)  # all of it is in memory
 
 
-def _load_baselines(configs: Sequence[EvidenceBaseline]) -> "EvidenceScorers":
+def _load_baselines(configs: Sequence[BaselineConfig]) -> "EvidenceScorers":
     from raydebm.baselines.evidence import EvidenceScorers
 
     return EvidenceScorers.load(configs)

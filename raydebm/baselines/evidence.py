@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from raydebm.baselines import build_scorer
 from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
-from raydebm.config import EvidenceBaseline
+from raydebm.config import BaselineConfig
 from raydebm.records import Problem
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class EvidenceScorers:
         self._scorers = tuple(scorers)
 
     @classmethod
-    def load(cls, configs: Sequence[EvidenceBaseline]) -> "EvidenceScorers":
+    def load(cls, configs: Sequence[BaselineConfig]) -> "EvidenceScorers":
         """Raises CheckpointError where a model cannot be read."""
         return cls([build_scorer(config) for config in configs])
 

@@ -438,7 +438,7 @@ class Recipe(Section):
         return self.seed if self.pairs.seed is None else self.pairs.seed
 
     @property
-    def evidence(self) -> tuple[EvidenceBaseline, ...]:
+    def evidence(self) -> tuple[BaselineConfig, ...]:
         """The baselines whose scores are evidence of the posterior."""
         if self.triage.rule != "posterior":
             return ()

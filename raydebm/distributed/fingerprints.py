@@ -123,7 +123,7 @@ def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
     if "scorer" in sections:
         yield recipe.scorer.backbone
     if "decision" in sections:
-        yield from (found.model for found in recipe.evidence)
+        yield from chain.from_iterable(map(_names_of_baseline, recipe.evidence))
     if "baselines" in sections:
         yield from chain.from_iterable(map(_names_of_baseline, recipe.baselines))
 

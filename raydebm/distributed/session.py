@@ -136,7 +136,7 @@ def _start(config: RayConfig, *, attempts: int) -> Path:
     import ray
 
     try:
-        context = ray.init(
+        context: Any = ray.init(
             address="local",
             num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
             num_gpus=config.num_gpus,

@@ -19,7 +19,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig
 
-from raydebm.config import EvidenceBaseline
+from raydebm.config import BaselineConfig
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
 from raydebm.serving.bundle import AppArgs, load_bundle, request_timeout_s
@@ -67,7 +67,7 @@ def build(args: AppArgs) -> serve.Application:
     return application
 
 
-def _baselines(configs: Sequence[EvidenceBaseline], args: AppArgs) -> Any:
+def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
     """The baselines that are evidence; None: no deployment."""
     return _deployment(BaselineDeployment).bind(configs, args.threads) if configs else None
 

@@ -15,7 +15,7 @@ from typing import Any
 from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
-from raydebm.config import EvidenceBaseline, GeneratorConfig, TaskConfig
+from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
 from raydebm.decision.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.generators import Generator, Hedging, build_generator
@@ -262,7 +262,7 @@ class ScorerDeployment:
 class BaselineDeployment:
     """The baselines whose scores are evidence. Calls take turns: each fills the device."""
 
-    def __init__(self, configs: Sequence[EvidenceBaseline], threads: int | None = None) -> None:
+    def __init__(self, configs: Sequence[BaselineConfig], threads: int | None = None) -> None:
         """
         Args:
             configs: what to load.

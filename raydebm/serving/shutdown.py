@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import ray
 from ray import serve
@@ -34,7 +35,7 @@ def stop_serve(*, limit_s: float = STOP_TIMEOUT_S) -> None:
     ``serve.shutdown`` waits in a call that is never answered, because it ends with the controller, and Ray prints that
     call as a failed task. Here the controller is told, and its name is looked up until it is free.
     """
-    client = _get_global_client(raise_if_no_controller_running=False)
+    client: Any = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
         return
     client.shutdown_cached_handles()
@@ -45,7 +46,8 @@ def stop_serve(*, limit_s: float = STOP_TIMEOUT_S) -> None:
         time.sleep(POLL_S)
     if _is_running():
         log.warning("Serve did not end within %g s; see the controller's log", limit_s)
-    _disconnect()
+    forget: Any = _disconnect
+    forget()
 
 
 def _is_running() -> bool:
