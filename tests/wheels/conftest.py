@@ -25,7 +25,8 @@ class Environment:
 
     def run(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Call its Python; paths of this process do not reach it."""
-        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))}
+        others = ("PYTHONPATH", "RAY_ADDRESS")
+        variables = {name: value for name, value in os.environ.items() if name not in others}
         return subprocess.run(
             [self.python, *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=cwd,
             env={**variables, "COLUMNS": "100"},

@@ -46,6 +46,7 @@ def test_a_second_init_overwrites_nothing(installed, tmp_path):
     assert (tmp_path / "recipe.yaml").read_text() == "mine"
 
 
+@pytest.mark.ray
 def test_candidates_are_sampled_from_the_embedded_models(installed, tmp_path):
     """Ray's workers import the wheel too, and the models are in it."""
     installed.run("-m", "raydebm", "init", cwd=tmp_path)
