@@ -51,7 +51,7 @@ def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int
 
 def peft_model(backbone: Backbone, adapters: Sequence[AdapterConfig], *, seed: int = 1) -> PeftModel:
     """All adapters in one PEFT model; B matrices are random, so that the updates matter."""
-    configs = [lora_config(adapter, family=backbone.family) for adapter in adapters]
+    configs = [lora_config(adapter, backbone.encoder) for adapter in adapters]
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

@@ -135,7 +135,7 @@ class PairsConfig(Section):
 
 
 class AdapterConfig(Section):
-    """One LoRA set. ``targets`` are ModernBERT names; other backbones map them (see scorer.lora)."""
+    """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
 
     name: str
     """Name of its folder in the checkpoint."""
@@ -143,8 +143,9 @@ class AdapterConfig(Section):
     """Rank of the low-rank matrices."""
     alpha: int = Field(ge=1)
     """The update is scaled by alpha / rank."""
-    targets: tuple[Literal["Wqkv", "Wo", "Wi"], ...]
-    """Projections to adapt: attention in, attention out, MLP in."""
+    targets: tuple[str, ...] = Field(min_length=1)
+    """Layers to adapt: ``Wqkv`` (attention in), ``Wo`` (attention and feed-forward out), ``Wi`` (feed-forward in), or
+    names of the backbone's modules, such as ``q_proj``."""
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout on the input of the low-rank update."""
 
@@ -159,13 +160,13 @@ PAPER_ADAPTERS = (
 """Paper, table of the heterogeneous LoRA ensemble."""
 
 
-Pooling = Literal["cls", "mean"]
+Pooling = Literal["cls", "mean", "last"]
 Loss = Literal["bradley_terry", "listwise"]
 
 
 class ScorerConfig(Section):
     backbone: str = "answerdotai/ModernBERT-base"
-    """Hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
+    """An encoder or a decoder: hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
     max_length: int | None = Field(None, ge=16)
     """Maximum input tokens; None: the task's default, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
@@ -173,7 +174,8 @@ class ScorerConfig(Section):
     head_dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout inside the energy head."""
     pooling: Pooling = "cls"
-    """Input of the head: the state of [CLS] (as in the paper), or the mean of the token states."""
+    """Input of the head: the state of [CLS] (as in the paper), the mean of the token states, or the state of the last
+    token. A decoder takes ``last`` or ``mean``."""
     reasoning: Reasoning = "answer"
     """Text to score when a model thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer (the
     paper captures both). The default is ``answer`` because thinking reveals the author, fills the context, and is

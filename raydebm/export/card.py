@@ -14,6 +14,7 @@ from raydebm.evaluation.results import Evaluation
 from raydebm.evaluation.tables import energy_table, selector_table
 from raydebm.export.examples import hub_backbone, peft_example, scorer_example
 from raydebm.export.target import front_matter
+from raydebm.scorer.backbone import is_decoder_type
 from raydebm.scorer.card import LIMITS, adapter_table, description, notes
 from raydebm.scorer.checkpoint import AdapterRecord, EnsembleRecord
 
@@ -49,7 +50,13 @@ def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts
         "Energies of candidates, with [raydebm](https://github.com/raydebm/raydebm):",
         scorer_example(facts.repository),
         "One adapter with PEFT and its head, without raydebm (the text must fit the backbone's context here):",
-        peft_example(record.backbone, adapter=record.adapters[0], pooling=record.pooling, repository=facts.repository),
+        peft_example(
+            record.backbone,
+            adapter=record.adapters[0],
+            pooling=record.pooling,
+            is_decoder=is_decoder_type(record.family),
+            repository=facts.repository,
+        ),
         *([] if facts.policy is None else ["## Thresholds", _thresholds(facts.policy)]),
         "## Training",
         _training(facts),

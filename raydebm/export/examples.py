@@ -34,7 +34,16 @@ for candidate, energies in zip(candidates, scored):
 ```"""
 
 
-def peft_example(backbone: str, *, adapter: str, pooling: Pooling, repository: str | None) -> str:
+_ENCODER_FORM = """    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    tokens = torch.tensor([[cls, *ids(problem), sep, *ids(candidate), sep]])"""
+_DECODER_FORM = """    first = tokenizer("\\n")["input_ids"][:1]
+    opening = first if first == [tokenizer.bos_token_id] else []
+    tokens = torch.tensor([[*opening, *ids(problem), *ids("\\n"), *ids(candidate), tokenizer.eos_token_id]])"""
+
+
+def peft_example(
+    backbone: str, *, adapter: str, pooling: Pooling, is_decoder: bool = False, repository: str | None
+) -> str:
     """One member's energy by PEFT and torch alone."""
     name = hub_backbone(backbone)
     if name is not None or ":" not in backbone:
@@ -45,7 +54,8 @@ def peft_example(backbone: str, *, adapter: str, pooling: Pooling, repository: s
     folder = '"."  # this folder' if repository is None else f'snapshot_download("{repository}")'
     hub = "" if repository is None else "from huggingface_hub import snapshot_download\n"
     # One text has no padding, so the plain mean is the mean over its tokens.
-    pooled = "[:, 0]" if pooling == "cls" else ".mean(dim=1)"
+    pooled = {"cls": "[:, 0]", "last": "[:, -1]", "mean": ".mean(dim=1)"}[pooling]
+    form = _DECODER_FORM if is_decoder else _ENCODER_FORM
     return f"""```python
 import torch
 {hub}from peft import PeftModel
@@ -67,8 +77,7 @@ def ids(text):
 
 @torch.no_grad()
 def energy(problem, candidate):
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    tokens = torch.tensor([[cls, *ids(problem), sep, *ids(candidate), sep]])
+{form}
     hidden = encoder(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state{pooled}
     hidden = layer_norm(hidden, hidden.shape[-1:], head["norm.weight"], head["norm.bias"])
     hidden = gelu(linear(hidden, head["hidden.weight"], head["hidden.bias"]))

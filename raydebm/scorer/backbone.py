@@ -1,4 +1,4 @@
-"""The one frozen encoder behind all adapters: ModernBERT, DeBERTa-v2/v3 or a BERT-like model, behind one interface.
+"""The one frozen model behind all adapters, an encoder or a decoder of the hub, behind one interface.
 
 In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), optionally its weights as numpy arrays.
 Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.
@@ -20,16 +20,19 @@ import torch.utils.dlpack
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 from transformers.utils import logging as transformers_logging
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 
-Family = Literal["modernbert", "deberta-v2", "bert"]
 Weights = Mapping[str, NDArray[Any]]
 """The encoder's state dict; bfloat16, which numpy lacks, as a uint16 view."""
 
-FAMILIES: dict[str, Family] = {"modernbert": "modernbert", "deberta-v2": "deberta-v2", "bert": "bert"}
-"""``config.model_type`` to family; DeBERTa-v3 checkpoints carry the model type of v2."""
+UNBOUNDED = 1_000_000
+"""Tokens of a model without absolute positions."""
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of all-MiniLM-L6-v2's model.safetensors: a package of third parties is used only with the known weights."""
 UNUSED = ("pooler.",)
@@ -43,7 +46,8 @@ class Backbone:
     """A frozen encoder, in eval mode and without gradients. Nobody changes it: see ``structure_copy``."""
 
     name: str
-    family: Family
+    family: str
+    """The model type of its config, such as ``modernbert`` or ``qwen2``."""
     encoder: PreTrainedModel
     tokenizer: Any
     """None for a backbone that was loaded with ``config_only``."""
@@ -56,8 +60,14 @@ class Backbone:
 
     @property
     def context(self) -> int:
-        """Tokens of the longest input."""
-        return int(self.encoder.config.max_position_embeddings)
+        """Tokens of the longest input. Where positions begin above 0, as RoBERTa's do, the tokenizer knows of it."""
+        own = int(getattr(self.encoder.config, "max_position_embeddings", None) or UNBOUNDED)
+        return min(own, int(getattr(self.tokenizer, "model_max_length", None) or own))
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether a token sees only those before it."""
+        return is_decoder_type(self.family)
 
     @property
     def device(self) -> torch.device:
@@ -169,11 +179,15 @@ def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, finger
     """A backbone of parts that are in memory; freezes the encoder.
 
     Raises:
-        CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding.
+        CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding, a decoder's EOS.
     """
-    for token in ("cls_token_id", "sep_token_id", "pad_token_id"):
+    is_decoder = is_decoder_type(family_of(encoder.config))
+    for token in ("eos_token_id",) if is_decoder else ("cls_token_id", "sep_token_id", "pad_token_id"):
         if getattr(tokenizer, token, None) is None:
-            raise CheckpointError(f"backbone {name!r}: its tokenizer has no {token}; an encoder's tokenizer is needed")
+            kind = "a decoder's" if is_decoder else "an encoder's"
+            raise CheckpointError(f"backbone {name!r}: its tokenizer has no {token}; {kind} tokenizer is needed")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so that any token does
     return Backbone(
         name=name,
         family=family_of(encoder.config),
@@ -183,11 +197,20 @@ def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, finger
     )
 
 
-def family_of(config: PreTrainedConfig) -> Family:
-    """Raises CheckpointError for a model type that has no table of adapter targets."""
-    if config.model_type not in FAMILIES:
-        raise CheckpointError(f"backbone of type {config.model_type!r} is not supported; known: {', '.join(FAMILIES)}")
-    return FAMILIES[config.model_type]
+def family_of(config: PreTrainedConfig) -> str:
+    """Raises CheckpointError for a model that is neither an encoder nor a decoder alone."""
+    family = str(config.model_type)
+    if config.is_encoder_decoder or not (family in MODEL_FOR_MASKED_LM_MAPPING_NAMES or is_decoder_type(family)):
+        raise CheckpointError(
+            f"backbone of type {family!r} is not supported; give an encoder such as ModernBERT, BERT or MPNet, or a "
+            "decoder such as Qwen2 or Llama"
+        )
+    return family
+
+
+def is_decoder_type(family: str) -> bool:
+    """Whether models of this type are causal language models and no masked ones."""
+    return family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def encoder_on_meta(config: PreTrainedConfig) -> PreTrainedModel:
@@ -282,6 +305,7 @@ def _read_encoder(name: str, source: Path | str) -> PreTrainedModel:
 def _frozen(encoder: PreTrainedModel) -> PreTrainedModel:
     nn.Module.eval(encoder)
     nn.Module.requires_grad_(encoder, False)
+    encoder.config.use_cache = False  # a decoder would keep keys and values of every layer
     return encoder
 
 

@@ -1,7 +1,8 @@
 """Texts to token ids, and token ids to micro-batches of about equal length.
 
 In:   (problem, candidate) texts.
-Out:  ids of ``[CLS] x [SEP] y [SEP]``, and padded tensors for one forward pass each.
+Out:  ids of ``[CLS] x [SEP] y [SEP]``, for decoders of ``x, newline, y, EOS`` (after BOS where the tokenizer puts one),
+      and padded tensors for one forward pass each.
 Does not know: encoders, energies.
 
 Shapes: B texts of a micro-batch, T tokens.
@@ -17,8 +18,6 @@ from torch import Tensor
 
 from raydebm.errors import ConfigError
 
-NUM_SPECIAL = 3
-"""[CLS], [SEP] and [SEP]."""
 MIN_FILL = 0.85
 """A micro-batch closes at a text shorter than this share of its longest one."""
 MIN_TOKENS = 1024
@@ -52,16 +51,44 @@ class MicroBatch:
         return MicroBatch(positions=self.positions[rows], ids=self.ids[rows], mask=self.mask[rows])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextForm:
+    """What stands before, between and after problem and candidate, as token ids."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def num_special(self) -> int:
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+def encoder_form(tokenizer: Any) -> TextForm:
+    """``[CLS] x [SEP] y [SEP]``"""
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    return TextForm(before=(cls,), between=(sep,), after=(sep,))
+
+
+def decoder_form(tokenizer: Any) -> TextForm:
+    """``x, newline, y, EOS``, after BOS where the tokenizer puts one before every text."""
+    first = tokenizer("\n")["input_ids"][:1]
+    opens = bool(first) and first[0] == tokenizer.bos_token_id
+    newline = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    return TextForm(before=tuple(first) if opens else (), between=tuple(newline), after=(tokenizer.eos_token_id,))
+
+
 class TextEncoder:
-    """Tokenizes pairs of texts. All families get the same form, without segment ids.
+    """Tokenizes pairs of texts, without segment ids.
 
     Too long: the problem is cut in its middle, down to nothing if need be; only a candidate that is too long by itself
     loses its beginning. The candidate's end, where the answer stands, always stays.
     """
 
-    def __init__(self, tokenizer: Any, *, max_length: int) -> None:
-        if max_length <= NUM_SPECIAL:
-            raise ConfigError(f"scorer.max_length must be above {NUM_SPECIAL}, got {max_length}")
+    def __init__(self, tokenizer: Any, *, max_length: int, is_decoder: bool = False) -> None:
+        self._form = decoder_form(tokenizer) if is_decoder else encoder_form(tokenizer)
+        if max_length <= self._form.num_special:
+            raise ConfigError(f"scorer.max_length must be above {self._form.num_special}, got {max_length}")
         self._tokenizer = tokenizer
         self._max_length = max_length
 
@@ -71,12 +98,13 @@ class TextEncoder:
         return [self._join(ids[problem], ids[candidate]) for problem, candidate in texts]
 
     def _join(self, problem: Sequence[int], candidate: Sequence[int]) -> EncodedText:
-        budget = self._max_length - NUM_SPECIAL
+        form = self._form
+        budget = self._max_length - form.num_special
         num_truncated = max(0, len(problem) + len(candidate) - budget)
         candidate = candidate[max(0, len(candidate) - budget) :]
         problem = cut_middle(problem, budget - len(candidate))
-        cls, sep = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
-        return EncodedText(ids=array("i", (cls, *problem, sep, *candidate, sep)), num_truncated=num_truncated)
+        ids = array("i", (*form.before, *problem, *form.between, *candidate, *form.after))
+        return EncodedText(ids=ids, num_truncated=num_truncated)
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:

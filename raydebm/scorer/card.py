@@ -36,7 +36,11 @@ _CHANCE = {
     "bradley_terry": "Bradley-Terry: chance is 0.693",
     "listwise": "listwise: chance is -log of the share of correct candidates",
 }
-_POOLED = {"cls": "the state of [CLS]", "mean": "the mean of the tokens' states"}
+_POOLED = {
+    "cls": "the state of [CLS]",
+    "mean": "the mean of the tokens' states",
+    "last": "the state of the last token",
+}
 LIMITS = (
     "Energies rank candidates of one problem, of the kind that the scorer was trained on; they are not probabilities, "
     "and energies of different checkpoints cannot be compared."

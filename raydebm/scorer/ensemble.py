@@ -158,7 +158,7 @@ class EnsembleScorer:
             )
         return cls(
             record=record,
-            encoder=TextEncoder(backbone.tokenizer, max_length=record.max_length),
+            encoder=TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder),
             engine=MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens, pooling=record.pooling),
         )
 

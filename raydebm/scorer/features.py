@@ -62,7 +62,7 @@ class FeatureExtractor:
         self.adapters = tuple(adapters)
         self._backbone = backbone
         self._micro_batch_tokens = micro_batch_tokens
-        self.encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length)
+        self.encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder)
 
     @classmethod
     def load(

@@ -1,20 +1,7 @@
-"""Low-rank adapters: which modules each one adapts on each family, and how its weights merge into the backbone's.
+"""Low-rank adapters: their modules around a backbone, and how their weights merge into it.
 
 PEFT makes the trainable modules and the file layout is PEFT's own; merging for scoring is a product and a sum here.
-
-Adapters are named by ModernBERT's modules (paper, table of the ensemble) and mapped:
-
-=========  =================================  ====================================
-targets    BERT                               DeBERTa-v2/v3 (paper, appendix)
-=========  =================================  ====================================
-Wqkv       query, key, value                  query_proj, value_proj
-Wo         attention.output.dense and the     with Wqkv: adds key_proj
-           feed-forward's output.dense
-Wi         intermediate.dense                 with Wqkv: adds attention.output.dense
-=========  =================================  ====================================
-
-On ModernBERT ``Wo`` is the attention's and the feed-forward's, as PEFT matches by suffix. DeBERTa's column is the
-paper's own table for adapters a0, a1 and a4 and not a translation of module roles.
+``targets`` says which layers an adapter adapts.
 """
 
 import warnings
@@ -28,22 +15,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from raydebm.config import AdapterConfig
-from raydebm.errors import CheckpointError, ConfigError
-from raydebm.scorer.backbone import Family, encoder_on_meta, family_of, structure_copy
+from raydebm.errors import CheckpointError
+from raydebm.scorer.backbone import encoder_on_meta, structure_copy
 from raydebm.scorer.head import EnergyHead
+from raydebm.scorer.targets import target_modules
 
 PEFT_PREFIX = "base_model.model."
-
-_BERT = {
-    "Wqkv": ("query", "key", "value"),
-    "Wo": ("attention.output.dense", "output.dense"),
-    "Wi": ("intermediate.dense",),
-}
-_DEBERTA = {
-    "Wqkv": ("query_proj", "value_proj"),
-    "Wo": ("key_proj",),
-    "Wi": ("attention.output.dense",),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +43,13 @@ class LowRank:
     """alpha / rank."""
 
 
-def target_modules(adapter: AdapterConfig, *, family: Family) -> tuple[str, ...]:
-    """Suffixes of the module names that the adapter adapts.
-
-    Raises:
-        ConfigError: on DeBERTa, targets without Wqkv, for which the paper's table has no row.
-    """
-    if family == "modernbert":
-        return tuple(adapter.targets)
-    if family == "bert":
-        return tuple(name for target in adapter.targets for name in _BERT[target])
-    if "Wqkv" not in adapter.targets:
-        raise ConfigError(
-            f"adapter {adapter.name!r}: targets {adapter.targets} have no counterpart on DeBERTa; "
-            "include Wqkv, alone or with Wo or Wi"
-        )
-    return tuple(name for target in adapter.targets for name in _DEBERTA[target])
-
-
-def lora_config(adapter: AdapterConfig, *, family: Family) -> LoraConfig:
+def lora_config(adapter: AdapterConfig, encoder: nn.Module) -> LoraConfig:
+    """Raises ConfigError where a target is no layer of the encoder."""
     return LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
-        target_modules=list(target_modules(adapter, family=family)),
+        target_modules=list(target_modules(adapter, encoder)),
         bias="none",
     )
 
@@ -112,7 +72,8 @@ def attach(encoder: nn.Module, config: LoraConfig) -> PeftModel:
 
 def adapter_size(adapter: AdapterConfig, config: PreTrainedConfig) -> AdapterSize:
     """Trainable parameters on a backbone, counted on the meta device."""
-    member = attach(encoder_on_meta(config), lora_config(adapter, family=family_of(config)))
+    encoder = encoder_on_meta(config)
+    member = attach(encoder, lora_config(adapter, encoder))
     with torch.device("meta"):
         head = EnergyHead(int(config.hidden_size))
     return AdapterSize(

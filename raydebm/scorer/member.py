@@ -18,7 +18,7 @@ from raydebm.scorer.batching import MicroBatch
 from raydebm.scorer.dropout import use_byte_dropout
 from raydebm.scorer.head import EnergyHead
 from raydebm.scorer.lora import attach, lora_config
-from raydebm.scorer.pooling import pooled
+from raydebm.scorer.pooling import check_pooling, pooled
 
 LORA, HEAD = "lora.", "head."
 """Prefixes of a member's trainable state."""
@@ -39,7 +39,8 @@ class Member(nn.Module):
         pooling: Pooling = "cls",
     ) -> None:
         super().__init__()
-        self.lora_config = lora_config(adapter, family=backbone.family)
+        check_pooling(pooling, is_decoder=backbone.is_decoder, name=backbone.name)
+        self.lora_config = lora_config(adapter, backbone.encoder)
         self.encoder: PeftModel = attach(backbone.encoder, self.lora_config)
         if backbone.device.type == "cpu":
             for dropouts in self._lora_dropouts():

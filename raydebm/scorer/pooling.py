@@ -3,19 +3,38 @@
 Shapes: B texts of a micro-batch, T tokens, D hidden size.
 """
 
+import torch
 from torch import Tensor
 
 from raydebm.config import Pooling
+from raydebm.errors import ConfigError
+
+
+def check_pooling(pooling: Pooling, *, is_decoder: bool, name: str) -> None:
+    """Refuse ``cls`` on a decoder.
+
+    Raises:
+        ConfigError: the first token of a decoder sees nothing of the text.
+    """
+    if pooling == "cls" and is_decoder:
+        raise ConfigError(
+            f"scorer.pooling is cls, and the first token of the decoder {name!r} sees nothing of the text; set it to "
+            "last or mean"
+        )
 
 
 def pooled(states_BTD: Tensor, mask_BT: Tensor, *, pooling: Pooling) -> Tensor:
-    """Shape (B, D). ``cls``: the state of [CLS] (the paper's h_CLS). ``mean``: of all tokens that are no padding.
+    """Shape (B, D). ``cls``: the state of the first token (the paper's h_CLS). ``last``: of the last token that is no
+    padding. ``mean``: of all tokens that are no padding.
 
     Args:
-        mask_BT: 1 at tokens, 0 at padding.
+        mask_BT: 1 at tokens, 0 at padding, which is at the right.
     """
     if pooling == "cls":
         return states_BTD[:, 0]
+    if pooling == "last":
+        last_B = mask_BT.sum(dim=1) - 1
+        return states_BTD[torch.arange(len(last_B), device=last_B.device), last_B]
     weights_BT1 = mask_BT.to(states_BTD.dtype).unsqueeze(-1)
     mean_BD: Tensor = (states_BTD * weights_BT1).sum(dim=1) / weights_BT1.sum(dim=1)
     return mean_BD

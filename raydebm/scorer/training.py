@@ -240,7 +240,9 @@ class _AdapterRun:
         self._is_last = False
 
     def _encode_texts(self) -> None:
-        encoder = TextEncoder(self._backbone.tokenizer, max_length=self._max_length)
+        encoder = TextEncoder(
+            self._backbone.tokenizer, max_length=self._max_length, is_decoder=self._backbone.is_decoder
+        )
         texts = [
             (group.prompt, text) for part in (self._train, self._validation) for group in part for text in group.texts
         ]

@@ -3,7 +3,16 @@
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, BertConfig, DebertaV2Config, ModernBertConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DebertaV2Config,
+    LlamaConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.pairs import TrainingGroup
@@ -24,6 +33,7 @@ SIZE = {
     "max_position_embeddings": 64,
     "initializer_range": 0.2,
 }
+DECODER_IDS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 2}
 CONFIGS = {
     "modernbert": ModernBertConfig(**SIZE, **IDS),
     "deberta-v2": DebertaV2Config(
@@ -38,6 +48,9 @@ CONFIGS = {
         type_vocab_size=0,
     ),
     "bert": BertConfig(**SIZE, pad_token_id=0),
+    "mpnet": MPNetConfig(**SIZE, pad_token_id=0),
+    "llama": LlamaConfig(**SIZE, **DECODER_IDS, num_key_value_heads=1),
+    "qwen2": Qwen2Config(**SIZE, **DECODER_IDS, num_key_value_heads=1),
 }
 
 
@@ -46,7 +59,12 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        unk_token="[UNK]",
+        eos_token="[SEP]",
     )
 
 

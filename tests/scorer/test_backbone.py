@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, DistilBertConfig
+from transformers import AutoModel, T5Config
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
 from raydebm.scorer.backbone import (
@@ -19,7 +19,7 @@ from raydebm.scorer.backbone import (
 )
 from raydebm.scorer.batching import TextEncoder
 
-FAMILIES = ["modernbert", "deberta-v2", "bert"]
+FAMILIES = ["modernbert", "deberta-v2", "bert", "mpnet", "llama", "qwen2"]
 IDS = torch.tensor([[1, 7, 8, 2, 9, 2]])
 
 
@@ -149,8 +149,8 @@ def test_config_only_counts_without_weights(tiny_folders):
 
 
 def test_an_unknown_family_is_refused():
-    with pytest.raises(CheckpointError, match=r"type 'distilbert' is not supported; known: modernbert"):
-        family_of(DistilBertConfig())
+    with pytest.raises(CheckpointError, match=r"type 't5' is not supported; give an encoder such as ModernBERT"):
+        family_of(T5Config())
 
 
 def test_a_tokenizer_without_cls_is_refused(tiny, tokenizer):

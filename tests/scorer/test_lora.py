@@ -11,8 +11,8 @@ from raydebm.scorer.lora import (
     lora_config,
     low_rank_updates,
     merged_copy,
-    target_modules,
 )
+from raydebm.scorer.targets import target_modules
 
 DEBERTA_V3_BASE = DebertaV2Config(
     vocab_size=128_100,
@@ -72,19 +72,19 @@ def test_size_on_minilm(name, per_layer):
         ("a4", {"query_proj", "value_proj", "attention.output.dense"}),
     ],
 )
-def test_deberta_targets_are_the_papers(name, modules):
-    assert set(target_modules(BY_NAME[name], family="deberta-v2")) == modules
+def test_deberta_targets_are_the_papers(tiny, name, modules):
+    assert set(target_modules(BY_NAME[name], tiny["deberta-v2"].encoder)) == modules
 
 
-def test_deberta_targets_without_wqkv_are_refused():
+def test_deberta_targets_without_wqkv_are_refused(tiny):
     adapter = AdapterConfig(name="x", rank=8, alpha=16, targets=("Wo",))
     with pytest.raises(ConfigError, match=r"'x'.*include Wqkv"):
-        target_modules(adapter, family="deberta-v2")
+        target_modules(adapter, tiny["deberta-v2"].encoder)
 
 
 def trained_member(backbone, adapter):
     """A PEFT model with random B matrices, and the update that its files would hold."""
-    model = attach(backbone.encoder, lora_config(adapter, family=backbone.family)).eval()
+    model = attach(backbone.encoder, lora_config(adapter, backbone.encoder)).eval()
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -95,7 +95,7 @@ def trained_member(backbone, adapter):
     return model, low_rank_updates(state, config, where="test")
 
 
-@pytest.mark.parametrize("family", ["modernbert", "deberta-v2", "bert"])
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v2", "bert", "mpnet", "llama", "qwen2"])
 @pytest.mark.parametrize("adapter", PAPER_ADAPTERS, ids=lambda adapter: adapter.name)
 def test_merged_weights_give_what_peft_gives(tiny, family, adapter):
     backbone = tiny[family]
@@ -120,7 +120,7 @@ def test_merging_copies_only_the_adapted_matrices(tiny):
 
 def test_attaching_leaves_the_backbone_as_it_was(tiny):
     encoder = tiny["bert"].encoder
-    attach(encoder, lora_config(BY_NAME["a1"], family="bert"))
+    attach(encoder, lora_config(BY_NAME["a1"], encoder))
     assert not [name for name, _ in encoder.named_modules() if "lora" in name]
 
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from raydebm.config import PAPER_ADAPTERS
+from raydebm.errors import ConfigError
 from raydebm.export.examples import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.features import FeatureExtractor, head_of
-from raydebm.scorer.pooling import pooled
+from raydebm.scorer.pooling import check_pooling, pooled
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
 STATES = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]], [[2.0, 2.0], [4.0, 0.0], [9.0, 9.0]]])
@@ -26,6 +27,15 @@ def test_cls_is_the_first_tokens_state():
 
 def test_the_mean_leaves_padding_out():
     assert pooled(STATES, MASK, pooling="mean").tolist() == [[3.0, 2.0], [3.0, 1.0]]
+
+
+def test_last_is_the_state_before_the_padding():
+    assert pooled(STATES, MASK, pooling="last").tolist() == [[5.0, 0.0], [4.0, 0.0]]
+
+
+def test_cls_of_a_decoder_is_refused():
+    with pytest.raises(ConfigError, match=r"pooling is cls.*'tiny'.*last or mean"):
+        check_pooling("cls", is_decoder=True, name="tiny")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,118 @@
+"""Which linear layers of a backbone an adapter adapts, found in its module tree.
+
+Targets are the paper's roles, named by ModernBERT's modules, or names of the backbone's own modules:
+
+========  ==================================================  ==================================================
+target    role                                                such as
+========  ==================================================  ==================================================
+``Wqkv``  attention in, fused or separate                     ``Wqkv``; ``query``, ``key``, ``value``; ``q_proj`` ...
+``Wo``    attention out and feed-forward out                  ``Wo``; ``o_proj``, ``down_proj``; ``output.dense``
+``Wi``    feed-forward in, with its gate                      ``Wi``; ``gate_proj``, ``up_proj``; ``intermediate.dense``
+========  ==================================================  ==================================================
+
+A layer is of the attention where a module around it is called so. Below it, the names of ``ATTENTION_OUT`` lead out and
+all others in; elsewhere a layer leads in that takes the hidden size, and out that gives it. Only repeated layers count,
+so that no embedding or pooler is adapted. On DeBERTa the roles are the paper's own table for adapters a0, a1 and a4,
+which is no translation of the others: ``Wqkv`` is query and value, with it ``Wo`` adds the key and ``Wi`` the
+attention's out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from torch import nn
+
+from raydebm.config import AdapterConfig
+from raydebm.errors import ConfigError
+
+ROLES = ("Wqkv", "Wo", "Wi")
+ATTENTION_OUT = frozenset({"Wo", "wo", "o", "o_proj", "out_proj", "out_lin", "dense", "c_proj", "proj"})
+ROUTERS = frozenset({"gate", "router"})
+"""Choose among experts and transform nothing."""
+_DEBERTA: Mapping[str, Sequence[str]] = {
+    "Wqkv": ("query_proj", "value_proj"),
+    "Wo": ("key_proj",),
+    "Wi": ("attention.output.dense",),
+}
+
+
+def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...]:
+    """Suffixes of the module names that the adapter adapts, and of no others, as PEFT takes them.
+
+    Raises:
+        ConfigError: a target is neither a role nor a module of the backbone; on DeBERTa, roles without Wqkv.
+    """
+    if _is_deberta(encoder) and set(adapter.targets) <= set(ROLES):
+        return _of_deberta(adapter)
+    linear = linear_layers(encoder)
+    roles = {name: role_of(name, layer, hidden_size=_hidden_size(encoder)) for name, layer in linear.items()}
+    chosen: set[str] = set()
+    for target in adapter.targets:
+        found = {name for name, role in roles.items() if role == target or f".{name}".endswith(f".{target}")}
+        if not found:
+            raise ConfigError(
+                f"adapter {adapter.name!r}: target {target!r} is neither a role ({', '.join(ROLES)}) with layers nor a "
+                f"linear layer of the backbone; its linear layers are called {_leaves(linear) or 'nothing'}"
+            )
+        chosen |= found
+    everything = [name for name, _ in encoder.named_modules() if name]
+    return tuple(sorted({_suffix(name, chosen, everything) for name in chosen}))
+
+
+def linear_layers(encoder: nn.Module) -> dict[str, nn.Linear]:
+    """The linear layers of the repeated blocks, by name."""
+    return {
+        name: module
+        for name, module in encoder.named_modules()
+        if isinstance(module, nn.Linear) and any(part.isdigit() for part in name.split("."))
+    }
+
+
+def role_of(name: str, layer: nn.Linear, *, hidden_size: int) -> str | None:
+    """The role of a linear layer; None for one that has none."""
+    *around, leaf = name.split(".")
+    if leaf in ROUTERS:
+        return None
+    if any("att" in part.lower() for part in around):
+        return "Wo" if leaf in ATTENTION_OUT else "Wqkv"
+    if layer.in_features == hidden_size and not (leaf == "Wo" or around[-1] == "output"):
+        return "Wi"
+    return "Wo" if layer.out_features == hidden_size else None
+
+
+def _suffix(name: str, chosen: Set[str], everything: Sequence[str]) -> str:
+    """The shortest suffix of a module name that no module outside ``chosen`` has."""
+    return next(
+        suffix
+        for suffix in _suffixes(name)
+        if all(other in chosen for other in everything if f".{other}".endswith(f".{suffix}"))
+    )
+
+
+def _suffixes(name: str) -> Iterator[str]:
+    """``c``, ``b.c``, ``a.b.c``"""
+    parts = name.split(".")
+    return (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
+
+
+def _of_deberta(adapter: AdapterConfig) -> tuple[str, ...]:
+    if "Wqkv" not in adapter.targets:
+        raise ConfigError(
+            f"adapter {adapter.name!r}: targets {adapter.targets} have no counterpart on DeBERTa; "
+            "include Wqkv, alone or with Wo or Wi"
+        )
+    return tuple(name for target in adapter.targets for name in _DEBERTA[target])
+
+
+def _is_deberta(encoder: nn.Module) -> bool:
+    config: Any = encoder.config
+    return bool(config.model_type == "deberta-v2")
+
+
+def _hidden_size(encoder: nn.Module) -> int:
+    config: Any = encoder.config
+    return int(config.hidden_size)
+
+
+def _leaves(linear: Mapping[str, nn.Linear]) -> str:
+    return ", ".join(sorted({name.rpartition(".")[2] for name in linear}))

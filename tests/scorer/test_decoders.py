@@ -1,0 +1,133 @@
+"""Decoders as backbones: training, scoring and PEFT alone give the same energies, whatever the padding."""
+
+import dataclasses
+import io
+import re
+from contextlib import redirect_stdout
+
+import pytest
+import torch
+
+from raydebm.config import PAPER_ADAPTERS
+from raydebm.errors import CheckpointError, ConfigError
+from raydebm.export.examples import peft_example
+from raydebm.scorer.backbone import load_backbone, make_backbone
+from raydebm.scorer.batching import TextEncoder, micro_batches
+from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer
+from raydebm.scorer.member import Member
+
+TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
+
+
+class Bytes:
+    """A tokenizer of one token per character; ``bos`` stands before every text where it is given."""
+
+    eos_token_id = 2
+
+    def __init__(self, bos=None):
+        self.bos_token_id = bos
+
+    def __call__(self, texts, add_special_tokens=True, **_):
+        opening = [self.bos_token_id] if add_special_tokens and self.bos_token_id is not None else []
+        if isinstance(texts, str):
+            return {"input_ids": [*opening, *map(ord, texts)]}
+        return {"input_ids": [[*opening, *map(ord, text)] for text in texts]}
+
+
+@pytest.mark.parametrize(("bos", "opening"), [(None, []), (1, [1])])
+def test_a_decoder_reads_problem_newline_answer_and_end(bos, opening):
+    (encoded,) = TextEncoder(Bytes(bos), max_length=20, is_decoder=True)([("ab", "c")])
+
+    assert list(encoded.ids) == [*opening, ord("a"), ord("b"), ord("\n"), ord("c"), 2]
+
+
+def test_a_long_problem_is_cut_and_the_answer_is_kept():
+    (encoded,) = TextEncoder(Bytes(), max_length=6, is_decoder=True)([("abcdef", "xy")])
+
+    assert ("".join(map(chr, encoded.ids[:-1])), encoded.num_truncated) == ("af\nxy", 4)
+
+
+def checkpoint_of(backbone, groups, settings, train_all, folder):
+    settings = dataclasses.replace(settings, pooling="last", learning_rate=1e-2, max_epochs=8)
+    trained = train_all(PAPER_ADAPTERS[:2], backbone=backbone, groups=groups, settings=settings, folder=folder)
+    write_ensemble(folder / "scorer", trained, {})
+    return folder / "scorer"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny, groups, settings, train_all, tmp_path_factory):
+    """On Llama: for Qwen2, transformers makes a byte-level tokenizer of any file, and of words nothing is left."""
+    return checkpoint_of(tiny["llama"], groups, settings, train_all, tmp_path_factory.mktemp("decoder"))
+
+
+def test_a_decoder_learns(checkpoint):
+    _, adapters = read_ensemble(checkpoint)
+
+    assert all(adapter.record.best.validation_accuracy > 0.6 for adapter in adapters)
+
+
+def test_energies_do_not_depend_on_the_padding(checkpoint):
+    together = EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)
+    alone = EnsembleScorer.load(checkpoint, device="cpu", micro_batch_tokens=1).score(TEXTS)
+
+    for first, second in zip(together, alone, strict=True):
+        assert first.members == pytest.approx(second.members, abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint):
+    record, _ = read_ensemble(checkpoint)
+    example = peft_example(record.backbone, adapter="a1", pooling="last", is_decoder=True, repository=None)
+    code = re.search(r"```python\n(.*?)```", example, re.DOTALL).group(1)
+    names = {}
+    with redirect_stdout(io.StringIO()):
+        exec(compile(code.replace('"."  # this folder', repr(str(checkpoint))), "card", "exec"), names)
+
+    expected = EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS[:1])[0].members[1]
+    assert names["energy"](*TEXTS[0]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_gradients_reach_adapter_and_head_alone(tiny):
+    backbone = tiny["llama"]
+    member = Member(backbone, PAPER_ADAPTERS[1], head_dropout=0.0, autocast=None, pooling="last")
+    encoder = TextEncoder(backbone.tokenizer, max_length=48, is_decoder=True)
+    (batch,) = micro_batches([text.ids for text in encoder(TEXTS)], max_tokens=1000, pad_id=0)
+
+    member(batch).sum().backward()
+
+    reached = {name for name, parameter in member.named_parameters() if parameter.grad is not None}
+    assert reached == {name for name, _ in member.named_parameters() if "lora_" in name or name.startswith("head.")}
+    assert not [name for name, parameter in backbone.encoder.named_parameters() if parameter.grad is not None]
+
+
+def test_the_first_token_of_a_decoder_is_refused(tiny):
+    with pytest.raises(ConfigError, match="sees nothing of the text"):
+        Member(tiny["qwen2"], PAPER_ADAPTERS[0], head_dropout=0.0, autocast=None, pooling="cls")
+
+
+def test_a_tokenizer_without_padding_pads_with_its_end(tiny, tokenizer):
+    tokenizer.pad_token = None
+
+    assert make_backbone(tiny["qwen2"].encoder, tokenizer, name="x").tokenizer.pad_token_id == tokenizer.eos_token_id
+
+
+def test_a_decoders_tokenizer_needs_an_end(tiny, tokenizer):
+    tokenizer.eos_token = None
+
+    with pytest.raises(CheckpointError, match="no eos_token_id; a decoder's tokenizer is needed"):
+        make_backbone(tiny["qwen2"].encoder, tokenizer, name="x")
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_backbone(str(tmp_path), device="cpu")
+
+
+def test_states_of_a_decoder_see_only_what_came_before(tiny):
+    """The state of the first tokens is the same whatever follows."""
+    encoder = tiny["llama"].encoder
+    with torch.no_grad():
+        states = [encoder(input_ids=torch.tensor([[7, 8, last]])).last_hidden_state[0, :2] for last in (9, 10)]
+
+    assert torch.equal(*states)
