@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from reader_table import SIGNALS, labelled, tables
 from recorded_pools import RecordedPool, recorded_pools
 
 from raydebm.baselines.reader import Reader
@@ -114,6 +115,21 @@ def _rows_of(reader: FeatureReader, pools: Sequence[RecordedPool]) -> list[dict[
     ]
 
 
+def table(given: argparse.Namespace) -> None:
+    recipe = load_recipe(given.recipe)
+    rows = pq.read_table(given.readings).to_pylist()
+    done = {row["problem_id"] for row in rows}
+    pools = [pool for pool in recorded_pools(recipe) if pool.problem.problem_id in done]
+    scores = {name: {row["candidate_id"]: float(row[name]) for row in rows} for name in SIGNALS}
+    found = labelled(recipe, pools, scores)
+    tokens, cpu = sum(row["input_tokens"] for row in rows), sum(row["cpu_s"] for row in rows)
+    print(
+        f"{len(found)} problems, {len(rows)} answers, {tokens / len(rows):.0f} tokens each; "
+        f"{1000 * cpu / len(rows):.0f} CPU seconds per 1,000 answers ({tokens / cpu:.0f} tokens per CPU second)\n"
+    )
+    print("\n".join(tables(found, list(scores))))
+
+
 def _write(rows: Sequence[dict[str, Any]], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
@@ -142,6 +158,10 @@ def main() -> None:
     reading.add_argument("--input-format", default="plain")
     reading.add_argument("--micro-batch-tokens", type=int, default=2048)
     reading.set_defaults(run=read)
+    evaluation = verbs.add_parser("table")
+    evaluation.add_argument("recipe")
+    evaluation.add_argument("readings")
+    evaluation.set_defaults(run=table)
     given = parser.parse_args()
     given.run(given)
 

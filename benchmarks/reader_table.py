@@ -1,0 +1,187 @@
+"""What readings of a recorded pool are worth: by themselves, and as evidence of the posterior.
+
+In:   pools with labels, and readings by candidate id.
+Out:  Markdown. Everything that is fitted is fitted on four fifths of the problems and judged on the other fifth.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from recorded_pools import RecordedPool, checked
+
+from raydebm.config import Recipe
+from raydebm.decision.evidence import POOL_SCORE, SCORE
+from raydebm.decision.fitting import (
+    DEFAULT_CONTEXT,
+    DEFAULT_TERMS,
+    LabelledPool,
+    LabelledTable,
+    cross_fit,
+    fit_posterior,
+)
+from raydebm.decision.groups import Floats
+from raydebm.decision.posterior import Estimates
+from raydebm.decision.profiles import winners
+from raydebm.evaluation.confidence_calibration import confidence_calibration
+from raydebm.evaluation.intervals import Bootstrap
+from raydebm.evaluation.signals import Signal
+from raydebm.evaluation.table_cells import number, points, with_interval
+from raydebm.evaluation.uncertainty import signal_rows
+
+SIGNALS = ("entropy", "logprob", "worst")
+NUM_FOLDS = 5
+WITHOUT_ENERGIES = tuple(name for name in DEFAULT_TERMS if name not in ("energy", "mean_energy", "members"))
+CONTEXT_WITHOUT = tuple(name for name in DEFAULT_CONTEXT if name != "pool_energy")
+Scores = Mapping[str, Mapping[str, float]]
+"""Signal -> candidate id -> value, higher is better."""
+
+
+def labelled(recipe: Recipe, pools: Sequence[RecordedPool], scores: Scores) -> list[LabelledPool]:
+    """The pools with their labels, and the scores as evidence."""
+    found = []
+    for pool in pools:
+        candidates, worth = checked(recipe, pool)
+        own = [
+            replace(item, scores={name: by_id[item.candidate.candidate_id] for name, by_id in scores.items()})
+            for item in candidates
+        ]
+        found.append(LabelledPool(problem_id=pool.problem.problem_id, candidates=own, worth=np.array(worth)))
+    return found
+
+
+def tables(pools: Sequence[LabelledPool], scores: Sequence[str], *, seed: int = 0) -> list[str]:
+    """Both tables."""
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=2000, seed=seed)
+    return [*alone(pools, scores, bootstrap), "", *as_evidence(pools, scores, bootstrap)]
+
+
+# ---- by themselves ---------------------------------------------------------------------------------------------------
+
+
+def alone(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Bootstrap) -> list[str]:
+    """Best of N by one score, and how well it tells right from wrong."""
+    rows = [("random", _mean_worth(pools)), ("oracle", np.array([np.nanmax(pool.worth) for pool in pools]))]
+    lines = [
+        "| signal | best of N, % | AUROC within author | AUROC within problem |",
+        "|---|---:|---:|---:|",
+        *(f"| {name} | {with_interval(bootstrap.proportion(values))} | | |" for name, values in rows),
+    ]
+    for name in scores:
+        cells = (
+            with_interval(bootstrap.proportion(_worth_of_best(pools, name))),
+            _with_interval(*within(pools, name, bootstrap, group=lambda item: item.author)),
+            _with_interval(*within(pools, name, bootstrap, group=lambda item: str(item.problem))),
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _mean_worth(pools: Sequence[LabelledPool]) -> Floats:
+    return np.array([np.nanmean(pool.worth) for pool in pools])
+
+
+def _worth_of_best(pools: Sequence[LabelledPool], name: str) -> Floats:
+    best = []
+    for pool in pools:
+        values = np.array([item.scores[name] for item in pool.candidates])
+        best.append(float(np.nanmean(pool.worth[values == values.max()])))
+    return np.array(best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    problem: int
+    author: str
+    right: bool
+    value: float
+
+
+def within(
+    pools: Sequence[LabelledPool], name: str, bootstrap: Bootstrap, *, group: Callable[[_Item], str]
+) -> tuple[float, float, float]:
+    """AUROC over the pairs of a right and a wrong answer of the same group, with its 95 % interval over problems."""
+    groups: dict[str, list[_Item]] = {}
+    for place, pool in enumerate(pools):
+        for scored, worth in zip(pool.candidates, pool.worth, strict=True):
+            if np.isfinite(worth):
+                item = _Item(
+                    problem=place,
+                    author=scored.candidate.generator,
+                    right=bool(worth > 0.5),
+                    value=scored.scores[name],
+                )
+                groups.setdefault(group(item), []).append(item)
+    weights = np.vstack([np.ones(len(pools)), bootstrap.counts])
+    top, bottom = np.zeros(len(weights)), np.zeros(len(weights))
+    for items in groups.values():
+        right, wrong = ([item for item in items if item.right is side] for side in (True, False))
+        if not right or not wrong:
+            continue
+        values = [np.array([item.value for item in side])[:, None] for side in (right, wrong)]
+        won = (values[0] > values[1].T) + 0.5 * (values[0] == values[1].T)
+        own, other = (weights[:, [item.problem for item in side]] for side in (right, wrong))
+        if len({item.problem for item in items}) == 1:  # a problem that occurs twice brings its pairs twice
+            top += own[:, 0] * won.sum()
+            bottom += own[:, 0] * won.size
+        else:
+            top += ((own @ won) * other).sum(axis=1)
+            bottom += own.sum(axis=1) * other.sum(axis=1)
+    found = top / np.maximum(bottom, 1e-12)
+    low, high = np.quantile(found[1:], [0.025, 0.975])
+    return float(found[0]), float(low), float(high)
+
+
+def _with_interval(value: float, low: float, high: float) -> str:
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+# ---- as evidence -----------------------------------------------------------------------------------------------------
+
+
+def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Bootstrap) -> list[str]:
+    """The posterior without energies, with and without scores, each problem decided by what other problems taught."""
+    found = LabelledTable.of(pools, 1.0)
+    vote = _selected(found, "vote", ())[0]
+    plain = _selected(found, "posterior", ())[0]
+    lines = [
+        "| selection | right, % | minus vote | minus posterior without | AUROC | ECE | 80 % most certain, % |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    variants: list[tuple[str, str, tuple[str, ...]]] = [("vote", "vote", ()), ("posterior without", "posterior", ())]
+    variants += [(f"posterior with {name}", "posterior", (name,)) for name in scores]
+    readings = tuple(name for name in scores if name in SIGNALS)
+    variants += [("posterior with all readings", "posterior", readings)] if len(readings) > 1 else []
+    variants += [("posterior with everything", "posterior", tuple(scores))] if len(scores) > len(readings) > 0 else []
+    for name, profile, used in variants:
+        worth, confidence = _selected(found, profile, used)
+        (signal,) = signal_rows([Signal("confidence", "", confidence)], worth, bootstrap)
+        calibration = confidence_calibration("confidence", "right", confidence, worth, bootstrap)
+        cells = (
+            with_interval(bootstrap.proportion(worth)),
+            points(bootstrap.mean(worth - vote)),
+            points(bootstrap.mean(worth - plain)),
+            number(signal.auroc),
+            number(calibration.ece),
+            with_interval(signal.accuracy_at_80),
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _selected(found: LabelledTable, profile: str, scores: Sequence[str]) -> tuple[Floats, Floats]:
+    """(worth, confidence) of each problem's selection, by the posterior of the other folds."""
+    terms = (*WITHOUT_ENERGIES, *(SCORE + name for name in scores))
+    context = (*CONTEXT_WITHOUT, *(POOL_SCORE + name for name in scores))
+    crossed = cross_fit(
+        found,
+        lambda used: fit_posterior(found, lambda_=1.0, terms=terms, context=context, used=used),
+        num_folds=NUM_FOLDS,
+    )
+    estimates = Estimates(probability=crossed.probability, none=crossed.none)
+    chosen = np.full(len(found.pools), -1, dtype=np.intp)
+    for fold, posterior in enumerate(crossed.posteriors):
+        inside = crossed.fold == fold
+        chosen[inside] = winners(profile, found.table, estimates, posterior)[inside]  # type: ignore[arg-type]
+    worth = np.where(chosen >= 0, found.given_worth[chosen], 0.0)
+    return worth, np.where(chosen >= 0, crossed.probability[chosen], 0.0)
