@@ -23,7 +23,7 @@ from raydebm.evaluation.reproduction import reproduction
 from raydebm.evaluation.reproduction_report import write_reproduction
 from raydebm.evaluation.study import StudyResults, study
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 STRENGTH = {"alpha-8b": -1.0, "beta-7b": -0.3, "gamma-26b": 1.0, "delta-20b": 0.5}
 NUM_ADAPTERS = 5

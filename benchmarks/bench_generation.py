@@ -27,7 +27,7 @@ from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
 from raydebm.generators.openai_api import OpenAIApiGenerator, Secret
 from raydebm.generators.transports import AiohttpTransport, OpenAIClientTransport
 from raydebm.records import GenerationRequest, Sampling
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 IN_FLIGHT = 256
 SERVER = Path(__file__).resolve().parent.parent / "tests" / "generators" / "misbehaving_server.py"

@@ -15,7 +15,7 @@ from typing import Any
 
 from raydebm.decision.checks import check_candidate
 from raydebm.records import Candidate, Gold, Problem
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.travelplanner import TravelPlanner
 from raydebm.tasks.travelplanner.database import VARIABLE, read_database
 from raydebm.tasks.travelplanner.official import evaluate

@@ -20,8 +20,6 @@ from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee import certify_smallest
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import PROFILES, winners
-from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
-from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.evaluation.confidence_calibration import confidence_calibration
 from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.pools import EvaluatedPool
@@ -30,7 +28,12 @@ from raydebm.evaluation.stack import Stack
 from raydebm.evaluation.table_cells import number, points, with_interval
 from raydebm.evaluation.trust import LEARNED, trust
 from raydebm.evaluation.uncertainty import signal_rows
-from raydebm.store import RunDir
+from raydebm.pipeline.context import TEST, VALIDATION
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.posterior import has_violations, labelled_pools, out_of_bag
+from raydebm.pipeline.runner import Pipeline
+from raydebm.run.directory import RunDir
 
 MIN_COVERAGE = 0.9
 """Of the row "smallest": the smallest error that can be promised when so many problems are answered."""
@@ -50,9 +53,9 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     """Markdown about one run."""
     recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
-    validation, test = (pipeline.evaluated_pools(split) for split in (VALIDATION, TEST))
+    validation, test = (evaluated_pools(pipeline, split) for split in (VALIDATION, TEST))
     labelled = labelled_pools(validation) + ([] if validation_only else out_of_bag(pipeline))
-    base = pipeline.policy()
+    base = calibrated_policy(pipeline)
     fitted = fit_policy(
         labelled,
         base=base,

@@ -14,16 +14,18 @@ from raydebm.config import parse_recipe
 from raydebm.decision.checks import check_candidate
 from raydebm.decision.fitting import LabelledTable, fit_posterior
 from raydebm.decision.policy import Policy
-from raydebm.distributed.policy_stage import labelled_pools
-from raydebm.distributed.stages import VALIDATION, Pipeline
+from raydebm.pipeline.context import VALIDATION
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.posterior import labelled_pools
+from raydebm.pipeline.runner import Pipeline
 from raydebm.records import Candidate, ConstraintReport, Energies, Problem
+from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.routes import create_app
 from raydebm.serving.scoring import energies_of_lists
 from raydebm.serving.service import TriageService
-from raydebm.store import RunDir
 from raydebm.tasks.knights_knaves import KnightsKnaves
 from raydebm_client import Raydebm
 
@@ -75,7 +77,7 @@ def policy_without_constraints(run_dir: str, base: Policy) -> Policy:
             pool,
             candidates=[replace(item, report=without_constraints(item.report)) for item in pool.candidates],
         )
-        for pool in labelled_pools(Pipeline(recipe=recipe).evaluated_pools(VALIDATION))
+        for pool in labelled_pools(evaluated_pools(Pipeline(recipe=recipe), VALIDATION))
         if pool.is_labelled
     ]
     table = LabelledTable.of(pools, base.lambda_)

@@ -23,8 +23,9 @@ from raydebm.config import RayConfig, Recipe, parse_recipe
 from raydebm.distributed.label import label
 from raydebm.distributed.session import ray_session
 from raydebm.identity import content_id, seed_for
-from raydebm.records import Candidate, Gold, Problem
-from raydebm.store import LABELS, RunDir, read_json_lines
+from raydebm.records import Candidate, Gold, Label, Problem
+from raydebm.run.directory import RunDir
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks import get_task
 
 DATA = Path(os.environ.get("RAYDEBM_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -126,32 +127,32 @@ def show(name: str, recipe: Recipe, parts: tuple[Any, Any, Any], hostile: Sequen
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir(folder)
         summary = label(problems, golds, [found for found, _ in planted], recipe=recipe, run=run, stage="labels")
-        labels = run.read_table(LABELS, "labels", "labels.parquet")
+        labels = run.labels()
     seconds = time.monotonic() - started
     print(f"\n{name}: {len(planted)} answers, {len(planted) - len(recorded)} of them hostile, {seconds:.0f} s")
     print(f"  {len(planted) / seconds:.0f} answers/s; verdicts {dict(summary.verdicts)}")
     wanted = {found.candidate_id: verdict for found, verdict in planted}
     generators = {found.candidate_id: found.generator for found, _ in planted}
-    known = [row for row in labels if isinstance(wanted[row["candidate_id"]], bool) and row["verdict"] != "unlabeled"]
-    agreed = sum((row["verdict"] == "correct") == wanted[row["candidate_id"]] for row in known)
+    known = [row for row in labels if isinstance(wanted[row.candidate_id], bool) and row.verdict != "unlabeled"]
+    agreed = sum((row.verdict == "correct") == wanted[row.candidate_id] for row in known)
     print(f"  recorded labels: {agreed} of {len(known)} agree ({100 * agreed / max(1, len(known)):.2f} %)")
     print(f"  unlabeled recorded answers: {dict(Counter(_reason(row) for row in labels if _is_open(row, generators)))}")
     found = Counter(
-        (generators[row["candidate_id"]], row["verdict"], _reason(row))
+        (generators[row.candidate_id], row.verdict, _reason(row))
         for row in labels
-        if generators[row["candidate_id"]].startswith("hostile")
+        if generators[row.candidate_id].startswith("hostile")
     )
     for (generator, verdict, reason), count in sorted(found.items()):
         print(f"  {count:5} {generator:60} {verdict:10} {reason}")
     assert len(labels) == len(planted), "a row was lost"
 
 
-def _is_open(row: dict[str, Any], generators: dict[str, str]) -> bool:
-    return row["verdict"] == "unlabeled" and not generators[row["candidate_id"]].startswith("hostile")
+def _is_open(row: Label, generators: dict[str, str]) -> bool:
+    return row.verdict == "unlabeled" and not generators[row.candidate_id].startswith("hostile")
 
 
-def _reason(row: dict[str, Any]) -> str:
-    return str(row["reason"]).split(":")[0].split(",")[0][:70]
+def _reason(row: Label) -> str:
+    return row.reason.split(":")[0].split(",")[0][:70]
 
 
 def main() -> None:

@@ -29,12 +29,16 @@ from raydebm.decision.groups import Floats
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import winners
-from raydebm.distributed.policy_stage import has_violations, labelled_pools, out_of_bag
-from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
+from raydebm.pipeline.context import TEST, VALIDATION
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.posterior import has_violations, labelled_pools, out_of_bag
+from raydebm.pipeline.runner import Pipeline
 from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
-from raydebm.store import RunDir, read_json_lines
+from raydebm.run.directory import RunDir
+from raydebm.run.json_lines import read_json_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +110,12 @@ def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
     """The labelled problems of a finished run, and its policy."""
     recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
-    evaluated = [*pipeline.evaluated_pools(VALIDATION), *pipeline.evaluated_pools(TEST)]
+    evaluated = [*evaluated_pools(pipeline, VALIDATION), *evaluated_pools(pipeline, TEST)]
     pools = labelled_pools(evaluated)
     if recipe.learns_out_of_bag:
         pools += out_of_bag(pipeline)
     known = [pool for pool in pools if pool.is_labelled]
-    return known, "violation" if has_violations(evaluated) else "correct", pipeline.policy()
+    return known, "violation" if has_violations(evaluated) else "correct", calibrated_policy(pipeline)
 
 
 def recorded(path: str) -> tuple[list[LabelledPool], str, Policy]:

@@ -23,13 +23,13 @@ import numpy as np
 
 from raydebm.config import Recipe, RecordedGenerator, load_recipe
 from raydebm.decision.checks import check_candidate
-from raydebm.distributed.loading import answerable, load_problems
 from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.labels import label_candidate
+from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import Candidate, Problem, Verdict
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 from raydebm.tasks.taco.extraction import normal_form

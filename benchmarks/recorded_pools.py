@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from raydebm.config import Recipe
 from raydebm.decision.checks import check_candidate
-from raydebm.distributed.loading import answerable, load_problems
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
 from raydebm.labels import label_candidate
+from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import Candidate, ConstraintReport, Gold, Problem, ScoredCandidate, Verdict
 from raydebm.tasks import task_of
 

@@ -27,14 +27,17 @@ from raydebm.decision.fitting import (
     cross_fit,
     fit_posterior,
 )
-from raydebm.distributed.policy_stage import labelled_pools
-from raydebm.distributed.stages import TEST, VALIDATION, Pipeline
 from raydebm.evaluation.intervals import Bootstrap, Estimate, weighted_auroc
 from raydebm.evaluation.pools import Bools, Floats
 from raydebm.evaluation.signals import SIGMA, signals
 from raydebm.evaluation.stack import Ints, Stack
 from raydebm.evaluation.table_cells import number
-from raydebm.store import RunDir
+from raydebm.pipeline.context import TEST, VALIDATION
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.posterior import labelled_pools
+from raydebm.pipeline.runner import Pipeline
+from raydebm.run.directory import RunDir
 
 NUM_STRATA = 3
 
@@ -49,10 +52,10 @@ def main() -> None:
     for run_dir in given.run_dirs:
         recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
         pipeline = Pipeline(recipe=recipe)
-        lambda_ = pipeline.policy().lambda_
-        for line in rows(Stack.of(pipeline.evaluated_pools(TEST)), lambda_, name=recipe.name, seed=recipe.seed):
+        lambda_ = calibrated_policy(pipeline).lambda_
+        for line in rows(Stack.of(evaluated_pools(pipeline, TEST)), lambda_, name=recipe.name, seed=recipe.seed):
             print(line, flush=True)
-        evaluated = [*pipeline.evaluated_pools(VALIDATION), *pipeline.evaluated_pools(TEST)]
+        evaluated = [*evaluated_pools(pipeline, VALIDATION), *evaluated_pools(pipeline, TEST)]
         pools = [pool for pool in labelled_pools(evaluated) if pool.is_labelled]
         lines += gains(pools, lambda_, name=recipe.name, seed=recipe.seed)
     print("\n| run | posterior | log-likelihood per problem minus the default's | problems |\n|---|---|---:|---:|")

@@ -7,7 +7,6 @@
 The decision is the service's for the same candidates when no further pass is left.
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 from raydebm.config import BaselineConfig
 from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
+from raydebm.decision.policy_file import read_policy
 from raydebm.decision.posterior import Belief
 from raydebm.decision.rules import Ruling, rule
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Decision, Energies, Problem, ScoredCandidate, well_formed
-from raydebm.run_settings import read_policy, read_recipe, read_task
+from raydebm.run.addresses import local_copy
+from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import holds_ensemble
 from raydebm.scorer.halving import TextScorer, scores_or_errors
-from raydebm.store import RunDir, local_copy
+from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -106,8 +108,8 @@ class Chooser:
             CheckpointError: there is no trained scorer that can be loaded.
         """
         folder = RunDir(str(run))
-        recipe = read_recipe(folder)
-        task = read_task(recipe)
+        recipe = folder.recipe()
+        task = task_of(recipe.task)
         found = read_policy(folder, recipe, task, policy)
         if not energies and found.rule == "paper":
             raise ConfigError(
@@ -187,14 +189,10 @@ def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
         from raydebm.scorer.ensemble import EnsembleScorer
     except ImportError as error:
         raise CheckpointError(f"the scorer cannot be loaded ({error}); {remedy}") from error
-    if not RunDir(address).exists("ensemble.json"):
+    if not holds_ensemble(address):
         raise CheckpointError(f"{address} holds no trained ensemble; run `raydebm train`, or {remedy}")
-    folder = local_copy(address)
-    try:
+    with local_copy(address) as folder:
         return EnsembleScorer.load(folder, device=device, dtype=dtype)
-    finally:
-        if folder != address:
-            shutil.rmtree(folder, ignore_errors=True)  # all of it is in memory
 
 
 def _load_baselines(configs: Sequence[BaselineConfig]) -> "EvidenceScorers":

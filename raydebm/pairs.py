@@ -13,7 +13,7 @@ from raydebm.config import PairsConfig, Recipe
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, Label, Pair, Problem, Verdict
-from raydebm.store import Row, pools_of
+from raydebm.run.tables import SplitProblem, pools_of
 from raydebm.tasks.base import TaskDefaults
 
 _BOTH = "both verdicts but never by one author"
@@ -66,16 +66,17 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
     return fold_of
 
 
-def held_out(rows: Sequence[Row], recipe: Recipe) -> set[str]:
+def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
     """Ids of the problems that are tested: those of ``pairs.fold`` where the recipe has one, else of ``task.test``.
 
     Args:
-        rows: the run's table of problems (``store.PROBLEMS``).
+        rows: the run's problems.
     """
     fold = recipe.pairs.fold
     if fold is None:
-        return {row["problem_id"] for row in rows if row["split"] == "test"}
-    fold_of = deal_folds({row["problem_id"]: row["prompt"] for row in rows}, count=fold.count, seed=recipe.seed)
+        return {row.problem.problem_id for row in rows if row.split == "test"}
+    prompts = {row.problem.problem_id: row.problem.prompt for row in rows}
+    fold_of = deal_folds(prompts, count=fold.count, seed=recipe.seed)
     return {problem_id for problem_id, index in fold_of.items() if index == fold.index}
 
 

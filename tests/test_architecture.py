@@ -1,5 +1,6 @@
 """The rules of the house: imports point down, nothing heavy loads early, the documented tree is the tree on disk."""
 
+import graphlib
 import re
 import subprocess
 import sys
@@ -20,6 +21,39 @@ def test_light_imports_load_neither_ray_nor_torch(statement):
 
 def test_triage_loads_neither_ray_nor_torch():
     assert not modules_loaded_by("import raydebm.decision.loop") & {"ray", "torch", "transformers"}
+
+
+def test_the_pipeline_loads_neither_ray_nor_torch_until_a_stage_needs_them():
+    loaded = modules_loaded_by("import raydebm.pipeline.reproduction, raydebm.pipeline.folds, raydebm.pipeline.plan")
+
+    assert not loaded & {"ray", "torch", "transformers"}
+
+
+@pytest.mark.parametrize("package", ["run", "pipeline", "distributed"])
+def test_modules_of_the_lower_floors_can_be_imported_in_any_order(repository, package):
+    """No circle of imports, the packages' own ``__init__`` counted in."""
+    folder = repository / "raydebm" / package
+    graph = {}
+    for file in folder.rglob("*.py"):
+        parts = file.relative_to(repository).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        imported = re.findall(r"^from (raydebm\.[\w.]+) import", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        needed = {".".join(path.split(".")[:end]) for path in imported for end in range(2, path.count(".") + 2)}
+        graph[name] = {other for other in needed if other != name and not name.startswith(f"{other}.")}
+
+    assert list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def test_every_module_of_distributed_imports_ray(repository):
+    modules = [*(repository / "raydebm" / "distributed").glob("[a-z]*.py")]
+    without = [
+        file.name
+        for file in modules
+        if not re.search(r"^\s*(import|from) ray\b", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    ]
+
+    assert without == []
+    assert len(modules) <= 15
 
 
 def test_help_lists_every_job_as_a_verb(repository):

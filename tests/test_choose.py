@@ -18,11 +18,11 @@ from raydebm.decision.reference import Author, Reference
 from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataError
 from raydebm.generators.requests import answered
 from raydebm.records import Candidate, Decision, Energies
+from raydebm.run.directory import RunDir
 from raydebm.serving.asking import make_ask
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
-from raydebm.store import RunDir
 
 POSTERIOR = Posterior(
     weights={"votes": 1.0, "skill": 0.5, "authors": 0.5, "energy": 0.5},

@@ -44,7 +44,6 @@ PACKAGES_TO_DO = {
     "constraints",
     "decision",
     "decision_import",
-    "distributed",
     "embedded",
     "errors",
     "evaluation",

@@ -21,6 +21,7 @@ from raydebm.pairs import (
     with_defaults,
 )
 from raydebm.records import Candidate, Label, Pair, Problem, Sampling, Verdict
+from raydebm.run.tables import SplitProblem
 from raydebm.tasks.base import TaskDefaults
 
 VERDICTS = {"C": Verdict.CORRECT, "I": Verdict.INCORRECT, "-": Verdict.UNLABELED}
@@ -390,7 +391,7 @@ def test_more_folds_than_distinct_texts_are_refused():
 
 def rows(**splits):
     return [
-        {"problem_id": name, "prompt": f"text of {name}", "split": split}
+        SplitProblem(problem=Problem(task="gsm8k", problem_id=name, prompt=f"text of {name}"), split=split)
         for split, names in splits.items()
         for name in names
     ]

@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 
+from raydebm.checker import DeadlineChecker
 from raydebm.config import TaskConfig, load_recipe, parse_recipe
-from raydebm.distributed.checking import DeadlineChecker
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.records import Candidate
 from raydebm.tasks import task_of
@@ -112,7 +112,7 @@ def test_names_still_work():
 
 
 def test_another_definition_is_another_fingerprint(recipe):
-    from raydebm.distributed.fingerprints import stage_fingerprint
+    from raydebm.run.fingerprints import stage_fingerprint
 
     task = {**recipe.task.definition, "instructions": "Answer well."}
     changed = recipe.model_copy(update={"task": recipe.task.model_copy(update={"definition": task})})
@@ -132,6 +132,6 @@ def test_the_checkers_own_process_knows_the_task(recipe, folder):
     finally:
         checker.close()
 
-    assert label["verdict"] == "correct"
-    assert report["penalty"] == pytest.approx(0.4)
-    assert "over by $2" in report["violations_json"]
+    assert label.verdict == "correct"
+    assert report.penalty == pytest.approx(0.4)
+    assert "over by $2" in report.violations[0].message

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
-from raydebm.baselines.running import read_scores, score_candidates, write_scores
+from raydebm.baselines.running import score_candidates
 from raydebm.config import (
     BaselineConfig,
     EormBaseline,
@@ -31,9 +31,7 @@ __all__ = [
     "PoolTexts",
     "TextScore",
     "build_scorer",
-    "read_scores",
     "score_candidates",
-    "write_scores",
 ]
 
 

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
 from raydebm.errors import PoolError, ScoringError
 from raydebm.records import Candidate, CandidateScore, Problem
-from raydebm.store import SCORES, RunDir, score_of, score_row
 
 POOLS_PER_CALL = 16
-STAGE = "scores"
 
 
 def score_candidates(
@@ -74,24 +72,3 @@ def _row(name: str, candidate: Candidate, found: Mapping[tuple[str, str], TextSc
     return CandidateScore(
         candidate_id=candidate.candidate_id, name=name, score=score.value, error=score.error, parts=score.parts
     )
-
-
-def write_scores(run: RunDir, scores: Iterable[CandidateScore], *, name: str, stage: str = STAGE) -> int:
-    """Write ``<run>/<stage>/<name>.parquet``; returns the number of rows."""
-    return run.write_table(map(score_row, scores), SCORES, stage, f"{name}.parquet")
-
-
-def read_scores(run: RunDir, names: Iterable[str], *, stage: str = STAGE) -> dict[str, dict[str, float | None]]:
-    """Tables as evaluation takes them: name -> candidate id -> score, None where there is none. Parts of a score are
-    called ``<name>.<part>``.
-
-    Raises:
-        PoolError: a table is missing or unreadable.
-    """
-    found: dict[str, dict[str, float | None]] = {}
-    for name in names:
-        rows = [score_of(row) for row in run.read_table(SCORES, stage, f"{name}.parquet")]
-        found[name] = {row.candidate_id: row.score for row in rows}
-        for part in dict.fromkeys(part for row in rows for part in row.parts):
-            found[f"{name}.{part}"] = {row.candidate_id: row.parts.get(part) for row in rows}
-    return found

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raydebm.config import Recipe
     from raydebm.decision.policy_fit import PolicyFit
     from raydebm.decision_import.sample import Origin, OutcomeSample
-    from raydebm.store import RunDir
+    from raydebm.run.directory import RunDir
 
 
 def calibrate(
@@ -71,31 +71,33 @@ def calibrate(
         if value:
             raise ConfigError(f"{name} is about reported outcomes; give --from-decisions with it")
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
-        pipeline.make_policy()
-        console.print_json(json.dumps(pipeline.policy().settings()))
-        show_promise(pipeline.decision_fit())
+        from raydebm.pipeline.policies import calibrated_policy, decision_fit
+
+        pipeline.make("calibration")
+        console.print_json(json.dumps(calibrated_policy(pipeline).settings()))
+        show_promise(decision_fit(pipeline))
 
 
 # ---- from reported outcomes ----------------------------------------------------------------------------------------
 
 
 def _run_of(recipe: "Recipe") -> "RunDir":
-    from raydebm.store import RunDir
+    from raydebm.run.directory import RunDir
 
     return RunDir(recipe.resolved_run_dir)
 
 
 def _origin(recipe: "Recipe", *, where: Any, by: list[str] | None, audited: float | None) -> "Origin":
     from raydebm.decision_import.sample import Origin
-    from raydebm.serving.ensembles import fingerprint_of
+    from raydebm.run.ensemble import fingerprint_of, holds_ensemble, read_ensemble_file
     from raydebm.tasks import task_of
 
     run = _run_of(recipe)
-    if not run.exists("scorer", "ensemble.json"):
+    if not holds_ensemble(run.uri("scorer")):
         raise ConfigError(f"{run.uri('scorer')} holds no ensemble, so nothing can say which decisions it scored")
     return Origin(
         task=task_of(recipe.task),
-        checkpoint=fingerprint_of(run.read_json("scorer", "ensemble.json")),
+        checkpoint=fingerprint_of(read_ensemble_file(run.uri("scorer"))),
         where=where,
         by=tuple(by) if by else None,
         audited=audited,
@@ -104,10 +106,10 @@ def _origin(recipe: "Recipe", *, where: Any, by: list[str] | None, audited: floa
 
 def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", *, refit: bool) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and say what it rests on."""
+    from raydebm.decision.policy_file import read_policy
     from raydebm.decision_import.recertify import recertified
     from raydebm.decision_import.sample import outcome_sample
-    from raydebm.distributed.fingerprints import current_manifest
-    from raydebm.run_settings import read_policy
+    from raydebm.run.fingerprints import current_manifest
     from raydebm.serving.decisions.reader import DecisionReader
 
     run = _run_of(recipe)
@@ -130,9 +132,9 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", found: "Pol
     """What the calibration stage writes, the manifest last, so that what follows is made again."""
     from raydebm.decision.policy_fit import promise_rows, reliability_table
     from raydebm.decision_import.recertify import source_of
-    from raydebm.distributed.fingerprints import new_manifest
+    from raydebm.run.fingerprints import new_manifest
 
-    run.remove("calibration", "manifest.json")
+    run.reopen("calibration")
     value = {
         **found.to_json(),
         "promises": promise_rows(found.promises),

@@ -1,6 +1,5 @@
 """What people see on a terminal, and what several verbs print there."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,11 +20,6 @@ def show_error(error: RaydebmError) -> None:
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)
     stderr.print(f"[bold red]error[/bold red] ({type(error).__name__}): ", end="")
     stderr.print(str(error), markup=False)
-
-
-def resolved(folder: str) -> str:
-    """A folder as an absolute path; a URL as it is."""
-    return folder if "://" in folder else str(Path(folder).resolve())
 
 
 def show_promise(fit: dict[str, Any] | None) -> None:

@@ -21,7 +21,7 @@ from raydebm.cli.pipeline import pipeline_for
 from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raydebm.distributed.stages import Pipeline
+    from raydebm.pipeline.runner import Pipeline
     from raydebm.records import Outcome
 
 Kind = Literal["accept", "regenerate", "abstain"]
@@ -69,8 +69,10 @@ def demo(
         f"No key, no GPU, no network. Files: {run_dir}\n"
     )
     with pipeline_for(recipe) as pipeline:
+        from raydebm.pipeline.passes import outcomes_of
+
         show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
-        examples = choose_examples(pipeline.outcomes(), _right_candidates(pipeline))
+        examples = choose_examples(outcomes_of(pipeline), _right_candidates(pipeline))
         decisions = _ask_service(run_dir, port, recipe.task.name, examples)
     if json_file is not None:
         json_file.write_text(json.dumps({"decisions": decisions}, indent=2) + "\n", encoding="utf-8")
@@ -113,10 +115,11 @@ def _kind(example: Example) -> Kind | None:
 
 
 def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
-    from raydebm.distributed.stages import TEST
+    from raydebm.pipeline.context import TEST
+    from raydebm.pipeline.pools import recorded_pools
     from raydebm.records import Verdict
 
-    labels = pipeline.recorded(TEST).labels.values()
+    labels = recorded_pools(pipeline, TEST).labels.values()
     return frozenset(label.candidate_id for label in labels if label.verdict is Verdict.CORRECT)
 
 

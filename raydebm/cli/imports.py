@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from raydebm.cli.console import console, resolved
+from raydebm.cli.console import console
 from raydebm.cli.recipe_command import ConfigOption, OverridesArgument, TaskOption, read_recipe
 from raydebm.errors import ConfigError
 
@@ -31,6 +31,7 @@ def import_decisions(
     from raydebm.config import load_recipe
     from raydebm.decision_import import labelled_decisions
     from raydebm.decision_import.run_folder import write_run
+    from raydebm.run.addresses import resolved
     from raydebm.serving.decisions.reader import DecisionReader
     from raydebm.tasks import task_of
 
@@ -54,7 +55,9 @@ def import_decisions(
 
 def _recipe_next_to(records: str) -> Path:
     """Raises ConfigError where the records folder stands in no run directory of this machine."""
-    if "://" not in records:
+    from raydebm.run.addresses import is_url
+
+    if not is_url(records):
         found = Path(records).resolve().parent / "recipe.json"
         if found.exists():
             return found
@@ -78,7 +81,8 @@ def import_pool(
     """
     from raydebm.generators.recorded import TEXT_FIELDS
     from raydebm.generators.recorded import import_pool as read_pool
-    from raydebm.store import CANDIDATES, RunDir, candidate_row
+    from raydebm.run.folder import Folder
+    from raydebm.run.tables import CANDIDATES
     from raydebm.tasks import task_of
 
     recipe = read_recipe(config, task, None, overrides)
@@ -91,7 +95,6 @@ def import_pool(
     candidates = read_pool(
         str(pool), task=recipe.task.name, problems=problems, models=model, text_fields=text_field or TEXT_FIELDS
     )
-    rows = [candidate_row(candidate) for candidate in candidates]
-    RunDir(str(out.parent)).write_table(rows, CANDIDATES, out.name)
+    Folder(str(out.parent)).write_records(CANDIDATES, candidates, out.name)
     failed = sum(candidate.error is not None for candidate in candidates)
-    console.print(f"{len(rows)} candidates ({failed} with an error) written to {out}")
+    console.print(f"{len(candidates)} candidates ({failed} with an error) written to {out}")

@@ -8,7 +8,7 @@ from raydebm.cli.console import console
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
-    from raydebm.distributed.stages import Pipeline, StageReport
+    from raydebm.pipeline.runner import Pipeline, StageReport
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def pipeline_for(
     check_trackers(recipe.training.report_to)
 
     from raydebm.distributed.session import ray_session
-    from raydebm.distributed.stages import Pipeline
+    from raydebm.pipeline.runner import Pipeline
 
     with ProgressBars() as bars:
         pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))

@@ -162,14 +162,15 @@ def _time(text: str | None, option: str) -> datetime | None:
 def _verdicts(path: Path | None) -> dict[str, "Verdict"]:
     """Verdicts by candidate id."""
     from raydebm.records import Verdict
-    from raydebm.store import LABELS, RunDir, read_json_lines
+    from raydebm.run.folder import Folder
+    from raydebm.run.json_lines import read_json_lines
+    from raydebm.run.tables import LABELS
 
     if path is None:
         return {}
     if path.suffix == ".parquet":
-        rows = RunDir(str(path.parent)).read_table(LABELS, path.name)
-    else:
-        rows = [row for _, row in read_json_lines(str(path))]
+        return {label.candidate_id: label.verdict for label in Folder(str(path.parent)).read_records(LABELS, path.name)}
+    rows = [row for _, row in read_json_lines(str(path))]
     try:
         return {str(row["candidate_id"]): Verdict(row["verdict"]) for row in rows}
     except (KeyError, ValueError) as error:

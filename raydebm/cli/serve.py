@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-from raydebm.cli.console import resolved
-
 
 def serve(
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run; a folder or a URL.")] = "runs/demo",
@@ -19,6 +17,7 @@ def serve(
 
     In production: `serve run serve_config.yaml`.
     """
+    from raydebm.run.addresses import resolved
     from raydebm.serving.app import AppArgs, serve_until_interrupted
 
     args = AppArgs.model_validate(

@@ -31,14 +31,14 @@ def generate(recipe: "Recipe", retry_failed: RetryOption = False) -> None:
     A run that was interrupted resumes, and pays for no completion twice.
     """
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
-        pipeline.make_candidates()
+        pipeline.make("candidates")
 
 
 @recipe_command
 def label(recipe: "Recipe", retry_failed: RetryOption = False) -> None:
     """Label candidates from gold, and check constraints."""
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
-        pipeline.make_labels()
+        pipeline.make("labels")
 
 
 @recipe_command
@@ -48,14 +48,14 @@ def train(recipe: "Recipe", retry_failed: RetryOption = False) -> None:
     Finished adapters are not trained again.
     """
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
-        pipeline.train()
+        pipeline.make("scorer")
 
 
 @recipe_command
 def score(recipe: "Recipe", retry_failed: RetryOption = False) -> None:
     """Compute energies of validation and test candidates."""
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
-        pipeline.make_energies()
+        pipeline.make("energies")
 
 
 @recipe_command
@@ -74,7 +74,7 @@ def _evaluate(recipe: "Recipe", retry_failed: bool) -> None:
 
 def _show_plan(recipe: "Recipe") -> None:
     """Print what a run would do and cost. Loads the problems and sends nothing."""
-    from raydebm.distributed.plan import plan_of
+    from raydebm.pipeline.plan import plan_of
 
     plan = plan_of(recipe)
     table = Table(title=f"{recipe.name}: {recipe.task.name}, nothing has been sent", title_justify="left")

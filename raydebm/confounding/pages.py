@@ -12,7 +12,7 @@ from raydebm.evaluation.confounding import Screen
 from raydebm.evaluation.report import Plate, markdown_table, plate_of, template
 from raydebm.evaluation.study_figures import energies_by_generator_figure, pick_figure
 from raydebm.evaluation.table_cells import Table
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 
 class Report(Protocol):

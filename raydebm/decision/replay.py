@@ -22,7 +22,7 @@ from raydebm.records import (
     Outcome,
     Problem,
 )
-from raydebm.store import pools_of
+from raydebm.run.tables import pools_of
 from raydebm.tasks.base import Task
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]

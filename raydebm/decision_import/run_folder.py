@@ -11,25 +11,14 @@ from typing import Any
 
 from raydebm.config import Recipe, apply_overrides, parse_recipe
 from raydebm.decision_import.labelled import LabelledDecision
-from raydebm.distributed.fingerprints import new_manifest
-from raydebm.distributed.stages import IMPORTED
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id
 from raydebm.pairs import split_problems
 from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
-from raydebm.store import (
-    CANDIDATES,
-    GOLDS,
-    LABELS,
-    PROBLEMS,
-    REPORTS,
-    RunDir,
-    candidate_row,
-    gold_row,
-    label_row,
-    problem_row,
-    report_row,
-)
+from raydebm.run.directory import RECIPE, RunDir
+from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import IMPORTED, StageName
+from raydebm.run.tables import SplitProblem
 
 CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
 
@@ -122,7 +111,7 @@ def write_run(
     if not 0 < test_frac < 1:
         raise ConfigError(f"the share of test problems must be between 0 and 1, got {test_frac}")
     run = RunDir(out)
-    if run.exists("recipe.json") or run.exists("problems"):
+    if run.exists(RECIPE) or run.exists("problems"):
         raise ConfigError(f"{out} holds a run already; give another folder")
     tables = _Imported()
     for each in found:
@@ -161,20 +150,21 @@ def imported_recipe(recipe: Recipe, out: str) -> Recipe:
 
 def _write(tables: _Imported, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
     """Each stage's tables, then its manifest, in the order in which stages build upon each other."""
-    run.write_json({"decisions": tables.decisions}, IMPORTED)
-    run.write_json(recipe.model_dump(mode="json", by_alias=True), "recipe.json")
+    run.write_json({"decisions": tables.decisions}, IMPORTED.marker)
+    run.write_recipe(recipe)
     splits = Counter("test" if name in test else "train" for name in tables.problems)
-    problems = [problem_row(found, "test" if name in test else "train") for name, found in tables.problems.items()]
-    run.write_table(map(gold_row, tables.golds.values()), GOLDS, "problems", "golds.parquet")
-    run.write_table(problems, PROBLEMS, "problems", "problems.parquet")
+    run.write_golds(tables.golds.values())
+    run.write_problems(
+        SplitProblem(problem=problem, split="test" if name in test else "train")
+        for name, problem in tables.problems.items()
+    )
     _finish(run, "problems", recipe, dict(splits))
-    rows = map(candidate_row, tables.candidates.values())
-    run.write_table(rows, CANDIDATES, "candidates", "candidates.parquet")
+    run.write_candidates(tables.candidates.values())
     _finish(run, "candidates", recipe, {"candidates": len(tables.candidates)})
-    run.write_table(map(label_row, tables.labels.values()), LABELS, "labels", "labels.parquet")
-    run.write_table(map(report_row, tables.reports.values()), REPORTS, "labels", "reports.parquet")
+    run.write_labels(tables.labels.values())
+    run.write_reports(tables.reports.values())
     _finish(run, "labels", recipe, {"labels": len(tables.labels)})
 
 
-def _finish(run: RunDir, stage: str, recipe: Recipe, facts: dict[str, Any]) -> None:
+def _finish(run: RunDir, stage: StageName, recipe: Recipe, facts: dict[str, Any]) -> None:
     run.finish(stage, new_manifest(stage, recipe, run, facts=facts))

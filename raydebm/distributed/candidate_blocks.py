@@ -3,7 +3,7 @@
 Endpoints and local models run side by side, as one dataset each. One row per candidate; a failed request is a row with
 ``error``. Every answer is in the journal before it is in a block, so a killed run repeats nothing that was answered.
 
-Columns needed: those of ``request_row``, and ``position``. Columns made: ``store.CANDIDATES``, and ``position``.
+Columns needed: those of ``request_row``, and ``position``. Columns made: ``run.tables.CANDIDATES``, and ``position``.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ import ray.data
 from ray.data import ActorPoolStrategy
 
 from raydebm.config import GeneratorConfig, Recipe, TransformersGenerator
-from raydebm.distributed.candidate_sink import POSITION, WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.errors import RaydebmError
 from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, collect
 from raydebm.generators.requests import request_of, request_row, unanswered
+from raydebm.generators.sink import POSITION, WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.records import Candidate, GenerationRequest
-from raydebm.store import candidate_row
+from raydebm.run.tables import CANDIDATES
 
 _HTTP_BLOCK_ROWS = 64
 _REQUESTS = pa.schema(
@@ -82,7 +82,7 @@ class GenerateBlocks:
         found = {candidate.candidate_id: candidate for group in answers for candidate in group}
         return pa.Table.from_pylist(
             [
-                candidate_row(found[request.candidate_id]) | {"position": row["position"]}
+                CANDIDATES.row(found[request.candidate_id]) | {"position": row["position"]}
                 for row, request in zip(rows, requests, strict=True)
             ],
             schema=WITH_POSITION,

@@ -19,17 +19,17 @@ import ray
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.schedule import WaveSchedule
 from raydebm.distributed.candidate_blocks import Setup, stream
-from raydebm.distributed.candidate_sink import CandidateSink, Placed, Progress
 from raydebm.distributed.label import gold_free_reports
-from raydebm.distributed.spending import Account
 from raydebm.distributed.vllm import beside_servers, running_endpoints
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys, collect
+from raydebm.generators.account import Account
 from raydebm.generators.recorded import RecordedGenerator, recorded_generators
 from raydebm.generators.requests import highest_prices
+from raydebm.generators.sink import CandidateSink, Placed, Progress
 from raydebm.generators.tally import GenerationSummary, SavedSamples, Tally, check_enough
 from raydebm.records import GenerationRequest, Problem
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Labels and gold-free reports of all candidates: by Ray Data, or in one task where one worker is enough.
 
 In:   problems, golds, candidates.
-Out:  ``<run>/<stage>/labels.parquet`` (``store.LABELS``) and ``reports.parquet`` (``store.REPORTS``), one row of each
-      for each candidate, in the order of the candidates. A checker that crashes or hangs gives an unlabeled row.
+Out:  ``<run>/<stage>/labels.parquet`` and ``reports.parquet``, one row of each per candidate, in
+      the order of the candidates. A checker that crashes or hangs gives an unlabeled row.
 """
 
 import math
@@ -16,22 +16,25 @@ import pyarrow as pa
 import ray
 import ray.data
 
+from raydebm.checker import DeadlineChecker
 from raydebm.config import Recipe, TaskConfig
-from raydebm.distributed.checking import DeadlineChecker
-from raydebm.distributed.placement import Share, places
+from raydebm.distributed.placement import Share, cluster_nodes, places
 from raydebm.distributed.pooled import in_tables, map_in_tasks
-from raydebm.distributed.session import cluster_nodes, is_own_cluster
+from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import PoolError
-from raydebm.records import Candidate, ConstraintReport, Gold, Problem, Verdict
-from raydebm.store import CANDIDATES, LABELS, REPORTS, Row, RunDir, candidate_of, candidate_row, report_of
+from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
+from raydebm.run.codec import Row
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
 from raydebm.tasks import task_of
 
 BATCH_SIZE = 256
 WORKER = Share(cpus=1.0, gpus=0.0)
 POSITION, REPORT = "position", "report_"
 
-_INPUT = CANDIDATES.append(pa.field(POSITION, pa.int64()))
-_OUTPUT = pa.schema([(POSITION, pa.int64()), *LABELS, *(field.with_name(REPORT + field.name) for field in REPORTS)])
+_INPUT = CANDIDATES.schema.append(pa.field(POSITION, pa.int64()))
+_PREFIXED = (field.with_name(REPORT + field.name) for field in REPORTS.schema)
+_OUTPUT = pa.schema([(POSITION, pa.int64()), *LABELS.schema, *_PREFIXED])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +91,10 @@ def label(
         if on_progress is not None:
             on_progress(len(rows), len(candidates))
     rows.sort(key=lambda row: row[POSITION])
-    run.write_table(
-        ({name: row[REPORT + name] for name in REPORTS.names} for row in rows), REPORTS, stage, "reports.parquet"
-    )
-    run.write_table(({name: row[name] for name in LABELS.names} for row in rows), LABELS, stage, "labels.parquet")
-    return _summary(rows)
+    labels, reports = list(map(LABELS.record, rows)), list(map(_report, rows))
+    run.write_reports(reports, stage)
+    run.write_labels(labels, stage)
+    return _summary(labels, reports)
 
 
 def gold_free_reports(
@@ -105,12 +107,13 @@ def gold_free_reports(
     """
     require_problems(problems, candidates)
     deadline_s = task_of(task).defaults.label_deadline_s
-    found: dict[str, ConstraintReport] = {}
-    for batch in _checked(problems, {}, candidates, task=task, deadline_s=deadline_s):
-        for row in batch.to_pylist():
-            report = report_of({name: row[REPORT + name] for name in REPORTS.names})
-            found[report.candidate_id] = report
-    return found
+    batches = _checked(problems, {}, candidates, task=task, deadline_s=deadline_s)
+    reports = [_report(row) for batch in batches for row in batch.to_pylist()]
+    return {report.candidate_id: report for report in reports}
+
+
+def _report(row: Row) -> ConstraintReport:
+    return REPORTS.record({name: row[REPORT + name] for name in REPORTS.schema.names})
 
 
 def require_problems(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> None:
@@ -123,13 +126,13 @@ def require_problems(problems: Mapping[str, Problem], candidates: Iterable[Candi
         )
 
 
-def _summary(rows: Sequence[Row]) -> LabelSummary:
-    verdicts = Counter(row["verdict"] for row in rows)
-    reasons = Counter(row["reason"] for row in rows if row["verdict"] == Verdict.UNLABELED)
+def _summary(labels: Sequence[Label], reports: Sequence[ConstraintReport]) -> LabelSummary:
+    verdicts = Counter(str(label.verdict) for label in labels)
+    reasons = Counter(label.reason for label in labels if label.verdict is Verdict.UNLABELED)
     return LabelSummary(
-        num_candidates=len(rows),
-        verdicts=dict(verdicts),
-        num_parsed=sum(row[REPORT + "answer"] is not None for row in rows),
+        num_candidates=len(labels),
+        verdicts=verdicts,
+        num_parsed=sum(report.parsed for report in reports),
         num_failed=verdicts[Verdict.UNLABELED],
         reasons=dict(reasons.most_common(3)),
     )
@@ -153,7 +156,7 @@ def _checked(
     batch_size = min(BATCH_SIZE, per_worker)
     reference = ray.put((dict(problems), dict(golds)))
     setup = {"task": task, "deadline_s": deadline_s, "reference": [reference]}
-    rows = [candidate_row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
+    rows = [CANDIDATES.row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
     if num_workers == 1:
         whole = in_tables(rows, schema=_INPUT, size=len(rows))
         yield from map_in_tasks(CheckBatch, setup, whole, num_cpus=WORKER.cpus, num_at_once=1)
@@ -172,9 +175,9 @@ def _checked(
 
 
 class CheckBatch:
-    """Columns needed: ``store.CANDIDATES``, ``position``.
+    """Columns needed: ``CANDIDATES``, ``position``.
 
-    Columns given: ``position``, those of ``store.LABELS``, and those of ``store.REPORTS`` with ``report_`` before them.
+    Columns given: ``position``, those of ``LABELS``, and those of ``REPORTS`` with ``report_`` before them.
     """
 
     def __init__(self, *, task: TaskConfig, deadline_s: float, reference: list[Any]) -> None:
@@ -188,7 +191,8 @@ class CheckBatch:
         self._checker.close()
 
     def _check(self, row: Row) -> Row:
-        candidate = candidate_of(row)
+        candidate = CANDIDATES.record(row)
         problem = self._problems[candidate.problem_id]
-        label_part, report_part = self._checker.check(problem, self._golds.get(candidate.problem_id), candidate)
-        return {POSITION: row[POSITION]} | label_part | {REPORT + name: report_part[name] for name in REPORTS.names}
+        label, report = self._checker.check(problem, self._golds.get(candidate.problem_id), candidate)
+        report_part = {REPORT + name: value for name, value in REPORTS.row(report).items()}
+        return {POSITION: row[POSITION]} | LABELS.row(label) | report_part

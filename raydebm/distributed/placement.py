@@ -1,4 +1,4 @@
-"""How many workers of a kind the cluster holds at once: arithmetic on resources, no Ray calls.
+"""How many workers of a kind the cluster holds at once.
 
 Ray Train retries an impossible request for ever, so what cannot be placed is refused before anything starts, and no
 more trainers are started than fit side by side.
@@ -7,6 +7,9 @@ more trainers are started than fit side by side.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import ray
 
 from raydebm.config import RayConfig
 from raydebm.errors import ResourceError
@@ -28,6 +31,12 @@ class Share:
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus > 0 else {})
 
 
+def cluster_nodes() -> list[dict[str, float]]:
+    """The resources of each node that is alive, such as ``{"CPU": 8.0, "GPU": 1.0}``."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [dict(node["Resources"]) for node in nodes if node["Alive"]]
+
+
 def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> Share:
     """A worker's share: as configured, or half a GPU when the cluster has any."""
     gpus = config.gpus_per_adapter
@@ -39,7 +48,7 @@ def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> Share:
 def gpu_share(config: RayConfig) -> float:
     """The part of a GPU's memory that a training worker on it may count on.
 
-    With ``gpus_per_adapter: 0`` nobody counts the workers that ``scorer.device`` sends to a GPU: two are assumed.
+    With ``gpus_per_adapter: 0`` Ray does not count the workers that ``scorer.device`` sends to a GPU: two are assumed.
     """
     return config.gpus_per_adapter or DEFAULT_GPU_SHARE
 

@@ -2,7 +2,7 @@
 torch imported. Both map the backbone's shared weights.
 
 In:   problems, candidates, a checkpoint.
-Out:  ``<run>/<stage>/energies.parquet`` (``store.ENERGIES``), one row for each candidate, in their order. A candidate
+Out:  ``<run>/<stage>/energies.parquet``, one row for each candidate, in their order. A candidate
       without text, or one whose energy is not a number, is a row with ``error``.
 
 Equal texts of one problem are scored once. Texts go to the actors sorted by length, longest first, so that batches need
@@ -12,7 +12,7 @@ little padding and no long batch comes last.
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
@@ -22,15 +22,17 @@ import ray.data
 from ray.exceptions import ActorDiedError
 
 from raydebm.config import RayConfig, Recipe
-from raydebm.distributed.folders import absolute, local_copy
 from raydebm.distributed.label import require_problems
-from raydebm.distributed.placement import Share, places, share_of
+from raydebm.distributed.placement import Share, cluster_nodes, places, share_of
 from raydebm.distributed.pooled import in_tables, map_in_tasks
-from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
+from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, ScoringError, last_line
-from raydebm.records import Candidate, Energies, Problem, Reasoning
+from raydebm.records import Candidate, Problem, Reasoning
+from raydebm.run.addresses import local_copy, resolved
+from raydebm.run.codec import Row
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import ENERGIES, EnergyRow
 from raydebm.scorer.halving import TextScorer, scores_or_errors
-from raydebm.store import ENERGIES, Row, RunDir, energies_row
 
 
 class Text(NamedTuple):
@@ -46,13 +48,13 @@ BATCH_SIZE = 128
 TEXTS_PER_WORKER = 64
 """Below that a second worker costs more to start than it saves."""
 BATCHES_PER_WORKER = 4
-"""Of few texts, so that all workers have something to do, and end together."""
+"""Few texts are divided so finely that all workers have something to do, and end together."""
 INDEX = "index"
 
 _INPUT = pa.schema(
     [(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_()))]
 )
-_OUTPUT = pa.schema([(INDEX, pa.int64()), *(ENERGIES.field(name) for name in ENERGIES.names[1:])])
+_OUTPUT = pa.schema([(INDEX, pa.int64()), *list(ENERGIES.schema)[1:]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def score(
     members = members or {}
     texts = _distinct_texts(problems, candidates, members)
     found: dict[int, Row] = {}
-    for batch in _scored(list(texts), checkpoint=absolute(RunDir(checkpoint)).root, recipe=recipe):
+    for batch in _scored(list(texts), checkpoint=resolved(checkpoint), recipe=recipe):
         found.update({row[INDEX]: row for row in batch.to_pylist()})
         if on_progress is not None:
             on_progress(len(found), len(texts))
@@ -117,12 +119,12 @@ def score(
         _candidate_row(candidate, found.get(texts.get(_text_of(problems, candidate, members), -1)))
         for candidate in candidates
     ]
-    run.write_table(rows, ENERGIES, stage, "energies.parquet")
-    errors = [row["error"] for row in rows if row["error"] is not None]
+    run.write_energies(rows, stage)
+    errors = [row.error for row in rows if row.error is not None]
     return ScoreSummary(
         num_candidates=len(rows),
         num_failed=len(errors),
-        num_truncated=sum(bool(row["num_truncated"]) for row in rows),
+        num_truncated=sum(row.num_truncated > 0 for row in rows),
         num_texts=len(texts),
         errors=tuple(dict.fromkeys(errors))[:3],
     )
@@ -142,15 +144,11 @@ def _text_of(problems: Mapping[str, Problem], candidate: Candidate, members: Map
     return Text(prompt, candidate.text or "", tuple(asked))
 
 
-def _candidate_row(candidate: Candidate, row: Row | None) -> Row:
+def _candidate_row(candidate: Candidate, row: Row | None) -> EnergyRow:
     if row is None:
-        return failed_row(f"no text to score: {candidate.error}") | {"candidate_id": candidate.candidate_id}
-    return {name: row[name] for name in ENERGIES.names[1:]} | {"candidate_id": candidate.candidate_id}
-
-
-def failed_row(error: str) -> Row:
-    """A row of ``store.ENERGIES`` without its id."""
-    return {"members": None, "num_tokens": 0, "num_truncated": 0, "error": error}
+        error = f"no text to score: {candidate.error}"
+        return EnergyRow(candidate_id=candidate.candidate_id, members=None, error=error)
+    return ENERGIES.record(row | {"candidate_id": candidate.candidate_id})
 
 
 def _scored(texts: Sequence[Text], *, checkpoint: str, recipe: Recipe) -> Iterator[pa.Table]:
@@ -212,7 +210,7 @@ def _read_weights(checkpoint: str) -> tuple[dict[str, Any], Reasoning]:
 
 
 class ScoreBatch:
-    """Columns needed: ``index``, ``prompt``, ``text``. Columns given: ``index``, ``store.ENERGIES`` without the id."""
+    """Columns needed: ``index``, ``prompt``, ``text``. Columns given: ``index``, ``ENERGIES`` without the id."""
 
     def __init__(self, *, checkpoint: str, recipe: Recipe, share: Share, weights: list[Any]) -> None:
         from raydebm.scorer.ensemble import EnsembleScorer
@@ -237,27 +235,25 @@ class ScoreBatch:
         texts = [(row["prompt"], row["text"]) for row in rows]
         scorer = self._scorer.asking(members) if members else self._scorer
         for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
-            yield {INDEX: row[INDEX]} | scored | {"members": _spread(scored["members"], members)}
+            yield {INDEX: row[INDEX]} | ENERGIES.row(replace(scored, members=_spread(scored.members, members)))
 
     def close(self) -> None:
         """Nothing outlives the scorer."""
 
 
-def _spread(energies: Sequence[float] | None, members: Sequence[bool]) -> list[float | None] | None:
+def _spread(energies: tuple[float | None, ...] | None, members: Sequence[bool]) -> tuple[float | None, ...] | None:
     """One entry per adapter, None for those that were not asked."""
     if energies is None or not members:
-        return energies if energies is None else list(energies)
+        return energies
     remaining = iter(energies)
-    return [next(remaining) if is_asked else None for is_asked in members]
+    return tuple(next(remaining) if is_asked else None for is_asked in members)
 
 
-def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Row]:
-    """Rows of ``store.ENERGIES`` without ids; a text that could not be scored has its error in its row."""
+def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:
+    """Rows without ids; a text that could not be scored has its error in its row."""
     return [
-        failed_row(str(one))
+        EnergyRow(candidate_id="", members=None, error=str(one))
         if isinstance(one, ScoringError)
-        else energies_row(
-            Energies(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
-        )
+        else EnergyRow(candidate_id="", members=one.members, num_tokens=one.num_tokens, num_truncated=one.num_truncated)
         for one in scores_or_errors(scorer, texts)
     ]

@@ -2,8 +2,8 @@
 
 Own cluster: at least 8 logical CPUs whatever the machine has (two hang Ray Data), no dashboard, quiet logs, ended with
 the session. Given cluster (``ray.address`` or ``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
-``ray.init`` takes two minutes and then ends the process when nobody answers. Ray that this process already initialised
-is used and left running.
+``ray.init`` takes two minutes and then ends the process when there is no answer. Ray that this process already
+initialised is used and left running.
 
 Authentication is stated, never guessed: an own cluster gets a token of its own unless ``RAY_AUTH_MODE`` is set; towards
 a given cluster the caller's ``RAY_AUTH_MODE`` holds.
@@ -103,7 +103,7 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
     _set_defaults(OWN_CLUSTER_ENVIRONMENT)
     if "RAY_AUTH_MODE" not in os.environ:
         # Ray then switches to token mode by itself. A token in the environment reaches the cluster's processes and
-        # nobody else, and Ray writes none to the home folder.
+        # no others, and Ray writes none to the home folder.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with _raylet_muted():
         session = _start(config, attempts=2)
@@ -197,7 +197,7 @@ def check_reachable(address: str) -> None:
     """Return when a Ray cluster answers at ``address`` (``host:port``, ``ray://host:port`` or ``auto``).
 
     Raises:
-        ResourceError: nobody listens there, or what listens does not answer as Ray within 15 s.
+        ResourceError: nothing listens there, or what listens does not answer as Ray within 15 s.
     """
     place = _host_and_port(address)
     if place is not None:
@@ -243,14 +243,6 @@ def _unreachable(address: str, reason: str) -> ResourceError:
         f"no Ray cluster answers at {address!r}: {reason}. Start one (`ray start --head`), correct ray.address or "
         "RAY_ADDRESS (unset both for a cluster of our own), and export the cluster's RAY_AUTH_MODE here"
     )
-
-
-def cluster_nodes() -> list[dict[str, float]]:
-    """The resources of each node that is alive, such as ``{"CPU": 8.0, "GPU": 1.0}``."""
-    import ray
-
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [dict(node["Resources"]) for node in nodes if node["Alive"]]
 
 
 def get_or_raise(reference: Any) -> Any:

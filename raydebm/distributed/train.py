@@ -24,16 +24,16 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raydebm import __version__
 from raydebm.config import REPORTING, Recipe
-from raydebm.distributed.folders import absolute
-from raydebm.distributed.placement import Share, graph_gib, places, share_of
-from raydebm.distributed.session import cluster_nodes, get_or_raise, is_own_cluster
-from raydebm.distributed.tracked import tracked
+from raydebm.distributed.placement import Share, cluster_nodes, graph_gib, places, share_of
+from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.distributed.train_worker import assemble, read_backbone, size_mib, train_loop
-from raydebm.distributed.training_job import ENSEMBLE_FILE, PROGRESS, TrainingJob
 from raydebm.errors import PoolError, TrainingError, last_line
 from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import ENSEMBLE_FILE
+from raydebm.scorer.tracked_jobs import tracked
+from raydebm.scorer.training_job import PROGRESS, TrainingJob
 from raydebm.tasks import task_of
 from raydebm.tracking import check_trackers
 
@@ -61,7 +61,7 @@ class AdapterSummary:
     restarts: int
     """Workers before the last one, lost or stopped."""
     gpu: str | None
-    """Of its last worker; None on a CPU."""
+    """The GPU of its last worker; None on a CPU."""
     mapped_mib: float | None
     """Private memory that the worker gained by taking the backbone (USS); None where the system does not tell."""
 
@@ -121,7 +121,7 @@ def train_ensemble(
     share = share_of(recipe.ray, nodes)
     num_parallel = places(share, nodes)
     memory = graph_gib(share, nodes, num_workers=min(num_parallel, len(recipe.scorer.adapters)))
-    jobs = _jobs(recipe, absolute(run), stage, train=train, validation=validation, share=share, memory=memory)
+    jobs = _jobs(recipe, run.absolute(), stage, train=train, validation=validation, share=share, memory=memory)
     weights, backbone = cast("Any", read_backbone).remote(recipe.scorer.backbone)
     reused = [job for job in jobs if _is_complete(job, backbone)]
     waiting = [job for job in jobs if job not in reused]

@@ -17,11 +17,12 @@ import ray
 import ray.train
 
 from raydebm import __version__
-from raydebm.distributed.folders import local_copy, publish
 from raydebm.distributed.placement import gpu_share
-from raydebm.distributed.training_job import DONE_FILE, ENSEMBLE_FILE, TrainingJob
 from raydebm.errors import CheckpointError, RaydebmError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
+from raydebm.run.addresses import local_copy
+from raydebm.run.ensemble import ENSEMBLE_FILE
+from raydebm.scorer.training_job import DONE_FILE, TrainingJob
 from raydebm.tasks import task_of
 
 LOG = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def assemble(jobs: Sequence[TrainingJob]) -> None:
     meta = {"recipe": recipe.name, "task": recipe.task.name, "seed": recipe.training_seed, "raydebm": __version__}
     with local_copy(first.run.uri(first.stage)) as folder:
         write_ensemble(folder, {job.adapter.name: folder / job.adapter.name for job in jobs}, meta)
-        if "://" in first.run.root:
+        if not first.run.is_local:
             for file in (CARD_FILE, ENSEMBLE_FILE):
                 first.run.write_bytes((folder / file).read_bytes(), first.stage, file)
 
@@ -102,7 +103,7 @@ def _train(job: TrainingJob, inputs: Sequence[Any]) -> None:
             },
         }
         (Path(folder) / DONE_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        publish(Path(folder), job.run, job.stage, job.adapter.name, last=DONE_FILE)
+        job.run.publish(Path(folder), job.stage, job.adapter.name, last=DONE_FILE)
 
 
 def _run_epochs(

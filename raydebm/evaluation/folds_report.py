@@ -1,8 +1,7 @@
 """The summary over folds as documents (Markdown, JSON, one self-contained HTML page) and as tables by problem."""
 
-from collections.abc import Sequence
-
-import pyarrow as pa
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from raydebm.evaluation.folds import FoldSignal, FoldSummary, FoldTraining
 from raydebm.evaluation.provenance import versions
@@ -15,32 +14,40 @@ from raydebm.evaluation.study_figures import reliability_figure
 from raydebm.evaluation.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.trust_tables import comparison_table
 from raydebm.evaluation.uncertainty import SignalRow
-from raydebm.store import RunDir
+from raydebm.run.codec import Codec
+from raydebm.run.directory import RunDir
 
 STAGE = "folds"
-SELECTORS = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("fold", pa.int32()),
-        ("seed", pa.int64()),
-        ("selector", pa.string()),
-        ("correct", pa.float64()),
-        ("violation", pa.float64()),
-    ]
-)
-"""One row per problem, seed and selector; NaN where the selector has no value there."""
-SIGNALS = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("fold", pa.int32()),
-        ("seed", pa.int64()),
-        ("signal", pa.string()),
-        ("value", pa.float64()),
-        ("correct", pa.float64()),
-        ("violation", pa.float64()),
-    ]
-)
-"""One row per problem, seed and signal of certainty; ``correct`` and ``violation`` of the selection by energy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorValue:
+    """What a selector gives on one problem, by one seed; NaN where it has no value there."""
+
+    problem_id: str
+    fold: int
+    seed: int
+    selector: str
+    correct: float
+    violation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalValue:
+    """What a signal of certainty says about one problem, by one seed; ``correct`` and ``violation`` are those of the
+    selection by energy."""
+
+    problem_id: str
+    fold: int
+    seed: int
+    signal: str
+    value: float
+    correct: float
+    violation: float
+
+
+SELECTORS = Codec(SelectorValue, int32=("fold",))
+SIGNALS = Codec(SignalValue, int32=("fold",))
 
 
 def summary(found: FoldSummary) -> str:
@@ -72,8 +79,8 @@ def write_folds(found: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, 
         tables=fold_tables(found),
         provenance=_provenance(command).items(),
     )
-    run.write_table(_selector_rows(parts), SELECTORS, STAGE, "selectors.parquet")
-    run.write_table(_signal_rows(parts), SIGNALS, STAGE, "signals.parquet")
+    run.write_records(SELECTORS, _selector_values(parts), STAGE, "selectors.parquet")
+    run.write_records(SIGNALS, _signal_values(parts), STAGE, "signals.parquet")
     run.write_json(found.to_json(), STAGE, "folds.json")
     run.write_bytes(render_markdown(found, command=command).encode(), STAGE, "report.md")
     run.write_bytes(page.encode(), STAGE, "report.html")
@@ -291,35 +298,33 @@ def _listed(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def _selector_rows(parts: Sequence[FoldTraining]) -> list[dict[str, object]]:
-    return [
-        {
-            "problem_id": problem_id,
-            "fold": part.facts.fold,
-            "seed": part.facts.seed,
-            "selector": entry.name,
-            "correct": float(entry.correct[row]),
-            "violation": float(entry.violation[row]),
-        }
-        for part in parts
-        for entry in part.training.entries
-        for row, problem_id in enumerate(part.training.problem_ids)
-    ]
+def _selector_values(parts: Sequence[FoldTraining]) -> Iterator[SelectorValue]:
+    for part in parts:
+        for entry in part.training.entries:
+            for row, problem_id in enumerate(part.training.problem_ids):
+                yield SelectorValue(
+                    problem_id=problem_id,
+                    fold=part.facts.fold,
+                    seed=part.facts.seed,
+                    selector=entry.name,
+                    correct=float(entry.correct[row]),
+                    violation=float(entry.violation[row]),
+                )
 
 
-def _signal_rows(parts: Sequence[FoldTraining]) -> list[dict[str, object]]:
-    return [
-        {
-            "problem_id": problem_id,
-            "fold": part.facts.fold,
-            "seed": part.facts.seed,
-            "signal": signal.name,
-            "value": float(signal.values[row]),
-            "correct": float(certainty.correct[row]),
-            "violation": float(certainty.violation[row]),
-        }
-        for part in parts
-        if (certainty := part.training.certainty) is not None
-        for signal in certainty.signals
-        for row, problem_id in enumerate(part.training.problem_ids)
-    ]
+def _signal_values(parts: Sequence[FoldTraining]) -> Iterator[SignalValue]:
+    for part in parts:
+        certainty = part.training.certainty
+        if certainty is None:
+            continue
+        for signal in certainty.signals:
+            for row, problem_id in enumerate(part.training.problem_ids):
+                yield SignalValue(
+                    problem_id=problem_id,
+                    fold=part.facts.fold,
+                    seed=part.facts.seed,
+                    signal=signal.name,
+                    value=float(signal.values[row]),
+                    correct=float(certainty.correct[row]),
+                    violation=float(certainty.violation[row]),
+                )

@@ -15,7 +15,7 @@ from raydebm.evaluation.table_cells import Table, number, percent, with_interval
 from raydebm.evaluation.tables import selector_table, tables
 from raydebm.evaluation.trust import Trust
 from raydebm.evaluation.uncertainty import NUM_RESAMPLES
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 __all__ = ["Evaluation", "Table", "evaluate", "render_html", "render_markdown", "selector_table", "write_report"]
 

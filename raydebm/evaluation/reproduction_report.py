@@ -20,7 +20,7 @@ from raydebm.evaluation.study_tables import study_tables, transfer_tables
 from raydebm.evaluation.table_cells import Table
 from raydebm.evaluation.tables import tables
 from raydebm.evaluation.variant_tables import variant_tables
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 Training = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Study's name -> adapter -> contents of its training.json."""

@@ -8,7 +8,7 @@ from raydebm.evaluation.report import markdown_table, template
 from raydebm.evaluation.seed_signals import signal_sentence
 from raydebm.evaluation.seeds import SeedRow, SeedSummary, seed_tables
 from raydebm.evaluation.table_cells import number, with_interval
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 
 def summary(found: SeedSummary) -> str:

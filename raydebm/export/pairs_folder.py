@@ -24,7 +24,6 @@ from raydebm.errors import PoolError
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.target import fresh_folder, front_matter
 from raydebm.records import Candidate, Message, Pair, Problem
-from raydebm.store import CANDIDATES, PAIRS, PROBLEMS, candidate_of, pair_of, problem_of
 from raydebm.tasks import task_of
 
 SPLITS = ("train", "validation")
@@ -134,11 +133,9 @@ def export_pairs(
     run, task = finished.run, task_of(finished.recipe.task)
     if run.manifest("pairs") is None:
         raise PoolError(f"{run.uri('pairs')} holds no complete pairs; `raydebm train` makes them")
-    pairs = {split: [pair_of(row) for row in run.read_table(PAIRS, "pairs", f"{split}.parquet")] for split in SPLITS}
-    candidates = [candidate_of(row) for row in run.read_table(CANDIDATES, "candidates", "candidates.parquet")]
-    problems = [problem_of(row) for row in run.read_table(PROBLEMS, "problems", "problems.parquet")]
-    by_id = {candidate.candidate_id: candidate for candidate in candidates}
-    problem_of_id = {problem.problem_id: problem for problem in problems}
+    pairs = {split: run.pairs(split) for split in SPLITS}
+    by_id = {candidate.candidate_id: candidate for candidate in run.candidates()}
+    problem_of_id = {row.problem.problem_id: row.problem for row in run.problems()}
     folder = fresh_folder(out)
     for split in SPLITS:
         for name, (schema, row_of) in FORMATS.items():

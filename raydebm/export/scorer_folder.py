@@ -14,13 +14,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from raydebm.distributed.folders import local_copy
 from raydebm.errors import CheckpointError
 from raydebm.export.card import CardFacts, scorer_card
 from raydebm.export.examples import hub_backbone
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.target import fresh_folder
-from raydebm.scorer.checkpoint import CARD_FILE, ENSEMBLE_FILE, read_ensemble, write_adapter
+from raydebm.run.addresses import local_copy
+from raydebm.run.ensemble import ENSEMBLE_FILE, holds_ensemble
+from raydebm.scorer.checkpoint import CARD_FILE, read_ensemble, write_adapter
 
 POLICY_FILE = "policy.json"
 
@@ -63,7 +64,7 @@ def export_scorer(
         CheckpointError: the run has no complete checkpoint there, or it is torn.
         ConfigError: ``out`` is not empty.
     """
-    if not finished.run.exists(*stage.split("/"), ENSEMBLE_FILE):
+    if not holds_ensemble(finished.run.uri(stage)):
         way_out = "`raydebm repair` makes it" if stage != "scorer" else "`raydebm train` makes it"
         raise CheckpointError(f"{finished.run.uri(stage)} holds no complete scorer; {way_out}")
     with local_copy(finished.run.uri(stage)) as source:

@@ -22,7 +22,8 @@ from raydebm.errors import ConfigError
 from raydebm.generators.protocol import Generator
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest, well_formed
-from raydebm.store import candidate_of, candidate_row
+from raydebm.run.addresses import is_url
+from raydebm.run.tables import CANDIDATES
 
 _LOG = logging.getLogger(__name__)
 _FILE_NUMBERS = itertools.count()
@@ -72,7 +73,7 @@ class Journal:
         """
         if candidate.text is None or candidate.candidate_id in self._answers:
             return
-        self._write(candidate_row(candidate))
+        self._write(CANDIDATES.row(candidate))
         self._answers[candidate.candidate_id] = candidate
 
     def put_lost(self, usd: float) -> None:
@@ -117,7 +118,7 @@ class Journal:
                 if _LOST in row:
                     self._read_usd += float(row[_LOST])
                     continue
-                candidate = candidate_of(row)
+                candidate = CANDIDATES.record(row)
             except (ValueError, KeyError, TypeError) as error:
                 _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
                 continue
@@ -149,7 +150,7 @@ def local_folder(folder: str | Path) -> Path:
     text = str(folder)
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
-    if "://" in text:
+    if is_url(text):
         raise ConfigError(
             f"journal folder {text!r}: this file system cannot append; use a run_dir on a disk that all nodes share"
         )

@@ -27,7 +27,8 @@ from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
 from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
-from raydebm.store import CANDIDATES, RunDir, candidate_of
+from raydebm.run.folder import Folder
+from raydebm.run.tables import CANDIDATES
 
 log = logging.getLogger(__name__)
 
@@ -247,14 +248,13 @@ def _apart_from_thinking(candidate: Candidate) -> Candidate:
 
 def _read_parquet(path: Path) -> _Found:
     try:
-        rows = RunDir(str(path.parent)).read_table(CANDIDATES, path.name)
+        candidates = Folder(str(path.parent)).read_records(CANDIDATES, path.name)
     except PoolError as error:
         raise TaskDataError(str(error)) from error
-    if not rows:
+    if not candidates:
         raise TaskDataError(f"recorded pool {str(path)!r} is empty")
     found: dict[tuple[str, str, _Rank], Candidate] = {}
-    for row in rows:
-        candidate = candidate_of(row)
+    for candidate in candidates:
         rank = (candidate.pass_index, candidate.sample_index, int(candidate.is_greedy))
         found.setdefault((candidate.problem_id, candidate.generator, rank), candidate)
     return [(*key, candidate) for key, candidate in found.items()]

@@ -30,9 +30,9 @@ from torch import Tensor
 from raydebm.config import AdapterConfig, Pooling
 from raydebm.errors import CheckpointError, in_one_line
 from raydebm.records import Reasoning
+from raydebm.run.ensemble import ENSEMBLE_FILE
 from raydebm.scorer.card import model_card
 
-ENSEMBLE_FILE = "ensemble.json"
 CARD_FILE = "README.md"
 RECORD_FILE = "training.json"
 PEFT_CONFIG_FILE = "adapter_config.json"

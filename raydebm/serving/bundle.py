@@ -6,27 +6,30 @@ Everything that can be wrong with a run directory is found here, before a replic
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.policy import Policy
-from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.decision.policy_file import read_policy
+from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import Reasoning
-from raydebm.run_settings import read_policy, read_recipe, read_task
+from raydebm.run.addresses import is_url
+from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import fingerprint_of, read_ensemble_file
 from raydebm.serving.ceilings import DayCeilings, RequestCeilings
 from raydebm.serving.decisions.record import policy_id
 from raydebm.serving.decisions.writer import RecordsArgs
-from raydebm.serving.ensembles import CheckpointRef, fingerprint_of
+from raydebm.serving.ensembles import CheckpointRef
 from raydebm.serving.outcomes.monitor import WatchArgs
 from raydebm.serving.schema import Profile
 from raydebm.serving.spending import no_prices, unpriced
-from raydebm.store import RunDir
+from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
 REQUEST_TIMEOUT_S = 300.0
@@ -169,7 +172,7 @@ class Bundle:
         """Path of the SQLite file of the days' spending; None: there is no folder for it."""
         if self.limits.ledger_file is not None:
             return self.limits.ledger_file
-        return None if self.run_dir is None or "://" in self.run_dir else f"{self.run_dir}/ledger.sqlite"
+        return None if self.run_dir is None or is_url(self.run_dir) else f"{self.run_dir}/ledger.sqlite"
 
     @property
     def max_samples(self) -> int:
@@ -193,7 +196,7 @@ class Bundle:
 
     def task(self, name: str) -> Task:
         """The served task of that name."""
-        return read_task(self.recipe, name)
+        return task_of(self.recipe.task, name)
 
     def in_time(self, policy: Policy) -> Policy:
         """The policy with a deadline that the service keeps: its own, unless the service's is earlier."""
@@ -218,12 +221,12 @@ def load_bundle(args: AppArgs) -> Bundle:
         CheckpointError: there is no trained ensemble in it.
     """
     run = RunDir(args.run_dir)
-    recipe = read_recipe(run)
-    task = read_task(recipe, args.task)
+    recipe = run.recipe()
+    task = task_of(recipe.task, args.task)
     generators = _generators(recipe, args.generators)
     policy = read_policy(run, recipe, task, args.policy)
     checkpoint = args.checkpoint or run.uri("scorer")
-    ensemble = _ensemble(checkpoint)
+    ensemble = read_ensemble_file(checkpoint)
     _check_ceilings(args.limits, recipe, generators, run)
     return Bundle(
         recipe=recipe,
@@ -282,7 +285,7 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
     ):
         _check_prices(recipe, generators, max_usd, where=where)
     is_counted = limits.per_day.is_limit or limits.key_per_day.is_limit
-    if is_counted and limits.ledger_file is None and "://" in run.root:
+    if is_counted and limits.ledger_file is None and not run.is_local:
         raise ConfigError(
             f"limits.per_day needs a file on a disk that all ingress replicas share, and the run lies at {run.root}; "
             "set limits.ledger_file"
@@ -307,15 +310,3 @@ def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[s
             raise ConfigError(f"policy {name!r}: {error}") from error
         _check_prices(recipe, changes.generators or generators, changed.get("max_usd"), where=f"policy {name!r}")
     return dict(args.policies)
-
-
-def _ensemble(where: str) -> dict[str, Any]:
-    try:
-        ensemble = RunDir(where).read_json("ensemble.json")
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{where} holds no trained ensemble (no ensemble.json); run `raydebm train`") from error
-    except ValueError as error:
-        raise CheckpointError(f"{where}/ensemble.json is not JSON: {error}; train again") from error
-    if not isinstance(ensemble, dict):
-        raise CheckpointError(f"{where}/ensemble.json must be an object, got {type(ensemble).__name__}; train again")
-    return ensemble

@@ -23,6 +23,7 @@ from raydebm.generators.hedging import HedgeAfter
 from raydebm.generators.openai_api import OpenAIApiGenerator
 from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.run.directory import RunDir
 from raydebm.scorer.halving import TextScorer
 from raydebm.serving.ensembles import CheckpointRef, Ensembles, read_ref
 from raydebm.serving.fairness import MAX_TEXTS, SLICE_S, FairQueue
@@ -31,7 +32,6 @@ from raydebm.serving.logs import configure_logs
 from raydebm.serving.metrics import BatchMeter, HedgeMeter
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
-from raydebm.store import PROBLEMS, RunDir, problem_of
 from raydebm.tasks import get_task, task_of
 
 log = logging.getLogger(__name__)
@@ -321,6 +321,4 @@ def request_id_of_serve() -> str:
 
 def _problems(run_dir: str) -> tuple[Problem, ...]:
     run = RunDir(run_dir)
-    if not run.exists("problems", "problems.parquet"):
-        return ()
-    return tuple(problem_of(row) for row in run.read_table(PROBLEMS, "problems", "problems.parquet"))
+    return tuple(row.problem for row in run.problems()) if run.has_problems() else ()

@@ -5,16 +5,14 @@ answers and whatever is loaded meanwhile. Torch is imported when something is lo
 """
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raydebm.errors import CheckpointError
-from raydebm.identity import content_id
-from raydebm.store import RunDir, local_copy
+from raydebm.run.addresses import local_copy
+from raydebm.run.ensemble import fingerprint_of, read_ensemble_file
 
 if TYPE_CHECKING:
     from raydebm.scorer.backbone import Backbone
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 IDLE_S = 600.0
 """An ensemble that nobody asked for so long makes room. Longer than any request runs."""
-ENSEMBLE_FILE = "ensemble.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +30,6 @@ class CheckpointRef:
     """A path that every scorer replica's node can read, or a filesystem URL."""
     fingerprint: str
     """``versions["checkpoint"]``: the content id of its ensemble.json."""
-
-
-def fingerprint_of(ensemble: object) -> str:
-    """Of the parsed ensemble.json, which holds the data's, the backbone's and every adapter's figures."""
-    return content_id(ensemble, length=12)
 
 
 @dataclass(slots=True)
@@ -117,12 +109,8 @@ class Ensembles:
                 f"{ref.folder} holds checkpoint {found.fingerprint} by now, but {ref.fingerprint} is served; give new "
                 "adapters a folder of their own and name it in the ingress deployment's user_config"
             )
-        folder = local_copy(ref.folder)
-        try:
-            record, adapters = read_ensemble(Path(folder))
-        finally:
-            if folder != ref.folder:
-                shutil.rmtree(folder, ignore_errors=True)  # all of it is in memory
+        with local_copy(ref.folder) as folder:
+            record, adapters = read_ensemble(folder)
         known = (held.backbone for held in self._held.values())
         backbone = next((found for found in known if _fits(found, record.backbone, record.backbone_fingerprint)), None)
         if backbone is None:
@@ -140,11 +128,4 @@ def read_ref(address: str) -> CheckpointRef:
     Raises:
         CheckpointError: there is no ensemble, or its ensemble.json is not JSON.
     """
-    where = f"{address}/{ENSEMBLE_FILE}"
-    try:
-        ensemble = RunDir(address).read_json(ENSEMBLE_FILE)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{address} holds no trained ensemble (no {ENSEMBLE_FILE}); train one") from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{where} cannot be read: {error}; train again") from error
-    return CheckpointRef(address, fingerprint_of(ensemble))
+    return CheckpointRef(address, fingerprint_of(read_ensemble_file(address)))

@@ -14,9 +14,10 @@ from pydantic import BaseModel
 
 from raydebm.errors import PoolError, ServiceError
 from raydebm.pairs import held_out
+from raydebm.records import Problem
+from raydebm.run.directory import RunDir
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.schema import MAX_PASSES, MAX_SAMPLES
-from raydebm.store import PROBLEMS, Row, RunDir, problem_of
 
 MAX_INDEX = 2**31 - 1
 
@@ -71,53 +72,54 @@ class Samples:
             bundle: problems of tasks that it does not serve are left out; without a run directory there are none.
         """
         self._run_dir, self._tasks, self._recipe = bundle.run_dir, frozenset(bundle.tasks), bundle.recipe
-        self._rows: list[Row] | None = None
+        self._problems: list[Problem] | None = None
         self._reading = asyncio.Lock()
 
-    async def rows(self) -> list[Row]:
-        """Rows of ``PROBLEMS``; empty where the run has no such table, as a run that only serves.
+    async def problems(self) -> list[Problem]:
+        """The problems; empty where the run has no such table, as a run that only serves.
 
         Raises:
             PoolError: the table is there and cannot be read.
         """
         async with self._reading:
-            if self._rows is None:
-                self._rows = await asyncio.to_thread(self._read)
-        return self._rows
+            if self._problems is None:
+                self._problems = await asyncio.to_thread(self._read)
+        return self._problems
 
-    def _read(self) -> list[Row]:
+    def _read(self) -> list[Problem]:
         if self._run_dir is None:
             return []
         run = RunDir(self._run_dir)
-        if not run.exists("problems", "problems.parquet"):
+        if not run.has_problems():
             return []
-        rows = run.read_table(PROBLEMS, "problems", "problems.parquet")
+        rows = run.problems()
         test = held_out(rows, self._recipe)
-        return [row for row in rows if row["problem_id"] in test and row["task"] in self._tasks]
+        problems = (row.problem for row in rows)
+        return [problem for problem in problems if problem.problem_id in test and problem.task in self._tasks]
 
     async def sample(self, index: int | None) -> SampleProblem:
         """The problem at ``index``, from 0; None: any one.
 
         Raises:
             ServiceError: 404, there is none.
-            PoolError: see ``rows``.
+            PoolError: see ``problems``.
         """
-        rows = await self.rows()
-        if not rows:
+        problems = await self.problems()
+        if not problems:
             raise ServiceError("this run has no test problems to show", 404, "no_problems")
         # Which one is shown decides nothing, so it needs no seed.
-        chosen = random.randrange(len(rows)) if index is None else index
-        if chosen >= len(rows):
-            message = f"there is no problem {chosen}; the test split has {len(rows)}, counted from 0"
+        chosen = random.randrange(len(problems)) if index is None else index
+        if chosen >= len(problems):
+            message = f"there is no problem {chosen}; the test split has {len(problems)}, counted from 0"
             raise ServiceError(message, 404, "unknown_problem", "index")
-        problem = problem_of(rows[chosen])
+        problem = problems[chosen]
         body = {
             "prompt": problem.prompt,
             "data": dict(problem.data),
             "problem_id": problem.problem_id,
             "difficulty": problem.difficulty,
         }
-        return SampleProblem(index=chosen, total=len(rows), task=problem.task, problem=body)
+        return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
 
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
@@ -161,7 +163,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
     async def options() -> OptionsBody:
         """Tasks, policies, generators and limits of this service."""
         try:
-            num_problems = len(await samples.rows())
+            num_problems = len(await samples.problems())
         except PoolError:  # a table that cannot be read keeps nobody from asking; /v1/problems says what is wrong
             num_problems = 0
         return options_body(bundle, num_problems=num_problems)

@@ -46,13 +46,19 @@ def get_task(name: str) -> Task:
     return task
 
 
-def task_of(config: TaskConfig) -> Task:
+def task_of(config: TaskConfig, name: str | None = None) -> Task:
     """The task of a recipe: the one that its definition declares, else the one of its name.
+
+    Args:
+        config: the recipe's section.
+        name: another task is wanted; None: the recipe's.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.
         ConfigError: the definition is wrong; every fault is listed with its path.
     """
+    if name not in (None, config.name):
+        return get_task(str(name))
     if config.definition is None:
         return get_task(config.name)
     from raydebm.tasks.declared import declared_task

@@ -19,7 +19,7 @@ from typing import Any
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.hub import SUFFIXES, hub_splits
 
 Row = Mapping[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

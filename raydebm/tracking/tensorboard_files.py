@@ -26,7 +26,7 @@ class TensorBoardFiles:
 
     def __init__(self, training: TrackedTraining) -> None:
         self._training = training
-        self._scratch = tempfile.mkdtemp(prefix="raydebm-tensorboard-") if "://" in training.run.root else None
+        self._scratch = None if training.run.is_local else tempfile.mkdtemp(prefix="raydebm-tensorboard-")
         self._writers = {name: self._start(name) for name in training.adapters}
 
     def _start(self, adapter: str) -> EventFileWriter:

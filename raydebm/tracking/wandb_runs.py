@@ -20,7 +20,7 @@ class WandbRuns:
         if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.api.api_key:
             # wandb would ask on the terminal, between the progress bars.
             raise ConfigError("not logged in; run `wandb login`, set WANDB_API_KEY, or set WANDB_MODE=offline")
-        local = None if "://" in training.run.root else training.run.root
+        local = training.run.root if training.run.is_local else None
         self._runs: dict[str, Any] = {
             name: wandb.init(
                 project=training.project,

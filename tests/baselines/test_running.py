@@ -1,9 +1,8 @@
 import pytest
 
-from raydebm.baselines import TextScore, read_scores, score_candidates, write_scores
+from raydebm.baselines import TextScore, score_candidates
 from raydebm.errors import PoolError, ScoringError
 from raydebm.records import CandidateScore, Problem
-from raydebm.store import RunDir
 
 
 class Lengths:
@@ -89,27 +88,3 @@ def test_a_score_is_a_number_or_has_a_reason():
 def test_not_a_number_from_a_model_is_a_failed_score():
     assert TextScore.of(float("nan")).value is None
     assert "float32" in TextScore.of(float("inf")).error
-
-
-def test_tables_come_back_as_evaluation_takes_them(tmp_path):
-    run = RunDir(str(tmp_path))
-    rows = [
-        CandidateScore(candidate_id="a", name="rm", score=1.5),
-        CandidateScore(candidate_id="b", name="rm", score=None, error="too long"),
-    ]
-
-    assert write_scores(run, rows, name="rm") == 2
-    assert read_scores(run, ["rm"]) == {"rm": {"a": 1.5, "b": None}}
-
-
-def test_parts_of_a_score_are_scores_of_their_own(tmp_path):
-    run = RunDir(str(tmp_path))
-    rows = [
-        CandidateScore(candidate_id="a", name="reader", score=-1.0, parts={"worst": -4.0}),
-        CandidateScore(candidate_id="b", name="reader", score=None, error="empty"),
-    ]
-
-    write_scores(run, rows, name="reader")
-
-    found = read_scores(run, ["reader"])
-    assert found == {"reader": {"a": -1.0, "b": None}, "reader.worst": {"a": -4.0, "b": None}}

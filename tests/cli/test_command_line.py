@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from raydebm.cli import main
-from raydebm.store import CANDIDATES, RunDir
+from raydebm.run.folder import Folder
+from raydebm.run.tables import CANDIDATES
 from raydebm.tasks.knights_knaves import KnightsKnaves
 
 RECIPE = {
@@ -179,5 +180,5 @@ def test_a_pool_is_imported_from_the_fields_that_the_command_names(command, reci
     done = command("import-pool", str(pool), "--config", recipe(), "--out", str(tmp_path / "out.parquet"), *fields)
 
     assert done.returncode == 0, done.stderr
-    rows = RunDir(str(tmp_path)).read_table(CANDIDATES, "out.parquet")
-    assert [row["text"] for row in rows] == ["from answer", "from reasoning"]
+    rows = Folder(str(tmp_path)).read_records(CANDIDATES, "out.parquet")
+    assert [row.text for row in rows] == ["from answer", "from reasoning"]

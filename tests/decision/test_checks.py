@@ -5,7 +5,7 @@ import pytest
 from raydebm.constraints import Constraint, Finding
 from raydebm.decision.checks import check_candidate
 from raydebm.records import Problem
-from raydebm.store import report_of, report_row
+from raydebm.run.tables import REPORTS
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
@@ -75,4 +75,4 @@ def test_a_violation_without_a_usable_penalty_is_a_crash_of_the_checker(task, ma
 def test_every_report_survives_its_table_row(task, make_candidate, text):
     report = check_candidate(task, PROBLEM, make_candidate("c", text))
 
-    assert report_of(report_row(report)) == report
+    assert REPORTS.record(REPORTS.row(report)) == report

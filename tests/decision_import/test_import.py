@@ -12,9 +12,8 @@ from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
 from raydebm.decision_import import labelled_decisions
 from raydebm.decision_import.run_folder import CONTRADICTION, merged, write_run
-from raydebm.distributed.fingerprints import current_manifest
-from raydebm.distributed.stages import Pipeline
 from raydebm.errors import ConfigError, PoolError
+from raydebm.pipeline.runner import Pipeline
 from raydebm.records import (
     Candidate,
     Decision,
@@ -26,11 +25,11 @@ from raydebm.records import (
     ScoredCandidate,
     Verdict,
 )
+from raydebm.run.fingerprints import current_manifest
 from raydebm.serving.decisions.reader import DecisionReader
 from raydebm.serving.decisions.record import DecisionRecord, new_record_id
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.outcomes.log import ReportedOutcome, content_of
-from raydebm.store import CANDIDATES, GOLDS, LABELS, PROBLEMS, REPORTS, candidate_of, label_of, problem_of
 from raydebm.tasks import get_task
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -208,14 +207,14 @@ def test_tables_hold_problems_candidates_labels_and_gold(imported):
     summary, run = imported()
     assert (summary.decisions, summary.problems, summary.test_problems, summary.with_gold) == (10, 10, 2, 10)
     assert summary.verdicts == {"correct": 10, "incorrect": 10, "unlabeled": 0}
-    problems = run.read_table(PROBLEMS, "problems", "problems.parquet")
-    assert {problem_of(row).prompt for row in problems} == {f"What is {index} plus 2?" for index in range(10)}
-    assert sorted(row["split"] for row in problems) == ["test"] * 2 + ["train"] * 8
-    assert len(run.read_table(GOLDS, "problems", "golds.parquet")) == 10
-    labels = {row["candidate_id"]: label_of(row) for row in run.read_table(LABELS, "labels", "labels.parquet")}
-    candidates = [candidate_of(row) for row in run.read_table(CANDIDATES, "candidates", "candidates.parquet")]
+    problems = run.problems()
+    assert {row.problem.prompt for row in problems} == {f"What is {index} plus 2?" for index in range(10)}
+    assert sorted(row.split for row in problems) == ["test"] * 2 + ["train"] * 8
+    assert len(run.golds()) == 10
+    labels = {label.candidate_id: label for label in run.labels()}
+    candidates = run.candidates()
     assert [str(labels[found.candidate_id].verdict) for found in candidates[-2:]] == ["incorrect", "correct"]
-    assert len(run.read_table(REPORTS, "labels", "reports.parquet")) == 20
+    assert len(run.reports()) == 20
 
 
 def test_the_pipeline_takes_them_as_its_own_and_makes_pairs(imported, tmp_path):
@@ -225,7 +224,7 @@ def test_the_pipeline_takes_them_as_its_own_and_makes_pairs(imported, tmp_path):
     pipeline = Pipeline(recipe=recipe)
     assert recipe.triage.max_passes == 1
     assert current_manifest("labels", recipe, pipeline.run) is not None
-    pipeline.make_pairs()
+    pipeline.make("pairs")
     facts = pipeline.run.manifest("pairs")["facts"]
     assert facts["train"]["problems"] + facts["validation"]["problems"] == 8
 
@@ -234,21 +233,21 @@ def test_other_settings_do_not_overwrite_what_was_imported(imported, tmp_path):
     imported()
     tree = json.loads((tmp_path / "out" / "recipe.json").read_text())
     pipeline = Pipeline(recipe=parse_recipe({**tree, "seed": 5}))
-    with pytest.raises(ConfigError, match="holds imported decisions, and its problems belong to other settings"):
-        pipeline.make_pairs()
+    with pytest.raises(ConfigError, match="holds imported decisions, and its stage 'problems' is missing or was made"):
+        pipeline.make("pairs")
 
 
 def test_problems_that_clients_named_alike_stay_apart(imported):
     problem = Problem(task="gsm8k", problem_id="p0", prompt="What is 40 plus 2?")
     summary, run = imported((record(0, ["42", "7"], problem=problem), [(True, "ada", None)]))
     assert (summary.problems, summary.candidates) == (11, 22)
-    labels = [label_of(row) for row in run.read_table(LABELS, "labels", "labels.parquet")]
+    labels = run.labels()
     assert len({label.problem_id for label in labels}) == 11
 
 
 def test_what_the_ensemble_read_is_the_problem(imported):
     _, run = imported((record(11, ["13", "7"], scored_prompt="Before: hello. What is 11 plus 2?"), [(True, "a", None)]))
-    prompts = {row["prompt"] for row in run.read_table(PROBLEMS, "problems", "problems.parquet")}
+    prompts = {row.problem.prompt for row in run.problems()}
     assert "Before: hello. What is 11 plus 2?" in prompts
 
 
@@ -317,7 +316,7 @@ def test_the_command_reads_the_recipe_beside_the_records(stored, pairs, tmp_path
 def test_the_command_needs_a_recipe(stored, pairs, tmp_path, capsys):
     code, printed = run_command(capsys, "import-decisions", stored(*pairs).root, "--out", tmp_path / "out")
     assert code == 2
-    assert "there is no recipe.json beside" in printed
+    assert "there is no recipe.json next to" in printed
 
 
 def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, capsys):

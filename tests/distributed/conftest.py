@@ -100,16 +100,3 @@ def five(local_ray, backbone, tmp_path_factory):
         on_epoch=lambda name, facts: epochs.append((name, facts["metrics"]["epoch"])),
     )
     return folder, summary, progress, epochs
-
-
-@pytest.fixture(scope="session")
-def finished(local_ray, tmp_path_factory):
-    """A finished run and what its stages reported."""
-    from tiny_run import recipe_of
-
-    from raydebm.distributed.stages import Pipeline
-
-    reports = []
-    pipeline = Pipeline(recipe=recipe_of(tmp_path_factory.mktemp("run")), on_stage=reports.append)
-    result = pipeline.evaluate()
-    return pipeline, result, reports

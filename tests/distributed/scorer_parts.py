@@ -7,7 +7,7 @@ from unittest import mock
 
 from raydebm.config import Recipe, parse_recipe
 from raydebm.pairs import TrainingGroup
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 WORDS = [*SPECIAL, *(f"w{index}" for index in range(90)), "right", "wrong"]

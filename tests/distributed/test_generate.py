@@ -19,10 +19,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from raydebm.config import parse_recipe
 from raydebm.distributed.generate import generate
-from raydebm.distributed.spending import SHARED_PASSES, Account
 from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
+from raydebm.generators.account import SHARED_PASSES, Account
 from raydebm.records import GenerationRequest, Sampling
-from raydebm.store import CANDIDATES, RunDir, candidate_of
+from raydebm.run.directory import RunDir
 
 pytestmark = pytest.mark.ray
 
@@ -66,7 +66,7 @@ def recipe_of(*generators, **generation):
 
 
 def table(run, stage="candidates"):
-    return [candidate_of(row) for row in run.read_table(CANDIDATES, stage, "candidates.parquet")]
+    return list(run.candidates(stage))
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
 from raydebm.config import RayConfig
 from raydebm.distributed.generate import generate
-from raydebm.distributed.spending import SHARED_PASSES, Account
+from raydebm.generators.account import SHARED_PASSES, Account
 from raydebm.distributed.session import ray_session
 with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
     generate(requests, recipe=recipe, run=run)
@@ -369,7 +369,7 @@ def test_killed_driver_resumes_without_a_repeated_call(local_ray, run, tmp_path)
         requests = [ask(f"p{i}: ok") for i in range(300)]
         recipe = recipe_of(http(f"http://127.0.0.1:{port}/v1", max_in_flight=16))
         (tmp_path / "test_generate_driver.py").write_text(
-            "from raydebm.config import Recipe\nfrom raydebm.store import RunDir\n"
+            "from raydebm.config import Recipe\nfrom raydebm.run.directory import RunDir\n"
             "from raydebm.records import GenerationRequest, Sampling\n"
             f"requests = {requests!r}\nrecipe = Recipe.model_validate({recipe.model_dump()!r})\nrun = {run!r}\n"
         )

@@ -11,7 +11,7 @@ from raydebm.distributed.generate import generate, generate_in_waves
 from raydebm.errors import PoolError
 from raydebm.generators.passes import PassRequests
 from raydebm.records import Problem
-from raydebm.store import CANDIDATES, RunDir, candidate_of
+from raydebm.run.directory import RunDir
 from raydebm.tasks import get_task
 
 pytestmark = pytest.mark.ray
@@ -73,7 +73,7 @@ def sample(recipe, run, asked, **options):
 
 
 def table(run):
-    return [candidate_of(row) for row in run.read_table(CANDIDATES, "candidates", "candidates.parquet")]
+    return list(run.candidates())
 
 
 def drawn(run):

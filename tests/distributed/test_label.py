@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from raydebm.checker import DeadlineChecker
 from raydebm.config import TaskConfig, parse_recipe
-from raydebm.distributed.checking import DeadlineChecker
 from raydebm.distributed.label import label
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, Gold, Problem, Verdict
-from raydebm.store import LABELS, REPORTS, RunDir, label_of, report_of
+from raydebm.run.directory import RunDir
 
 PROBLEM = Problem(task="moody", problem_id="p", prompt="say yes")
 GOLD = Gold(task="moody", problem_id="p", value={"text": "yes"})
@@ -27,7 +27,7 @@ def checker():
 
 
 def verdict_of(checker, text):
-    return checker.check(PROBLEM, GOLD, candidate(1, text))[0]["verdict"]
+    return checker.check(PROBLEM, GOLD, candidate(1, text))[0].verdict
 
 
 @pytest.fixture
@@ -43,22 +43,22 @@ def hung(checker, monkeypatch):
 
 
 def test_a_checker_that_hangs_is_stopped_and_its_row_says_so(hung):
-    label_row, report_row = hung()
+    label, report = hung()
 
-    assert label_row["verdict"] == Verdict.UNLABELED
-    assert "longer than 0.5 s" in label_row["reason"]
-    assert (report_row["penalty"], report_row["answer"]) == (float("inf"), None)
-    assert "longer than 0.5 s" in report_row["error"]
+    assert label.verdict == Verdict.UNLABELED
+    assert "longer than 0.5 s" in label.reason
+    assert (report.penalty, report.answer) == (float("inf"), None)
+    assert "longer than 0.5 s" in report.error
 
 
 def test_the_next_candidate_is_checked_after_one_hung_and_one_ended_the_process(checker, hung):
-    verdicts = [hung()[0]["verdict"], *(verdict_of(checker, text) for text in ("yes", "exit", "no", "crash", "yes"))]
+    verdicts = [hung()[0].verdict, *(verdict_of(checker, text) for text in ("yes", "exit", "no", "crash", "yes"))]
 
     assert verdicts == ["unlabeled", "correct", "unlabeled", "incorrect", "unlabeled", "correct"]
 
 
 def test_a_process_that_ends_is_named_with_its_exit_code(checker):
-    assert "exit code 3" in checker.check(PROBLEM, GOLD, candidate(1, "exit"))[0]["reason"]
+    assert "exit code 3" in checker.check(PROBLEM, GOLD, candidate(1, "exit"))[0].reason
 
 
 def moody_recipe():
@@ -84,8 +84,8 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
         on_progress=lambda done, total: seen.append((done, total)),
     )
 
-    labels = [label_of(row) for row in run.read_table(LABELS, "labels", "labels.parquet")]
-    reports = [report_of(row) for row in run.read_table(REPORTS, "labels", "reports.parquet")]
+    labels = run.labels()
+    reports = run.reports()
     assert [found.candidate_id for found in labels] == [found.candidate_id for found in candidates]
     assert [found.candidate_id for found in reports] == [found.candidate_id for found in candidates]
     assert [found.verdict.value for found in labels[:6]] == [
@@ -103,15 +103,15 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
 def test_every_candidate_has_the_given_time(local_ray, tmp_path):
     run = RunDir(str(tmp_path))
     label({"p": PROBLEM}, {"p": GOLD}, [candidate(1, "hang")], recipe=moody_recipe(), run=run, deadline_s=0.5)
-    (row,) = run.read_table(LABELS, "labels", "labels.parquet")
-    assert "longer than 0.5 s" in row["reason"]
+    (row,) = run.labels()
+    assert "longer than 0.5 s" in row.reason
 
 
 @pytest.mark.ray
 def test_a_task_says_how_many_candidates_are_worth_another_checker_process(local_ray, tmp_path):
     run = RunDir(str(tmp_path))
     label({"p": PROBLEM}, {"p": GOLD}, [candidate(i, "who") for i in range(700)], recipe=moody_recipe(), run=run)
-    assert len({row["reason"] for row in run.read_table(LABELS, "labels", "labels.parquet")}) == 2
+    assert len({row.reason for row in run.labels()}) == 2
 
 
 @pytest.mark.ray
@@ -119,7 +119,7 @@ def test_no_candidates_give_empty_tables(local_ray, tmp_path):
     run = RunDir(str(tmp_path))
 
     assert label({"p": PROBLEM}, {}, [], recipe=moody_recipe(), run=run).num_candidates == 0
-    assert run.read_table(LABELS, "labels", "labels.parquet") == []
+    assert run.labels() == ()
 
 
 def test_a_candidate_of_an_unknown_problem_is_an_error_before_anything_starts(tmp_path):

@@ -8,7 +8,7 @@ from scorer_parts import recipe_for
 from raydebm.distributed.score import score, score_texts
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Problem
-from raydebm.store import ENERGIES, RunDir, energies_of
+from raydebm.run.directory import RunDir
 
 
 class FakeScore:
@@ -32,8 +32,8 @@ class Fake:
 def test_a_text_without_an_energy_is_a_row_and_the_others_are_scored():
     rows = score_texts(Fake(), [("x", text) for text in ("a", "bb", "nan", "dddd")])
 
-    assert [row["members"] for row in rows] == [[1.0, 0.0], [2.0, 0.0], None, [4.0, 0.0]]
-    assert [row["error"] for row in rows] == [None, None, "energy is NaN", None]
+    assert [row.members for row in rows] == [(1.0, 0.0), (2.0, 0.0), None, (4.0, 0.0)]
+    assert [row.error for row in rows] == [None, None, "energy is NaN", None]
 
 
 def test_a_batch_without_failures_is_scored_at_once():
@@ -74,12 +74,12 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
         PROBLEMS, candidates, checkpoint=checkpoint, recipe=recipe_for(tmp_path, gpus_per_adapter=gpus), run=run
     )
 
-    rows = run.read_table(ENERGIES, "energies", "energies.parquet")
-    assert [row["candidate_id"] for row in rows] == [found.candidate_id for found in candidates]
-    assert "no reply" in rows[4]["error"]
+    rows = run.energies()
+    assert [row.candidate_id for row in rows] == [found.candidate_id for found in candidates]
+    assert "no reply" in rows[4].error
     texts = [(PROBLEMS[found.problem_id].prompt, found.text) for found in candidates if found.text is not None]
     alone = EnsembleScorer.load(checkpoint, device="cpu").score(texts)
-    scored = [energies_of(row) for row in rows if row["error"] is None]
+    scored = [row.energies for row in rows if row.error is None]
     for found, expected in zip(scored, alone, strict=True):
         assert found.members == pytest.approx(expected.members, abs=1e-5)
     assert (summary.num_candidates, summary.num_failed) == (91, 1)
@@ -99,15 +99,15 @@ def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
 
     score(PROBLEMS, candidates, checkpoint=checkpoint, recipe=recipe_for(tmp_path), run=run, members=asked)
 
-    rows = list(run.read_table(ENERGIES, "energies", "energies.parquet"))
+    rows = run.energies()
     alone = EnsembleScorer.load(checkpoint, device="cpu").score(
         [(PROBLEMS[found.problem_id].prompt, found.text) for found in candidates]
     )
     for found, row, every in zip(candidates, rows, alone, strict=True):
         mask = asked.get(found.problem_id, (True,) * 5)
-        assert [energy is not None for energy in row["members"]] == list(mask)
+        assert [energy is not None for energy in row.members] == list(mask)
         expected = [energy for energy, is_asked in zip(every.members, mask, strict=True) if is_asked]
-        assert energies_of(row).members == pytest.approx(expected, abs=1e-5)
+        assert row.energies.members == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.ray

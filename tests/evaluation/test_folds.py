@@ -15,7 +15,7 @@ from raydebm.evaluation.folds_report import fold_tables, render_markdown, summar
 from raydebm.evaluation.signals import Signal
 from raydebm.evaluation.training_values import Training
 from raydebm.evaluation.trust import Certainty
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 
 def entry(name, correct, *, group="baseline", violation=None):

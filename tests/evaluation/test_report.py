@@ -34,7 +34,7 @@ from raydebm.evaluation.report import (
 )
 from raydebm.evaluation.tables import tables
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 TRAINING = {

@@ -24,7 +24,7 @@ from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.evaluation.study import StudyResults, study
 from raydebm.evaluation.study_tables import study_tables, transfer_table
 from raydebm.evaluation.table_cells import Table
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 CONFIG = EvaluationConfig(num_bootstrap=100)
 ADAPTERS = ("a0", "a1", "a2")

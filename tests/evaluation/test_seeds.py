@@ -13,7 +13,7 @@ from raydebm.evaluation.seeds_report import summary, write_seeds
 from raydebm.evaluation.signals import Signal
 from raydebm.evaluation.training_values import Training
 from raydebm.evaluation.trust import Certainty
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 
 def entry(name, correct, *, group="baseline", violation=None):

@@ -6,13 +6,14 @@ import pytest
 import yaml
 
 from raydebm.config import parse_recipe
-from raydebm.distributed.fingerprints import new_manifest
 from raydebm.export.finished_run import FinishedRun
 from raydebm.pairs import training_groups
 from raydebm.records import Candidate, Pair, Problem
-from raydebm.store import CANDIDATES, PAIRS, PROBLEMS, RunDir, candidate_row, pair_row, problem_row
+from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import new_manifest
+from raydebm.run.tables import SplitProblem
 
-PROBLEMS_OF_RUN = [
+PROBLEMS = [
     Problem(task="gsm8k", problem_id=f"p{index}", prompt=f"What is {index} plus 2?", data={}) for index in range(4)
 ]
 SPLIT_OF = {"p0": "train", "p1": "train", "p2": "validation", "p3": "test"}
@@ -20,7 +21,7 @@ SPLIT_OF = {"p0": "train", "p1": "train", "p2": "validation", "p3": "test"}
 
 def candidates():
     """Of each problem one good answer by bo and one bad answer by dee."""
-    for index, problem in enumerate(PROBLEMS_OF_RUN):
+    for index, problem in enumerate(PROBLEMS):
         for generator, value in (("bo", index + 2), ("dee", index + 3)):
             yield Candidate(
                 candidate_id=f"c{index}-{generator}",
@@ -65,7 +66,7 @@ def train(run, recipe, pairs):
     from raydebm.tasks import task_of
 
     backbone = load_backbone(recipe.scorer.backbone, device="cpu")
-    groups = {split: training_groups(found, candidates(), PROBLEMS_OF_RUN) for split, found in pairs.items()}
+    groups = {split: training_groups(found, candidates(), PROBLEMS) for split, found in pairs.items()}
     folders = {
         adapter.name: train_adapter(
             adapter,
@@ -86,10 +87,11 @@ def run_folder(tmp_path_factory):
     """Complete up to the scorer; neither calibrated nor evaluated."""
     folder = tmp_path_factory.mktemp("run")
     recipe, run = recipe_of(folder), RunDir(str(folder))
-    run.write_json(recipe.model_dump(mode="json", by_alias=True), "recipe.json")
-    rows = [problem_row(problem, "test" if problem.problem_id == "p3" else "train") for problem in PROBLEMS_OF_RUN]
-    run.write_table(rows, PROBLEMS, "problems", "problems.parquet")
-    run.write_table(map(candidate_row, candidates()), CANDIDATES, "candidates", "candidates.parquet")
+    run.write_recipe(recipe)
+    run.write_problems(
+        SplitProblem(problem=problem, split="test" if problem.problem_id == "p3" else "train") for problem in PROBLEMS
+    )
+    run.write_candidates(candidates())
     pairs = {
         split: [
             Pair(problem_id=name, chosen=f"c{name[1:]}-bo", rejected=f"c{name[1:]}-dee")
@@ -99,7 +101,7 @@ def run_folder(tmp_path_factory):
         for split in ("train", "validation")
     }
     for split, found in pairs.items():
-        run.write_table(map(pair_row, found), PAIRS, "pairs", f"{split}.parquet")
+        run.write_pairs(found, split)
     finish(run, "pairs", recipe, train={"pairs": 2, "problems": 2}, validation={"pairs": 1, "problems": 1})
     train(folder, recipe, pairs)
     finish(run, "scorer", recipe)
@@ -113,7 +115,7 @@ def finished_run(run_folder):
 
 @pytest.fixture(scope="session")
 def problems():
-    return {problem.problem_id: problem for problem in PROBLEMS_OF_RUN}
+    return {problem.problem_id: problem for problem in PROBLEMS}
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from raydebm.errors import ConfigError
 from raydebm.generators.journal import Journal, JournaledGenerator, spent_usd
 from raydebm.generators.protocol import collect
 from raydebm.generators.requests import answered, unanswered
-from raydebm.store import CANDIDATES, candidate_row
+from raydebm.run.tables import CANDIDATES
 
 
 class CountingGenerator:
@@ -87,7 +87,7 @@ def test_half_a_character_of_an_older_journal_is_replaced(tmp_path, requests):
     Journal(tmp_path).put(answered(requests[0], "four \ud83d", reasoning="\ude00"))
     found = Journal(tmp_path).get(requests[0].candidate_id)
     assert (found.text, found.reasoning) == ("four \ufffd", "\ufffd")
-    assert pa.Table.from_pylist([candidate_row(found)], schema=CANDIDATES).num_rows == 1
+    assert pa.Table.from_pylist([CANDIDATES.row(found)], schema=CANDIDATES.schema).num_rows == 1
 
 
 def test_same_answer_twice_is_one_line(tmp_path, requests):

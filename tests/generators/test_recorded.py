@@ -14,7 +14,8 @@ from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.generators.recorded import RecordedGenerator, import_pool, recorded_generators
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
-from raydebm.store import CANDIDATES, RunDir, candidate_row
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import CANDIDATES
 from raydebm.tasks.gsm8k import Gsm8k
 
 P = Problem(task="gsm8k", problem_id="p", prompt="?")
@@ -49,7 +50,7 @@ def test_half_a_character_is_replaced(pool, tmp_path, text):
     path = pool(line(text=text, run="\ud83d"), line("\ud83d"))
     (candidate,) = imported(path)
     assert "half \ufffd" in candidate.text
-    assert RunDir(str(tmp_path)).write_table([candidate_row(candidate)], CANDIDATES, "candidates.parquet") == 1
+    assert RunDir(str(tmp_path)).write_records(CANDIDATES, [candidate], "candidates.parquet") == 1
 
 
 @pytest.mark.parametrize("name", ["pool.jsonl", "pool.jsonl.gz"])
@@ -222,7 +223,7 @@ def drawn(sample, *, temperature=0.7, text="drawn", pass_index=1):
 @pytest.fixture
 def parquet(tmp_path):
     def write(*candidates):
-        RunDir(str(tmp_path)).write_table(map(candidate_row, candidates), CANDIDATES, "candidates.parquet")
+        RunDir(str(tmp_path)).write_records(CANDIDATES, candidates, "candidates.parquet")
         return str(tmp_path / "candidates.parquet")
 
     return write

@@ -1,7 +1,7 @@
 from raydebm.generators.requests import answered, unanswered
 from raydebm.generators.tally import Tally
 from raydebm.records import Sampling
-from raydebm.store import candidate_row
+from raydebm.run.tables import CANDIDATES
 
 
 def test_failed_requests_count_what_they_were_billed(ask):
@@ -11,7 +11,7 @@ def test_failed_requests_count_what_they_were_billed(ask):
         unanswered(ask(), "all tokens went into reasoning", prompt_tokens=10, completion_tokens=64, cost_usd=0.5),
         unanswered(ask(), "connection failed"),
     ]
-    tally.add(map(candidate_row, candidates))
+    tally.add(map(CANDIDATES.row, candidates))
     summary = tally.summary(seconds=1.0)
     assert (summary.num_ok, summary.num_failed, summary.num_unpriced) == (1, 2, 0)
     assert (summary.prompt_tokens, summary.completion_tokens, summary.usd) == (20, 84, 0.75)
@@ -19,7 +19,7 @@ def test_failed_requests_count_what_they_were_billed(ask):
 
 def sample(ask, generator, tokens, number, **changes):
     request = ask(generator=generator, sample_index=number, **changes)
-    return candidate_row(answered(request, "four", completion_tokens=tokens))
+    return CANDIDATES.row(answered(request, "four", completion_tokens=tokens))
 
 
 def test_what_was_not_sampled_counts_its_generators_mean_tokens(ask):
@@ -34,7 +34,7 @@ def test_what_was_not_sampled_counts_its_generators_mean_tokens(ask):
 
 def test_failed_samples_count_in_a_generators_mean(ask):
     tally = Tally()
-    tally.add([sample(ask, "g", 10, 0), candidate_row(unanswered(ask(sample_index=1), "connection failed"))])
+    tally.add([sample(ask, "g", 10, 0), CANDIDATES.row(unanswered(ask(sample_index=1), "connection failed"))])
     assert tally.saved({"g": 2}, num_problems=1, num_settled=1).completion_tokens == 10
 
 

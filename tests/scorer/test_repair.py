@@ -18,6 +18,7 @@ from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.evaluation.pools import assemble_pools
 from raydebm.pairs import build_pairs, training_groups
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
+from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
 from raydebm.scorer.features import FeatureExtractor, KeptFeatures, head_of
 from raydebm.scorer.repair import (
@@ -29,7 +30,6 @@ from raydebm.scorer.repair import (
     repair_heads,
 )
 from raydebm.scorer.training import TrainingSettings
-from raydebm.store import RunDir
 
 
 def item(problem, generator, correct, *, text=None):

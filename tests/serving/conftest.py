@@ -20,10 +20,10 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Energies
+from raydebm.run.directory import RunDir
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
-from raydebm.store import RunDir
 from raydebm.tasks import get_task
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
@@ -346,7 +346,7 @@ def tiny_models(tmp_path_factory):
 def live_run(tmp_path_factory, tiny_models):
     """A finished run: a recorded generator that is wrong in pass 1 and right in pass 2, a random Llama, an ensemble."""
     from raydebm.records import GenerationRequest, Sampling
-    from raydebm.store import CANDIDATES, candidate_row
+    from raydebm.run.tables import CANDIDATES
 
     folder = tmp_path_factory.mktemp("live")
     encoder, babbler = tiny_models
@@ -372,7 +372,7 @@ def live_run(tmp_path_factory, tiny_models):
         for index in range(2)
     ]
     pool = folder / "run" / "pool.parquet"
-    run.write_table(map(candidate_row, recorded), CANDIDATES, "pool.parquet")
+    run.write_records(CANDIDATES, recorded, "pool.parquet")
     recipe = {
         "name": "live",
         "seed": 7,
@@ -460,10 +460,10 @@ def declared_recipe(declared_folder):
 @pytest.fixture(scope="package")
 def labelled(local_ray, declared_recipe):
     """The run directory of the starter task after generation and labelling."""
-    from raydebm.distributed.stages import Pipeline
+    from raydebm.pipeline.runner import Pipeline
 
     pipeline = Pipeline(recipe=declared_recipe)
-    pipeline.make_labels()
+    pipeline.make("labels")
     return pipeline.run
 
 

@@ -20,8 +20,9 @@ import yaml
 from otlp_collector import Collector
 from upstream import MODELS, Upstream
 
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import SplitProblem
 from raydebm.serving.launch import deployed, read_serve_config
-from raydebm.store import PROBLEMS, RunDir, problem_row
 
 KEY = "d00d" * 10
 """Of a client without limits."""
@@ -116,7 +117,7 @@ def running(folder, *, live_run, config, problem, port):
 def _run(root, live_run, upstream, problem):
     """The live run with the endpoint's models among its generators, and with its problem in the table."""
     run = RunDir(str(shutil.copytree(live_run, root)))
-    run.write_table([problem_row(problem, "test")], PROBLEMS, "problems", "problems.parquet")
+    run.write_problems([SplitProblem(problem=problem, split="test")])
     recipe = run.read_json("recipe.json")
     endpoint = {"kind": "openai", "base_url": upstream.url, "api_key_env": None, "max_retries": 0, "timeout_s": 600.0}
     asked = [{**endpoint, "name": model, "model": model, "num_samples": 1} for model in MODELS]

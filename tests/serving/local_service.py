@@ -14,9 +14,9 @@ import httpx
 from raydebm.decision.policy import Policy
 from raydebm.generators.requests import answered
 from raydebm.records import GenerationRequest, Sampling
+from raydebm.run.tables import CANDIDATES
 from raydebm.serving.app import AppArgs, start_local
 from raydebm.serving.shutdown import stop_serve
-from raydebm.store import CANDIDATES, candidate_row
 from raydebm.tasks import task_of
 
 NAME = "reply"
@@ -54,7 +54,7 @@ def complete(run, recipe, *, live_run, babbler):
     shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")
     task = task_of(recipe.task)
     rows = [_recorded(task, GREEDY_REFUND, pass_index=1), _recorded(task, FAIR_REFUND, pass_index=2)]
-    run.write_table(rows, CANDIDATES, "pool.parquet")
+    run.write_records(CANDIDATES, rows, "pool.parquet")
     generators = [
         {"kind": "recorded", "name": "scripted", "pool": run.uri("pool.parquet"), "model": "scripted"},
         {"kind": "transformers", "name": "babbler", "model": str(babbler), "max_tokens": 8},
@@ -101,4 +101,4 @@ def _recorded(task, text, *, pass_index):
         seed=0,
         pass_index=pass_index,
     )
-    return candidate_row(answered(request, text))
+    return answered(request, text)

@@ -15,6 +15,7 @@ import yaml
 from ray import serve
 
 from raydebm.cli import main
+from raydebm.run.directory import RunDir
 from raydebm.serving import schema, score_schema
 from raydebm.serving.app import AppArgs
 from raydebm.serving.bundle import load_bundle
@@ -24,7 +25,6 @@ from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeploymen
 from raydebm.serving.handles import HandleBackend
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
-from raydebm.store import RunDir
 from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
 
 WHERE = "http://127.0.0.1:8000"

@@ -5,19 +5,19 @@ import json
 import pytest
 from local_service import NAME
 
-from raydebm.store import LABELS, REPORTS, RunDir
+from raydebm.run.directory import RunDir
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def test_workers_label_and_check_without_the_file(labelled, declared_folder):
     assert not (declared_folder / "task.yaml").exists()
-    labels = labelled.read_table(LABELS, "labels", "labels.parquet")
-    reports = labelled.read_table(REPORTS, "labels", "reports.parquet")
+    labels = labelled.labels()
+    reports = labelled.reports()
 
-    assert sum(row["verdict"] == "correct" for row in labels) == 27
-    assert sum(row["verdict"] == "incorrect" for row in labels) == 21
-    assert sum(row["penalty"] == 0 for row in reports) == 24
+    assert sum(row.verdict == "correct" for row in labels) == 27
+    assert sum(row.verdict == "incorrect" for row in labels) == 21
+    assert sum(row.penalty == 0 for row in reports) == 24
 
 
 def test_the_run_directory_holds_the_task(labelled):

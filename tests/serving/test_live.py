@@ -15,8 +15,8 @@ from upstream import MODELS
 from raydebm.config import parse_recipe
 from raydebm.errors import ResourceError
 from raydebm.generators.requests import requests_for
+from raydebm.run.directory import RunDir
 from raydebm.serving.app import AppArgs, check_port, start_local
-from raydebm.store import RunDir
 from raydebm.tasks import get_task
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -17,6 +17,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.watch import ErrorWatch
 from raydebm.errors import ServiceError
 from raydebm.records import Decision
+from raydebm.run.folder import Folder
 from raydebm.serving.asking import make_ask
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.decisions.files import OUTCOME_FILES, record_files
@@ -34,7 +35,6 @@ from raydebm.serving.outcomes.schema import OutcomeRequest
 from raydebm.serving.routes import create_app
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
-from raydebm.store import RunDir
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 RIGHT_ANSWER = '{"Ava": "knave", "Zoey": "knight"}'
@@ -215,16 +215,16 @@ def test_a_decision_takes_so_many_reports_at_most(report, monkeypatch):
 
 
 def test_a_disk_that_is_full_is_503_and_the_report_can_be_sent_again(report, folder, monkeypatch):
-    room = RunDir.write_bytes
+    room = Folder.write_bytes
 
     def full(self, content, *parts):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(RunDir, "write_bytes", full)
+    monkeypatch.setattr(Folder, "write_bytes", full)
     reply = report(0, True)
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "outcomes_unavailable")
     assert int(reply.headers["retry-after"]) > 0
-    monkeypatch.setattr(RunDir, "write_bytes", room)
+    monkeypatch.setattr(Folder, "write_bytes", room)
     assert told(report(0, True))[:2] == (200, "created")
 
 

@@ -13,11 +13,12 @@ from starlette.routing import Mount
 from raydebm.decision.policy import Policy
 from raydebm.decision.posterior import Posterior
 from raydebm.records import Problem
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import SplitProblem
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.keys import ApiKey, Keyring
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
-from raydebm.store import PROBLEMS, RunDir, problem_row
 from raydebm.tasks import get_task
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ def run_dir(write_run, puzzle):
         Problem(task="knights_knaves", problem_id=f"p{index}", prompt=puzzle, data=data, difficulty="2 people")
         for index in range(3)
     ]
-    run.write_table([problem_row(found, "test") for found in problems], PROBLEMS, "problems", "problems.parquet")
+    run.write_problems(SplitProblem(problem=problem, split="test") for problem in problems)
     return run.root
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 from raydebm.records import Gold, Problem
+from raydebm.run.directory import RunDir
+from raydebm.run.tables import SplitProblem
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService
-from raydebm.store import GOLDS, PROBLEMS, RunDir, gold_row, problem_row
 from raydebm.tasks import get_task
 
 
@@ -18,9 +19,9 @@ def with_problems(write_run, puzzle):
         (Problem(task="knights_knaves", problem_id=f"p{index}", prompt=f"{puzzle} ({index})", data={"n": index}), split)
         for index, split in enumerate(["train", "test", "test"])
     ]
-    run.write_table([problem_row(*found) for found in problems], PROBLEMS, "problems", "problems.parquet")
+    run.write_problems(SplitProblem(problem=problem, split=split) for problem, split in problems)
     golds = [Gold(task="knights_knaves", problem_id=f"p{index}", value={"secret": "SESAME"}) for index in range(3)]
-    run.write_table(map(gold_row, golds), GOLDS, "problems", "golds.parquet")
+    run.write_golds(golds)
     return run
 
 
@@ -109,8 +110,8 @@ def test_a_table_that_cannot_be_read_keeps_nobody_from_asking(client_of, with_pr
 def test_the_sample_goes_back_as_it_came(client_of, with_problems, puzzle):
     """The shape of a sample's problem is that of a triage request, so that its id and data stay."""
     problem = get_task("knights_knaves").problem_from_text(puzzle)
-    row = problem_row(Problem(task="knights_knaves", problem_id="mine", prompt=puzzle, data=problem.data), "test")
-    with_problems.write_table([row], PROBLEMS, "problems", "problems.parquet")
+    mine = Problem(task="knights_knaves", problem_id="mine", prompt=puzzle, data=problem.data)
+    with_problems.write_problems([SplitProblem(problem=mine, split="test")])
     client = client_of(with_problems)
     sample = client.get("/v1/problems?index=0").json()
     reply = client.post("/v1/triage", {"task": sample["task"], "problem": sample["problem"]})

@@ -22,6 +22,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
+from raydebm.run.folder import Folder
 from raydebm.serving.asking import make_ask
 from raydebm.serving.decisions.files import file_name, record_files
 from raydebm.serving.decisions.folder import MERGE_FILES
@@ -31,7 +32,6 @@ from raydebm.serving.decisions.redeciding import stored_decisions
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs, writer_of
 from raydebm.serving.schema import Overrides
 from raydebm.serving.service import TriageService
-from raydebm.store import RunDir
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SLOW = RecordsArgs(flush_s=3600)
@@ -349,16 +349,16 @@ def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_i
     make_record, folder, monkeypatch
 ):
     writer = DecisionWriter(folder, SLOW, clock=START.timestamp)
-    room = RunDir.write_bytes
+    room = Folder.write_bytes
 
     def full(self, content, *parts):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(RunDir, "write_bytes", full)
+    monkeypatch.setattr(Folder, "write_bytes", full)
     assert writer.put(make_record(0))
     assert not writer.flush()
     assert "No space left on device" in writer.last_error
-    monkeypatch.setattr(RunDir, "write_bytes", room)
+    monkeypatch.setattr(Folder, "write_bytes", room)
     assert writer.put(make_record(1))
     assert writer.flush()
     assert writer.last_error is None

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from upstream import Upstream
 
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

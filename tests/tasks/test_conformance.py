@@ -16,7 +16,7 @@ from raydebm.constraints import violations_of
 from raydebm.identity import canonical_json
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Problem, Verdict
-from raydebm.store import problem_of, problem_row
+from raydebm.run.tables import PROBLEM
 from raydebm.tasks import BUILT_IN, get_task
 from raydebm.tasks.answers import render_number
 from raydebm.tasks.base import GoldFromAnswer, Task
@@ -317,12 +317,12 @@ def test_no_gold_stands_in_the_problem(name):
     for problem, gold in loaded(name):
         answer = CASES[name].gold_answer(gold)
         assert answer not in parts(dict(problem.data))
-        assert canonical_json(answer) not in canonical_json(problem_row(problem, "train"))
+        assert canonical_json(answer) not in canonical_json(PROBLEM.row(problem))
 
 
 @every_task
 def test_a_problem_survives_the_table(name):
-    assert [problem_of(problem_row(problem, "train")) for problem, _ in loaded(name)] == [p for p, _ in loaded(name)]
+    assert [PROBLEM.record(PROBLEM.row(problem)) for problem, _ in loaded(name)] == [p for p, _ in loaded(name)]
 
 
 @every_task

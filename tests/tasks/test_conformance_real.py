@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from raydebm.records import Verdict
-from raydebm.store import problem_of, problem_row
+from raydebm.run.tables import PROBLEM
 from raydebm.tasks import BUILT_IN, get_task
 
 SOURCES = {
@@ -51,7 +51,7 @@ def test_ids_are_unique(name, shared_data):
 @every_task
 def test_problems_survive_the_table(name, shared_data):
     problems = [problem for problem, _ in loaded(name, shared_data)]
-    assert [problem_of(problem_row(problem, "test")) for problem in problems] == problems
+    assert [PROBLEM.record(PROBLEM.row(problem)) for problem in problems] == problems
 
 
 @every_task

@@ -12,7 +12,7 @@ from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Verdict
-from raydebm.store import problem_of, problem_row
+from raydebm.run.tables import PROBLEM
 from raydebm.tasks.base import Task
 from raydebm.tasks.declared import DeclaredTask, declared_task
 from raydebm.tasks.declared.reading import find_json
@@ -89,8 +89,8 @@ def test_rows_become_problems(loaded):
 
 def test_gold_stands_nowhere_but_in_gold(loaded):
     for problem, gold in loaded:
-        assert str(gold.value["answer"]) not in canonical_json(problem_row(problem, "train"))
-        assert "expected" not in canonical_json(problem_row(problem, "train"))
+        assert str(gold.value["answer"]) not in canonical_json(PROBLEM.row(problem))
+        assert "expected" not in canonical_json(PROBLEM.row(problem))
 
 
 def test_a_problem_is_the_same_whatever_its_gold(loaded, tmp_path):
@@ -135,7 +135,7 @@ def test_the_same_prompt_with_other_data_is_another_problem(tmp_path):
 
 
 def test_a_problem_survives_the_table(loaded):
-    assert [problem_of(problem_row(problem, "train")) for problem, _ in loaded] == [problem for problem, _ in loaded]
+    assert [PROBLEM.record(PROBLEM.row(problem)) for problem, _ in loaded] == [problem for problem, _ in loaded]
 
 
 def test_the_data_files_lie_beside_the_task_file(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.gsm8k import Gsm8k, problem_of
 
 ROWS = [

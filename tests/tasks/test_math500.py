@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.math500 import Math500, is_equivalent, problem_of
 from raydebm.tasks.math500.comparing import Comparer, UndecidedError, comparer
 from raydebm.tasks.math500.latex import clean, exact_number, find_latex, normal_form

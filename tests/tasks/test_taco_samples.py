@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.taco.comparison import same_output
 from raydebm.tasks.taco.samples import allows_any_answer, samples_in
 

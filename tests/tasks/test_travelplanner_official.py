@@ -6,7 +6,7 @@ import pytest
 from travelplanner_world import COST, good_plan, row, write_database
 
 from raydebm.errors import TaskDataError
-from raydebm.store import read_json_lines
+from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.travelplanner.database import read_database
 from raydebm.tasks.travelplanner.official import COMMONSENSE, HARD, evaluate, pass_rates, total_cost
 from raydebm.tasks.travelplanner.trip import trip_of

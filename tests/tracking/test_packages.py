@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 from raydebm.tracking import TrackedAdapter, TrackedTraining, Tracking
 
 CURVE = [(1, {"train_loss": 0.75, "validation_accuracy": 0.5}), (2, {"train_loss": 0.25, "validation_accuracy": 1.0})]

@@ -9,7 +9,7 @@ import pytest
 
 from raydebm.config import parse_recipe
 from raydebm.errors import ConfigError
-from raydebm.store import RunDir
+from raydebm.run.directory import RunDir
 from raydebm.tracking import TrackedAdapter, TrackedTraining, Tracking, check_trackers
 
 METRICS = {"train_loss": 0.5, "validation_loss": None, "seconds": 2.0}
@@ -151,7 +151,7 @@ def test_a_wrong_report_to_is_refused(value, words):
 
 
 def test_where_a_training_is_reported_changes_no_fingerprint():
-    from raydebm.distributed.fingerprints import stage_fingerprint
+    from raydebm.run.fingerprints import stage_fingerprint
 
     silent = parse_recipe(RECIPE)
     told = parse_recipe(RECIPE | {"training": {"report_to": "wandb", "tracking": {"project": "x"}}})

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import beliefs_about
 from raydebm.records import Decision, ScoredCandidate
+from raydebm.run.codec import Row
 from raydebm.serving.bodies import answer_body, candidate_body, guarantee_body, pass_body, stop_fields
 from raydebm.serving.decisions.record import DecisionRecord, record_row
 from raydebm.serving.decisions.replaying import Replayed, Tally
@@ -32,7 +33,6 @@ from raydebm.serving.decisions.schema import (
 from raydebm.serving.outcomes.log import RIGHT, WRONG, ReportedOutcome
 from raydebm.serving.outcomes.schema import OutcomeBody
 from raydebm.serving.schema import MAX_ANSWERS
-from raydebm.store import Row
 
 OVERVIEW_COLUMNS = (
     "time",

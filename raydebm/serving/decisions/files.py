@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from pyarrow import fs
 
+from raydebm.run.addresses import filesystem_of
+
 REPLACES = b"raydebm.replaces"
 DECISION_FILES, OUTCOME_FILES = "decisions", "outcomes"
 _NAME = re.compile(r"([a-z]+)-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet")
@@ -33,14 +35,6 @@ def file_name(
     first_us: int, last_us: int, *, writer: str, sequence: int, level: int, kind: str = DECISION_FILES
 ) -> str:
     return f"{kind}-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
-
-
-def filesystem_of(root: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of a folder (local, or a URL such as ``s3://bucket/records``) and the folder's path there."""
-    if "://" in root:
-        filesystem, path = fs.FileSystem.from_uri(root)
-        return filesystem, path
-    return fs.LocalFileSystem(), root
 
 
 def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:

@@ -13,16 +13,16 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from raydebm.run.addresses import filesystem_of
+from raydebm.run.folder import Folder
 from raydebm.serving.decisions.files import (
     DECISION_FILES,
     RecordFile,
     file_name,
-    filesystem_of,
     record_files,
     replaced_by,
     replaces_metadata,
 )
-from raydebm.store import RunDir
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class FolderWriter:
         pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP)
         content = sink.getvalue()
         try:
-            RunDir(self.root).write_bytes(content, name)
+            Folder(self.root).write_bytes(content, name)
         except OSError:
             self._remove(name + ".tmp")  # half a file on a full disk would keep it full
             raise
@@ -132,7 +132,7 @@ class FolderWriter:
 
     def _remove(self, name: str) -> None:
         try:
-            RunDir(self.root).remove(name)
+            Folder(self.root).remove(name)
         except OSError as error:
             log.debug("%s: %s", name, error)
 

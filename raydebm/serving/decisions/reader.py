@@ -17,12 +17,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from raydebm.errors import ConfigError
+from raydebm.run.codec import Row
 from raydebm.serving.decisions.files import RecordFile
 from raydebm.serving.decisions.folder import FolderReader
 from raydebm.serving.decisions.index import SummaryIndex, completed
 from raydebm.serving.decisions.record import DECISIONS, SUMMARY, DecisionRecord, microseconds, record_of, time_of_id
 from raydebm.serving.outcomes.log import OutcomeLog
-from raydebm.store import Row
 
 T = TypeVar("T")
 SortKey = Literal[

@@ -29,14 +29,15 @@ from raydebm.records import (
     Problem,
     ScoredCandidate,
 )
-from raydebm.store import CANDIDATES, Row, candidate_of, candidate_row, report_of, report_row
+from raydebm.run.codec import Row
+from raydebm.run.tables import CANDIDATES, REPORTS
 
 _OF_PROBLEM = ("task", "problem_id")
 """Columns of CANDIDATES that are the same for the whole record, and stand there once."""
 
 CANDIDATE = pa.struct(
     [
-        *(found for found in CANDIDATES if found.name not in _OF_PROBLEM),
+        *(found for found in CANDIDATES.schema if found.name not in _OF_PROBLEM),
         pa.field("answer", pa.string()),
         pa.field("vote_key", pa.string()),
         pa.field("penalty", pa.float64()),
@@ -279,9 +280,9 @@ def _pass_of(row: Row) -> PassRecord:
 
 
 def _candidate_row(scored: ScoredCandidate) -> Row:
-    report, energies = report_row(scored.report), scored.energies
+    report, energies = REPORTS.row(scored.report), scored.energies
     return {
-        **candidate_row(scored.candidate),
+        **CANDIDATES.row(scored.candidate),
         **{name: report[name] for name in ("answer", "vote_key", "penalty", "violations_json", "proof", "note")},
         "check_error": report["error"],
         "members": None if energies is None else list(energies.members),
@@ -292,7 +293,7 @@ def _candidate_row(scored: ScoredCandidate) -> Row:
 
 
 def _scored_of(row: Row, problem: Problem) -> ScoredCandidate:
-    candidate: Candidate = candidate_of({**row, "task": problem.task, "problem_id": problem.problem_id})
+    candidate: Candidate = CANDIDATES.record({**row, "task": problem.task, "problem_id": problem.problem_id})
     energies = None
     if row["members"] is not None:
         energies = Energies(
@@ -301,7 +302,7 @@ def _scored_of(row: Row, problem: Problem) -> ScoredCandidate:
             num_tokens=row["num_tokens"],
             num_truncated=row["num_truncated"],
         )
-    report = report_of({**row, "error": row["check_error"]})
+    report = REPORTS.record({**row, "error": row["check_error"]})
     return ScoredCandidate(
         candidate=candidate, report=report, energies=energies, scores=scores_of(row.get("scores_json"))
     )

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.records import well_formed
+from raydebm.run.codec import Row
 from raydebm.serving.decisions.folder import ROW_GROUP, FolderWriter
 from raydebm.serving.decisions.record import DECISIONS, DecisionRecord, microseconds, record_row
-from raydebm.store import Row
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, ConstraintReport, Problem
+from raydebm.run.codec import Row
 from raydebm.serving.decisions.reader import DecisionReader
 from raydebm.serving.decisions.record import DecisionRecord, time_of_id
 from raydebm.serving.limits import BUSY_RETRY_S, TooManyError
@@ -26,7 +27,6 @@ from raydebm.serving.outcomes.figures import DECISION_COLUMNS, outcome_figures
 from raydebm.serving.outcomes.log import OutcomeLog, ReportedOutcome, content_of
 from raydebm.serving.outcomes.monitor import ClaimMonitor
 from raydebm.serving.outcomes.schema import OutcomeFigures, OutcomeReceipt, OutcomeRequest
-from raydebm.store import Row
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,94 @@
+"""Labels and gold-free reports of single candidates, in a process that can be ended when a checker hangs.
+
+A time limit inside the process would depend on the checker's cooperation: signals reach only the main thread, and
+only between Python's own steps. So a child process checks one candidate at a time; one that takes too long is killed,
+its row says so, and a new child goes on with the next.
+
+The child speaks JSON lines: the recipe's ``task`` section first, then ``{"problem", "gold", "candidate"}`` rows in and
+``{"label", "report"}`` rows out.
+"""
+
+import json
+import os
+import sys
+
+from raydebm.child import Child, ChildLostError
+from raydebm.config import TaskConfig
+from raydebm.decision.checks import check_candidate, unchecked
+from raydebm.labels import label_candidate
+from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
+from raydebm.run.tables import CANDIDATES, GOLDS, LABELS, PROBLEM, REPORTS
+from raydebm.tasks import task_of
+
+START_S = 60.0
+"""Time for a child to come up and import its task's plug-in."""
+
+
+class DeadlineChecker:
+    """Checks candidates of one task, each within a time limit. Not for several threads at once."""
+
+    def __init__(self, task: TaskConfig, *, deadline_s: float) -> None:
+        """
+        Args:
+            task: the recipe's section, which may hold a user's definition.
+            deadline_s: of one candidate.
+        """
+        self._task, self._deadline_s = task, deadline_s
+        self._child: Child | None = None
+
+    def check(self, problem: Problem, gold: Gold | None, candidate: Candidate) -> tuple[Label, ConstraintReport]:
+        """The label and the report. Never raises: what hung or broke down says so in both."""
+        request = {
+            "problem": PROBLEM.row(problem),
+            "gold": None if gold is None else GOLDS.row(gold),
+            "candidate": CANDIDATES.row(candidate),
+        }
+        try:
+            if self._child is None:
+                self._child = _start(self._task)
+            reply = self._child.ask(request, timeout_s=self._deadline_s)
+        except ChildLostError as error:
+            self._child = None
+            return _unchecked(candidate, f"the checker of task {self._task.name!r} {error}")
+        return LABELS.record(reply["label"]), REPORTS.record(reply["report"])
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
+def _unchecked(candidate: Candidate, reason: str) -> tuple[Label, ConstraintReport]:
+    label = Label(
+        candidate_id=candidate.candidate_id, problem_id=candidate.problem_id, verdict=Verdict.UNLABELED, reason=reason
+    )
+    return label, unchecked(candidate.candidate_id, reason)
+
+
+def _start(task: TaskConfig) -> Child:
+    child = Child([sys.executable, "-m", "raydebm.checker"])
+    child.ask(task.model_dump(mode="json"), timeout_s=START_S)
+    return child
+
+
+def _serve() -> None:
+    """The child: read the task, then answer one line with one line until the input ends."""
+    # Replies get a descriptor of their own; whatever a plug-in prints goes to stderr.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    task = task_of(TaskConfig.model_validate_json(sys.stdin.readline()))
+    print(json.dumps({"ready": task.name}), file=replies, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        problem = PROBLEM.record(request["problem"])
+        gold = None if request["gold"] is None else GOLDS.record(request["gold"])
+        candidate = CANDIDATES.record(request["candidate"])
+        reply = {
+            "label": LABELS.row(label_candidate(task, problem, gold, candidate)),
+            "report": REPORTS.row(check_candidate(task, problem, candidate)),
+        }
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

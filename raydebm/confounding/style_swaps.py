@@ -1,0 +1,134 @@
+"""The style swap of a run: who rewrites which answers, and with which model (``confounding`` in a recipe).
+
+In:   a run's pools and golds, a scorer of texts.
+Out:  one ``SwapResult`` for each generator whose correct answers are rewritten. Rewritings are journaled, so that a
+      second report asks nobody again.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from raydebm.config import Recipe, RecordedGenerator
+from raydebm.confounding.swap import Rewriter, SwapResult, SwapSettings, style_swap
+from raydebm.errors import ConfigError
+from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.generators import Secret, build_generator, check_keys
+from raydebm.generators.account import journal_and_budget
+from raydebm.labels import label_candidate
+from raydebm.records import Candidate, Gold, Label, Problem
+from raydebm.run.directory import RunDir
+from raydebm.scorer.halving import TextScorer
+from raydebm.tasks import task_of
+from raydebm.tasks.base import Task
+
+JOURNAL = ("confounding", "journal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapInputs:
+    """What the swap needs of a run beside a scorer; travels to the node that has one."""
+
+    recipe: Recipe
+    run: RunDir
+    keys: Mapping[str, Secret]
+    test: Sequence[EvaluatedPool]
+    """Correct answers of these are rewritten."""
+    validation: Sequence[EvaluatedPool]
+    """Correct answers of these are the examples of a style."""
+    golds: Mapping[str, Gold]
+    """By problem id."""
+
+
+def swap_keys(recipe: Recipe) -> dict[str, Secret]:
+    """The keys of whoever rewrites, so that a missing one is found before anything starts.
+
+    Raises:
+        MissingKeyError: a key is not in the environment.
+    """
+    settings = recipe.confounding
+    if not settings.swap:
+        return {}
+    return check_keys(recipe.generators if settings.rewriter is None else [settings.rewriter])
+
+
+def style_swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ...]:
+    """One result for each generator of ``confounding.swap``; none where the recipe names none.
+
+    Raises:
+        PoolError: such a generator has no correct answer among the test problems.
+        ConfigError: no one can be asked to rewrite.
+        GenerationError: a local model cannot be loaded.
+    """
+    return asyncio.run(_swaps(inputs, scorer)) if inputs.recipe.confounding.swap else ()
+
+
+async def _swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ...]:
+    recipe, settings = inputs.recipe, inputs.recipe.confounding
+    async with AsyncExitStack() as stack:
+        rewriters = _rewriters(inputs)
+        for generator in {id(found.generator): found.generator for found in rewriters}.values():
+            stack.push_async_callback(generator.aclose)
+        return tuple(
+            [
+                await style_swap(
+                    inputs.test,
+                    rewriters,
+                    source=source,
+                    scorer=scorer,
+                    check=partial(_check, task=task_of(recipe.task), golds=inputs.golds),
+                    settings=SwapSettings(
+                        max_problems=settings.max_problems,
+                        max_tokens=recipe.generation.max_tokens or 2048,
+                        seed=recipe.seed,
+                    ),
+                    num_bootstrap=recipe.evaluation.num_bootstrap,
+                )
+                for source in settings.swap
+            ]
+        )
+
+
+def _check(problem: Problem, candidate: Candidate, *, task: Task, golds: Mapping[str, Gold]) -> Label:
+    return label_candidate(task, problem, golds.get(problem.problem_id), candidate)
+
+
+def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
+    """One per style: the generators themselves where they can be asked, or one model that is shown examples."""
+    recipe, settings = inputs.recipe, inputs.recipe.confounding
+    journal, budget = journal_and_budget(recipe, inputs.run, *JOURNAL)
+    if settings.rewriter is not None:
+        key = inputs.keys.get(settings.rewriter.name)
+        writer = build_generator(settings.rewriter, journal=journal, budget=budget, key=key)
+        found = [
+            Rewriter(style=config.name, generator=writer, examples=shown)
+            for config in recipe.generators
+            if (shown := _examples(inputs.validation, config.name, settings.num_examples))
+        ]
+    else:
+        found = [
+            Rewriter(
+                style=config.name,
+                generator=build_generator(config, journal=journal, budget=budget, key=inputs.keys.get(config.name)),
+            )
+            for config in recipe.generators
+            if not isinstance(config, RecordedGenerator)
+        ]
+    if not found:
+        raise ConfigError(
+            "confounding.swap: no generator of the recipe can be asked to rewrite, or none has a correct answer among "
+            "the validation problems that confounding.rewriter could be shown; give a rewriter, or more problems"
+        )
+    return found
+
+
+def _examples(pools: Sequence[EvaluatedPool], generator: str, count: int) -> tuple[str, ...]:
+    """Correct answers of a generator, of a problem each, in an order that does not depend on the tables'."""
+    found: dict[str, str] = {}
+    for pool in pools:
+        for item, correct in zip(pool.candidates, pool.correct, strict=False):
+            if correct == 1 and item.candidate.generator == generator and item.candidate.text is not None:
+                found.setdefault(pool.problem.problem_id, item.candidate.text)
+    return tuple(found[problem_id] for problem_id in sorted(found)[:count])

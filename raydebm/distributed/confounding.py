@@ -1,0 +1,110 @@
+"""Confounding and repair of a scorer, in one task on a node that has its models.
+
+Probes, style ablation, style swap and the refitting of heads need torch, so they run where the scorer does.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from raydebm.config import Recipe
+from raydebm.confounding.repairing import RepairReport, repair
+from raydebm.confounding.report import ConfoundingReport, Sources, confounding_report
+from raydebm.confounding.style_swaps import SwapInputs, style_swaps
+from raydebm.confounding.swap import SwapResult
+from raydebm.distributed.placement import cluster_nodes, share_of
+from raydebm.distributed.session import get_or_raise, is_own_cluster
+from raydebm.evaluation.pools import EvaluatedPool, with_trained_labels
+from raydebm.run.addresses import local_copy
+from raydebm.run.directory import RunDir
+
+MAX_CPUS = 8.0
+"""CPUs of a task that scores without a GPU; a small encoder gains little from more."""
+
+
+def confounding_of(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
+    """Screen, linear probes, style ablation and style swap of the run's scorer.
+
+    Args:
+        arguments: further arguments of ``confounding_report``.
+
+    Raises:
+        PoolError: a generator of ``confounding.swap`` has no correct answer.
+    """
+    work = _on_the_scorers_node(swap.recipe, _confounding)
+    report: ConfoundingReport = get_or_raise(work.remote(run.absolute(), arguments, swap))
+    return report
+
+
+def repaired_heads(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs, *, equalise: float) -> RepairReport:
+    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
+
+    Args:
+        arguments: further arguments of ``confounding.repairing.repair``.
+        equalise: see ``scorer.repair.RepairSettings``.
+
+    Raises:
+        PoolError: too few generators have answers of both labels.
+    """
+    work = _on_the_scorers_node(swap.recipe, _repair)
+    report: RepairReport = get_or_raise(work.remote(run.absolute(), arguments, equalise, swap.recipe.seed, swap))
+    return report
+
+
+@ray.remote
+def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
+    from raydebm.scorer.features import FeatureExtractor, KeptFeatures
+
+    recipe = swap.recipe
+    with local_copy(run.uri("scorer")) as folder:
+        features = KeptFeatures(FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=recipe.scorer.dtype))
+        scorer = features.scorer(folder)
+        sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
+        return confounding_report(
+            _as_trained(swap.test, recipe),
+            validation=_as_trained(swap.validation, recipe),
+            sources=sources,
+            **arguments,
+        )
+
+
+def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[EvaluatedPool]:
+    """With the texts that the scorer reads, and what it was trained to prefer as correct."""
+    return with_trained_labels((pool.as_scored(recipe.scorer.reasoning) for pool in pools), recipe.pairs.positive_frac)
+
+
+@ray.remote
+def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: int, swap: SwapInputs) -> RepairReport:
+    from raydebm.scorer.ensemble import EnsembleScorer
+    from raydebm.scorer.repair import RepairSettings
+
+    folder = Path(run.root)
+    swaps: tuple[SwapResult, ...] = ()
+    if swap.recipe.confounding.swap:
+        scorer = EnsembleScorer.load(folder / "scorer", device=arguments["device"], dtype=arguments["dtype"])
+        swaps = style_swaps(swap, scorer)
+    config = swap.recipe.confounding
+    settings = RepairSettings(equalise=equalise, seed=seed, cap=config.repair_cap, min_cell=config.repair_min_cell)
+    return repair(
+        folder / "scorer",
+        folder / "repair" / "scorer",
+        test=_as_trained(swap.test, swap.recipe),
+        validation_pools=_as_trained(swap.validation, swap.recipe),
+        repair_settings=settings,
+        swaps=swaps,
+        **arguments,
+    )
+
+
+def _on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
+    nodes = cluster_nodes()
+    share = share_of(recipe.ray, nodes)
+    if share.gpus:
+        return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
+    # Nothing else of the run goes on then, so it gets several CPUs, and with them as many threads of torch. A cluster
+    # of our own counts more CPUs than this machine may have.
+    most = min(MAX_CPUS, max(node.get("CPU", 1.0) for node in nodes))
+    return work.options(num_cpus=min(most, os.cpu_count() or 1) if is_own_cluster() else most)

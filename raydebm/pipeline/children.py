@@ -1,0 +1,52 @@
+"""Runs below a run directory that share its problems, candidates and labels: seeds, folds, variants.
+
+Nothing is generated, paid or labelled twice: finished stages are copied, and answers that cost money (later passes,
+judges) go through journals of the run directory, which its children share.
+"""
+
+from dataclasses import replace
+
+from raydebm.config import Recipe
+from raydebm.pipeline.runner import Pipeline, StageReport
+from raydebm.run.directory import SCORES_FOLDER
+
+SHARED = ("problems", "candidates", "labels")
+
+
+def child_run(shared: Pipeline, name: str, recipe: Recipe) -> Pipeline:
+    """The run ``<run_dir>/<name>``; its own stages are reported under its name.
+
+    Args:
+        recipe: the child's; its run directory is set here.
+    """
+
+    def on_stage(report: StageReport) -> None:
+        if report.stage not in SHARED:
+            shared.on_stage(replace(report, stage=f"{name} {report.stage}"))
+
+    return Pipeline(
+        recipe=recipe.model_copy(update={"run_dir": shared.run.uri(name)}),
+        progress=lambda stage: shared.progress(f"{name} {stage}"),
+        on_stage=on_stage,
+        payer=shared.payer or shared.run,
+    )
+
+
+def share_stages(first: Pipeline, other: Pipeline) -> None:
+    """Copy problems, candidates and labels from one run to another where the other has not the same."""
+    for stage in SHARED:
+        share_stage(first, other, stage)
+
+
+def share_stage(first: Pipeline, other: Pipeline, stage: str) -> None:
+    """Copy one stage from one run to another where the other has not the same."""
+    theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
+    if theirs != own:
+        first.run.copy_stage(stage, other.run)
+
+
+def share_scores(first: Pipeline, other: Pipeline) -> None:
+    """Copy the scores of baselines to a run that has none, with the journals of judges: their answers about the same
+    candidates have been paid for."""
+    if first.run.manifest(SCORES_FOLDER) is not None and other.run.manifest(SCORES_FOLDER) is None:
+        first.run.copy_stage(SCORES_FOLDER, other.run)

@@ -1,0 +1,103 @@
+"""What a stage is made with: a recipe, its run directory, and what follows from both."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from raydebm.config import Recipe
+from raydebm.generators.passes import PassRequests
+from raydebm.pairs import held_out, split_problems
+from raydebm.records import GenerationRequest, Gold, Problem
+from raydebm.run.addresses import resolved
+from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import basis
+from raydebm.run.stages import REPAIRED, StageName
+from raydebm.tasks import task_of
+from raydebm.tasks.base import Task
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+
+Facts = dict[str, Any]
+"""What a stage says about its result: JSON values for the manifest."""
+
+
+class Progress(Protocol):
+    """Shows how far a stage is. ``(stage)`` starts a bar and returns ``(done, total)``."""
+
+    def __call__(self, stage: str) -> Callable[[int, int], None]: ...
+
+
+def silent(stage: str) -> Callable[[int, int], None]:
+    """A progress that shows nothing."""
+    return lambda done, total: None
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """One run of a recipe, as its stages see it. Ray must be initialised for those that use it."""
+
+    recipe: Recipe
+    progress: Progress = silent
+    command: str | None = None
+    """How to repeat this run, for the report; None: this process's command line."""
+    payer: RunDir | None = None
+    """The run whose journals of later passes and judges this one shares with others on the same candidates, so that
+    nothing is paid twice and one budget holds for all; None: this run."""
+
+    @cached_property
+    def run(self) -> RunDir:
+        # Workers have a working directory of their own, so that a relative path would mean another place there.
+        return RunDir(resolved(self.recipe.resolved_run_dir))
+
+    @cached_property
+    def task(self) -> Task:
+        return task_of(self.recipe.task)
+
+    @cached_property
+    def passes(self) -> PassRequests:
+        return PassRequests(recipe=self.recipe, task=self.task)
+
+    @property
+    def name(self) -> str:
+        """The run's name in reports."""
+        repaired = ", repaired" if self.is_repaired else ""
+        return f"{self.recipe.name}{repaired} ({self.recipe.task.name})"
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether the run's scorer is another run's, its heads refitted by ``raydebm repair``."""
+        return self.run.exists(REPAIRED.marker)
+
+    def basis(self, stage: StageName) -> str:
+        """An id of what the stage is now, for what is made from it and is no stage itself."""
+        return basis(stage, self.recipe, self.run)
+
+    def problems(self) -> dict[str, Problem]:
+        """By problem id."""
+        return {row.problem.problem_id: row.problem for row in self.run.problems()}
+
+    def golds(self) -> dict[str, Gold]:
+        """By problem id."""
+        return {gold.problem_id: gold for gold in self.run.golds()}
+
+    def splits(self) -> dict[str, list[str]]:
+        """Problem ids of ``train``, ``validation`` and ``test``. No id is in two of them."""
+        rows = self.run.problems()
+        ids, test = [row.problem.problem_id for row in rows], held_out(rows, self.recipe)
+        train, validation = split_problems(
+            (problem_id for problem_id in ids if problem_id not in test),
+            validation_frac=self.recipe.pairs.validation_frac,
+            seed=self.recipe.training_seed,
+        )
+        tested = [problem_id for problem_id in ids if problem_id in test]
+        return {TRAIN: train, VALIDATION: validation, TEST: tested}
+
+    def problems_of(self, split: str) -> list[Problem]:
+        problems = self.problems()
+        return [problems[problem_id] for problem_id in self.splits()[split]]
+
+    def requests(self, problems: Iterable[Problem]) -> list[GenerationRequest]:
+        """Every request of the first pass: samples of each generator, and its greedy one."""
+        greedy = self.recipe.generation.greedy
+        return [request for problem in problems for request in self.passes.first(problem, greedy=greedy)]

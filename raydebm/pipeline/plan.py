@@ -1,0 +1,122 @@
+"""What a run would do and cost, before anything is sent (``raydebm run --dry-run``)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from raydebm.config import Recipe
+from raydebm.generators.passes import PassRequests
+from raydebm.generators.recorded import recorded_generators
+from raydebm.generators.requests import CostEstimate, estimate_cost
+from raydebm.pipeline.context import StageContext
+from raydebm.pipeline.stages.problems import answerable, load_problems
+from raydebm.records import GenerationRequest, Problem
+from raydebm.run.fingerprints import current_manifest
+from raydebm.run.stages import STAGES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The first pass per generator, and in words what follows it."""
+
+    estimates: tuple[CostEstimate, ...]
+    notes: tuple[str, ...]
+
+
+def plan_of(recipe: Recipe) -> Plan:
+    """Load the problems and count the requests of the first pass. Needs no Ray and no key.
+
+    Raises:
+        TaskDataError: the problems cannot be loaded, or a recorded pool cannot be read.
+        UnknownNameError: a recorded pool has no such model.
+        PoolError: the recorded pools answer none of the problems.
+    """
+    context = StageContext(recipe=recipe)
+    loaded = list(load_problems(recipe))
+    problems = [problem for _, problem, _ in answerable(recipe, loaded)]
+    requests = context.requests(problems)
+    recorded = _recorded(recipe, problems, requests)
+    estimates = estimate_cost(requests, recipe.generators)
+    kinds = Counter(generator.kind for generator in recipe.generators)
+    return Plan(
+        estimates=estimates,
+        notes=(
+            f"{len(problems):,} problems, {len(requests):,} requests, {_total(estimates)} for the first pass; "
+            "completions are counted at their token limit, so a run usually costs a fraction of it",
+            *_dropped(len(loaded) - len(problems)),
+            *recorded,
+            *_waves(context.passes),
+            f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
+            "and per regenerated test problem",
+            f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
+            *_baselines(recipe),
+            _stages(context),
+            f"generators: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; "
+            f"run directory: {recipe.resolved_run_dir}",
+        ),
+    )
+
+
+def _stages(context: StageContext) -> str:
+    """Which stages the run directory has as the recipe would make them now; the others are made."""
+    complete = list(
+        takewhile(
+            lambda name: current_manifest(name, context.recipe, context.run) is not None,
+            (stage.name for stage in STAGES),
+        )
+    )
+    missing = [stage.name for stage in STAGES if stage.name not in complete]
+    return f"stages to make: {', '.join(missing) or 'none'}; complete: {', '.join(complete) or 'none'}"
+
+
+def _waves(passes: PassRequests) -> Iterator[str]:
+    if passes.waves is not None:
+        sizes = ", ".join(map(str, passes.waves))
+        yield (
+            f"each problem is sampled in waves of {sizes} and so on until its vote is settled, so these are the most "
+            "requests there can be"
+        )
+    yield from passes.remarks_on_waves
+
+
+def _dropped(count: int) -> Iterator[str]:
+    if count:
+        yield f"{count:,} more problems are left out, because no recorded pool answers them"
+
+
+def _recorded(recipe: Recipe, problems: Sequence[Problem], requests: Sequence[GenerationRequest]) -> Iterator[str]:
+    """How many requests the recorded pools can answer: what is missing counts as failed."""
+    answered: Counter[str] = Counter()
+    asked = Counter(request.generator for request in requests)
+    names = []
+    for generator in recorded_generators(recipe.generators, problems=problems):
+        names.append(generator.name)
+        answered[generator.name] = sum(
+            generator.has_answer(request) for request in requests if request.generator == generator.name
+        )
+    if not names:
+        return
+    missing = {name: asked[name] - answered[name] for name in names if answered[name] < asked[name]}
+    yield f"recorded pools answer {answered.total():,} of {sum(asked[name] for name in names):,} requests" + (
+        f"; not recorded: {', '.join(f'{count:,} of {name}' for name, count in missing.items())}" if missing else ""
+    )
+    if sum(missing.values()) > recipe.generation.max_failed_frac * len(requests):
+        yield (
+            f"that is more than generation.max_failed_frac = {recipe.generation.max_failed_frac:g} allows, so the run "
+            "would stop: ask for fewer samples, or name the field that holds the answer in text_fields"
+        )
+
+
+def _baselines(recipe: Recipe) -> Iterator[str]:
+    if recipe.baselines:
+        names = ", ".join(f"{baseline.name} ({baseline.kind})" for baseline in recipe.baselines)
+        judges = any(baseline.kind == "judge" for baseline in recipe.baselines)
+        asks = "; a judge asks once for every distinct one, which is not in the estimate" if judges else ""
+        yield f"baselines score the validation and test candidates: {names}{asks}"
+
+
+def _total(estimates: tuple[CostEstimate, ...]) -> str:
+    known = [estimate.usd_high for estimate in estimates if estimate.usd_high is not None]
+    total = f"at most ${sum(known):,.2f}"
+    return total if len(known) == len(estimates) else f"{total} plus what has no price"

@@ -1,0 +1,30 @@
+"""The policies of a run: its recipe's own, the calibrated one, and the one that is evaluated."""
+
+from typing import Any
+
+from raydebm.decision.policy import Policy, policy_of
+from raydebm.pipeline.context import StageContext
+
+
+def default_policy(context: StageContext) -> Policy:
+    """The recipe's own policy, before calibration. Recorded pools have no generator that could answer feedback."""
+    policy = policy_of(context.recipe.triage, context.task.defaults, context.recipe.generators)
+    return policy if context.passes.regenerator.kind != "recorded" else policy.replaced(max_passes=1)
+
+
+def calibrated_policy(context: StageContext) -> Policy:
+    return Policy.from_json(context.run.read_json("calibration", "policy.json"))
+
+
+def evaluated_policy(context: StageContext) -> Policy:
+    """The calibrated one; with a single pass where the evaluation is to sample no further ones."""
+    policy = calibrated_policy(context)
+    return policy if context.recipe.evaluation.two_pass else policy.replaced(max_passes=1)
+
+
+def decision_fit(context: StageContext) -> dict[str, Any] | None:
+    """How the posterior was fitted; None where the policy has none."""
+    if not context.run.exists("calibration", "decision.json"):
+        return None
+    fit: dict[str, Any] = context.run.read_json("calibration", "decision.json")
+    return fit

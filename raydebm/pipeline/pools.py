@@ -1,0 +1,79 @@
+"""The pools of a run's split: candidates of all passes with what is known of them."""
+
+from dataclasses import dataclass, field
+
+from raydebm.evaluation.pools import EvaluatedPool, Scores, assemble_pools
+from raydebm.pipeline.context import StageContext
+from raydebm.pipeline.scores import evidence_of, scores_of
+from raydebm.records import Candidate, ConstraintReport, Energies, Label
+from raydebm.run.directory import SCORES_FOLDER
+
+
+@dataclass(slots=True)
+class RecordedPools:
+    """Candidates with what is known of them, by candidate id. ``energies`` holds None where scoring failed."""
+
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    reports: dict[str, ConstraintReport] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    energies: dict[str, Energies | None] = field(default_factory=dict)
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What the baselines that are evidence say, by name."""
+
+    def add_scores(self, scores: Scores) -> None:
+        """Add what baselines say about the candidates that are here."""
+        for name, by_id in scores.items():
+            for candidate_id, score in by_id.items():
+                if candidate_id in self.candidates and score is not None:
+                    self.scores.setdefault(candidate_id, {})[name] = score
+
+
+def recorded_pools(context: StageContext, split: str) -> RecordedPools:
+    """All recorded candidates of a split, of all passes, with labels, checks and energies.
+
+    Raises:
+        PoolError: a table is missing or unreadable.
+    """
+    run, pools, problem_ids = context.run, RecordedPools(), frozenset(context.splits()[split])
+    first = ("candidates", "labels", "energies")
+    later = later_passes(context, split)
+    for source, labelled, scored in (first, *((stage, stage, stage) for stage in later)):
+        ids = {row.candidate_id: row for row in run.candidates(source) if row.problem_id in problem_ids}
+        pools.candidates |= ids
+        pools.reports |= {row.candidate_id: row for row in run.reports(labelled) if row.candidate_id in ids}
+        pools.labels |= {row.candidate_id: row for row in run.labels(labelled) if row.candidate_id in ids}
+        pools.energies |= {row.candidate_id: row.energies for row in run.energies(scored) if row.candidate_id in ids}
+    for folder in (SCORES_FOLDER, *(f"{stage}/{SCORES_FOLDER}" for stage in later)):
+        pools.add_scores(evidence_of(context.recipe, run, folder))
+    return pools
+
+
+def later_passes(context: StageContext, split: str) -> list[str]:
+    """Complete stages of later passes. They answer to one ensemble's picks, so another one's are not counted."""
+    basis, stages = context.basis("energies"), list[str]()
+    while True:
+        stage = later_pass(split, len(stages) + 1)
+        manifest = context.run.manifest(stage)
+        if manifest is None or manifest.get("fingerprint") != basis:
+            return stages
+        stages.append(stage)
+
+
+def later_pass(split: str, number: int) -> str:
+    """The folder of what a replay of the split asked for the n-th time."""
+    return f"regenerated/{split}-{number}"
+
+
+def evaluated_pools(context: StageContext, split: str) -> list[EvaluatedPool]:
+    """The scored pools of a split, with the scores of the recipe's baselines where they have been made."""
+    pools = recorded_pools(context, split)
+    return assemble_pools(
+        context.problems_of(split),
+        candidates=pools.candidates.values(),
+        reports=pools.reports,
+        energies=pools.energies,
+        labels=pools.labels,
+        scores=scores_of(context),
+        evidence=pools.scores,
+        shuffle_seed=context.recipe.evaluation.shuffle_seed,
+    )

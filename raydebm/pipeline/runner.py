@@ -1,0 +1,95 @@
+"""Brings a run to a stage: makes every stage before it that is missing or out of date, and reuses the others."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raydebm.errors import ConfigError
+from raydebm.evaluation.results import Evaluation
+from raydebm.generators import check_keys
+from raydebm.pipeline.context import Facts, StageContext
+from raydebm.pipeline.makers import MAKERS
+from raydebm.pipeline.scores import check_judges, forget_ratings
+from raydebm.pipeline.stages.evaluation import read_evaluation
+from raydebm.run.fingerprints import current_manifest, new_manifest
+from raydebm.run.stages import Stage, StageName, stage_named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """What a stage did, for people."""
+
+    stage: str
+    reused: bool
+    seconds: float
+    facts: Facts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pipeline(StageContext):
+    """One run of a recipe. Ray must be initialised for the stages that use it (see ``distributed.session``)."""
+
+    on_stage: Callable[[StageReport], None] = lambda report: None
+
+    def make(self, stage: StageName) -> None:
+        """Bring the run to a stage, with every stage before it.
+
+        Raises:
+            ConfigError: a stage that the run directory came with belongs to another recipe, and cannot be made there.
+        """
+        for each in stage_named(stage).chain:
+            self._bring(each)
+
+    def evaluate(self) -> Evaluation:
+        """Compare all selectors, also the recipe's baselines, on the test split, and write the report."""
+        self.make("evaluation")
+        return read_evaluation(self.run)
+
+    def _bring(self, stage: Stage) -> None:
+        maker = MAKERS[stage.name]
+        if maker.prepare is not None:
+            maker.prepare(self)
+        current = current_manifest(stage.name, self.recipe, self.run)
+        if current is None:
+            self._check_may_be_made(stage)
+            self.run.reopen(stage.name)
+            started = time.monotonic()
+            facts = maker.make(self)
+            self.run.finish(stage.name, new_manifest(stage.name, self.recipe, self.run, facts=facts))
+            seconds = time.monotonic() - started
+        else:
+            facts, seconds = current.get("facts", {}), 0.0
+        if stage.upstream is None:
+            self.run.write_recipe(self.recipe)
+        self.on_stage(StageReport(stage=stage.name, reused=current is not None, seconds=seconds, facts=facts))
+
+    def _check_may_be_made(self, stage: Stage) -> None:
+        given = stage.given_by
+        if given is not None and self.run.exists(given.marker):
+            raise ConfigError(
+                f"{self.run.root} {given.is_what}, and its stage {stage.name!r} is missing or was made with other "
+                f"settings, files or versions than this recipe's; {given.remedy}"
+            )
+
+    def check_keys(self, *, judges: bool = True) -> None:
+        """Needs no Ray, so that a missing key is told before a cluster is started.
+
+        Args:
+            judges: whether the recipe's judges will be asked too.
+
+        Raises:
+            MissingKeyError: something is still to be sampled or rated, and an endpoint's key is not in the environment.
+        """
+        are_sampled = current_manifest("candidates", self.recipe, self.run) is not None
+        if not are_sampled:
+            greedy = self.recipe.generation.greedy
+            check_keys([config for config in self.passes.asked if greedy or config.num_samples != 0])
+        if judges:
+            check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
+
+    def forget_failed(self) -> None:
+        """Have failed requests sent again, for candidates and for ratings of judges; what was answered is kept."""
+        if self.run.facts("candidates").get("num_failed"):
+            self.run.reopen("candidates")
+        if forget_ratings(self.recipe, self.run):
+            self.run.reopen("evaluation")

@@ -1,0 +1,193 @@
+"""Scores of a recipe's baselines (reward models, judges, EORM ...), each made once and kept when finished.
+
+In:   a labelled run's candidates; for EORM also its training pairs.
+Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from raydebm.config import BaselineConfig, Recipe
+from raydebm.evaluation.pools import Scores
+from raydebm.generators import Secret, check_keys
+from raydebm.generators.journal import spent_usd
+from raydebm.pairs import TrainingGroup, build_pairs, training_groups
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
+from raydebm.records import Candidate
+from raydebm.run.directory import SCORES_FOLDER, RunDir
+from raydebm.run.fingerprints import baseline_state, is_unchanged
+
+Groups = Mapping[str, Sequence[TrainingGroup]]
+"""Training groups of the splits ``train`` and ``validation``."""
+
+
+def score_baselines(context: StageContext, names: Collection[str] | None = None) -> None:
+    """Score the validation and test candidates by every baseline that has not yet done so, and those of training
+    problems where the posterior learns from them.
+
+    Scores are made again when candidates or pairs have changed. The journals and the budget of judges are the payer's.
+
+    Args:
+        names: which of the recipe's baselines; None: all.
+
+    Raises:
+        MissingKeyError: a judge's key is not in the environment; nothing was scored.
+    """
+    recipe, run, basis = context.recipe, context.run, context.basis("pairs")
+    waiting = waiting_baselines(recipe, run, basis, names=names)
+    if not waiting:
+        return
+    from raydebm.distributed.baselines import BaselineInputs, score_baseline
+
+    keys = {baseline.name: _key_of(baseline) for baseline in waiting}
+    problems, splits, candidates = context.problems(), context.splits(), run.candidates()
+    for baseline in waiting:
+        train = splits[TRAIN] if _learns(recipe, baseline) else ()
+        scored = {*splits[VALIDATION], *splits[TEST], *train}
+        pools = [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
+        groups = _all_pairs(context, candidates) if baseline.kind == "eorm" else {}
+        inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
+        score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
+        _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
+        if baseline.name in evidence_names(recipe):
+            run.reopen("calibration")  # it learned from the scores that were there before
+        run.reopen("evaluation")  # it shows the scores that were there before
+
+
+def score_later_pass(context: StageContext, stage: str) -> None:
+    """Score a later pass's candidates by the baselines that are evidence, below ``stage``, where scores are missing."""
+    recipe, run, basis, folder = context.recipe, context.run, context.basis("energies"), f"{stage}/{SCORES_FOLDER}"
+    waiting = waiting_baselines(recipe, run, basis, folder=folder, names=evidence_names(recipe))
+    if not waiting:
+        return
+    from raydebm.distributed.baselines import BaselineInputs, score_baseline
+
+    inputs = BaselineInputs(problems=context.problems(), candidates=run.candidates(stage), groups={}, key=None)
+    for baseline in waiting:
+        score_baseline(recipe, run, baseline.name, inputs, payer=run, folder=folder)
+        _finish(recipe, run, baseline, basis, folder=folder)
+
+
+def _finish(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str, *, folder: str) -> None:
+    done = run.manifest(folder) or {}
+    run.finish(folder, {**done, baseline.name: _state(recipe, baseline, basis)})
+
+
+def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
+    """Find a missing key before anything is paid for.
+
+    Args:
+        basis: an id of candidates and pairs; None: candidates are still to be sampled, so every judge will be asked.
+
+    Raises:
+        MissingKeyError: the key of a judge that is still to be asked is not in the environment.
+    """
+    for baseline in waiting_baselines(recipe, run, basis):
+        _key_of(baseline)
+
+
+def waiting_baselines(
+    recipe: Recipe,
+    run: RunDir,
+    basis: str | None,
+    *,
+    folder: str = SCORES_FOLDER,
+    names: Collection[str] | None = None,
+) -> list[BaselineConfig]:
+    """The baselines that have no scores of this basis, among those of these names; None: among all."""
+    done = run.manifest(folder) or {}
+    baselines = [one for one in recipe.baselines if names is None or one.name in names]
+    return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, one, basis))]
+
+
+def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
+    if made is None or any(made.get(key) != now.get(key) for key in ("config", "basis", "train")):
+        return False
+    return is_unchanged(made, now["contents"])
+
+
+def _state(recipe: Recipe, baseline: BaselineConfig, basis: str | None) -> dict[str, Any]:
+    train = {"train": True} if _learns(recipe, baseline) else {}
+    return {**baseline_state(baseline), "basis": basis, **train}
+
+
+def _learns(recipe: Recipe, baseline: BaselineConfig) -> bool:
+    """Whether training candidates are scored too, for the posterior to learn from."""
+    return baseline.name in evidence_names(recipe) and recipe.learns_out_of_bag
+
+
+def evidence_names(recipe: Recipe) -> frozenset[str]:
+    """The baselines whose scores are evidence of the posterior."""
+    return frozenset(baseline.name for baseline in recipe.evidence)
+
+
+def _key_of(baseline: BaselineConfig) -> Secret | None:
+    """Read here and handed over: a worker on another node, or of a cluster that runs, has another environment."""
+    if baseline.kind != "judge":
+        return None
+    return check_keys([baseline.generator]).get(baseline.generator.name)
+
+
+def forget_ratings(recipe: Recipe, run: RunDir) -> bool:
+    """Have the judges' ratings made again: those that their journals hold cost nothing, those that failed are asked.
+
+    Returns:
+        Whether there were any.
+    """
+    judges = {baseline.name for baseline in recipe.baselines if baseline.kind == "judge"}
+    done = run.manifest(SCORES_FOLDER) or {}
+    if judges & done.keys():
+        run.finish(SCORES_FOLDER, {name: state for name, state in done.items() if name not in judges})
+    return bool(judges & done.keys())
+
+
+def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups:
+    """All pairs of every problem, as EORM takes them: limits of the recipe and of its task are for our adapters."""
+    config = context.recipe.pairs.model_copy(update={"max_pairs": None, "max_correct": None, "max_incorrect": None})
+    labels, problems, splits = context.run.labels(), context.problems(), context.splits()
+    groups = {}
+    for split in (TRAIN, VALIDATION):
+        ids = set(splits[split])
+        of_split = [candidate for candidate in candidates if candidate.problem_id in ids]
+        of_labels = [label for label in labels if label.problem_id in ids]
+        pairs = build_pairs(of_split, of_labels, config=config, seed=context.recipe.training_seed)
+        groups[split] = training_groups(pairs, of_split, problems.values())
+    return groups
+
+
+def scores_of(context: StageContext) -> Scores | None:
+    """What ``score_baselines`` wrote so far; None without any."""
+    done = context.run.manifest(SCORES_FOLDER) or {}
+    names = [baseline.name for baseline in context.recipe.baselines if baseline.name in done]
+    return read_scores(context.run, names) if names else None
+
+
+def evidence_of(recipe: Recipe, run: RunDir, folder: str) -> Scores:
+    """The scores of the baselines that are evidence, as far as they have been made."""
+    names = [baseline.name for baseline in recipe.evidence if run.has_scores(baseline.name, folder)]
+    return read_scores(run, names, folder=folder)
+
+
+def read_scores(run: RunDir, names: Iterable[str], *, folder: str = SCORES_FOLDER) -> Scores:
+    """Name -> candidate id -> score (None: it has no score). Parts of a score are called ``<name>.<part>``."""
+    scores: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        rows = run.scores(name, folder)
+        scores[name] = {row.candidate_id: row.score for row in rows}
+        for part in dict.fromkeys(part for row in rows for part in row.parts):
+            scores[f"{name}.{part}"] = {row.candidate_id: row.parts.get(part) for row in rows}
+    return scores
+
+
+def judge_prices(recipe: Recipe, run: RunDir) -> dict[str, float]:
+    """Judge -> US dollars per candidate that it rated, as its endpoint billed them; judges that billed nothing have no
+    price, and neither has any on a file system that cannot append."""
+    prices = {}
+    for config in recipe.baselines:
+        if config.kind != "judge" or not run.is_local or not run.has_scores(config.name):
+            continue
+        billed = spent_usd([run.uri(SCORES_FOLDER, f"{config.name}.journal")])
+        rated = sum(row.score is not None for row in run.scores(config.name))
+        if billed > 0 and rated:
+            prices[config.name] = billed / rated
+    return prices

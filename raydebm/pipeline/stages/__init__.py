@@ -1,0 +1,1 @@
+"""One module per stage of ``run.stages``, with the function that makes it."""

@@ -1,0 +1,65 @@
+"""Energies of candidates."""
+
+from collections.abc import Mapping, Sequence
+
+from raydebm.errors import CheckpointError
+from raydebm.pairs import out_of_bag
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
+from raydebm.records import Candidate
+from raydebm.run.ensemble import holds_ensemble
+
+
+def make_energies(context: StageContext) -> Facts:
+    """All validation and test candidates, and the training candidates that are learned from out of bag."""
+    return score_candidates(context, pool_candidates(context), "energies", members=adapters_out_of_bag(context))
+
+
+def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
+    """Which adapters did not train on each training problem that is learned from out of bag."""
+    recipe = context.recipe
+    if not recipe.learns_out_of_bag:
+        return {}
+    return out_of_bag(
+        context.splits()[TRAIN],
+        (pair.problem_id for pair in context.run.pairs(TRAIN)),
+        bag_frac=recipe.pairs.bag_frac,
+        seed=recipe.training_seed,
+        adapters=[adapter.name for adapter in recipe.scorer.adapters],
+    )
+
+
+def pool_candidates(context: StageContext) -> list[Candidate]:
+    """The candidates of the first pass that are scored."""
+    splits = context.splits()
+    scored = {*splits[VALIDATION], *splits[TEST], *adapters_out_of_bag(context)}
+    candidates = context.run.candidates()
+    return [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
+
+
+def score_candidates(
+    context: StageContext,
+    candidates: Sequence[Candidate],
+    stage: str,
+    *,
+    members: Mapping[str, Sequence[bool]] | None = None,
+) -> Facts:
+    """Score candidates with the run's ensemble; the table goes to ``stage``.
+
+    Args:
+        members: which adapters score the candidates of a problem, by problem id; a problem that is not named has all.
+    """
+    from raydebm.distributed.score import score
+
+    checkpoint = context.run.uri("scorer")
+    if not holds_ensemble(checkpoint):
+        raise CheckpointError(f"{checkpoint} holds no ensemble; run `raydebm train` first")
+    return score(
+        context.problems(),
+        candidates,
+        checkpoint=checkpoint,
+        recipe=context.recipe,
+        run=context.run,
+        stage=stage,
+        members=members,
+        on_progress=context.progress(stage),
+    ).facts()

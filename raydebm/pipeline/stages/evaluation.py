@@ -1,0 +1,52 @@
+"""The evaluation: all selectors on the test split, and the report."""
+
+from dataclasses import replace
+
+from raydebm.config import EvaluationConfig
+from raydebm.evaluation.results import Evaluation, evaluate
+from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
+from raydebm.pipeline.passes import outcomes_of
+from raydebm.pipeline.policies import decision_fit, evaluated_policy
+from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.scores import judge_prices
+from raydebm.pipeline.stages.candidates import saved_samples
+from raydebm.pipeline.stages.scorer import training_curves
+from raydebm.run.directory import RunDir
+
+
+def make_evaluation(context: StageContext) -> Facts:
+    from raydebm.evaluation.report import write_report  # draws, and no other stage needs that
+
+    recipe = context.recipe
+    policy, outcomes = evaluated_policy(context), outcomes_of(context)
+    result = evaluate(
+        evaluated_pools(context, TEST),
+        validation=evaluated_pools(context, VALIDATION),
+        policy=policy,
+        adapters=[adapter.name for adapter in recipe.scorer.adapters],
+        outcomes=outcomes,
+        labels=recorded_pools(context, TEST).labels,
+        fit=decision_fit(context),
+        config=evaluation_config(context),
+        seed=recipe.seed,
+        positive_frac=recipe.pairs.positive_frac,
+        title=recipe.name,
+        task=recipe.task.name,
+        command=context.command,
+    )
+    result = replace(result, saved=saved_samples(context))
+    write_report(result, context.run, "evaluation", training=training_curves(context))
+    return result.facts()
+
+
+def evaluation_config(context: StageContext) -> EvaluationConfig:
+    """The recipe's, with the prices of judges as they were billed where the recipe has none."""
+    config = context.recipe.evaluation
+    billed = judge_prices(context.recipe, context.run) | config.prices.usd_per_score
+    prices = config.prices.model_copy(update={"usd_per_score": billed})
+    return config.model_copy(update={"prices": prices})
+
+
+def read_evaluation(run: RunDir) -> Evaluation:
+    """The result of a finished evaluation."""
+    return Evaluation.from_json(run.read_json("evaluation", "metrics.json"))

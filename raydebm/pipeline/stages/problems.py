@@ -1,0 +1,86 @@
+"""The problems of a recipe: those of its sources that something can answer, with their golds."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from raydebm.config import Recipe, RecordedGenerator, SplitSource
+from raydebm.errors import PoolError, TaskDataError
+from raydebm.generators.recorded import recorded_generators
+from raydebm.identity import content_id
+from raydebm.pipeline.context import Facts, StageContext
+from raydebm.records import Gold, Problem
+from raydebm.run.tables import SplitProblem
+from raydebm.tasks import task_of
+from raydebm.tasks.paper_data import load_paper_problems
+
+Loaded = tuple[str, Problem, Gold]
+"""``"train"`` or ``"test"``, a problem, and its gold."""
+
+
+def make_problems(context: StageContext) -> Facts:
+    loaded = list(load_problems(context.recipe))
+    answered = answerable(context.recipe, loaded)
+    num_unanswered = len(loaded) - len(answered)
+    context.run.write_golds(gold for _, _, gold in answered)
+    context.run.write_problems(SplitProblem(problem=problem, split=split) for split, problem, _ in answered)
+    counts = Counter(split for split, _, _ in answered)
+    return {**counts, **({"not_recorded": num_unanswered} if num_unanswered else {})}
+
+
+def load_problems(recipe: Recipe) -> Iterator[Loaded]:
+    """(split, problem, gold) of the recipe's sources, within their id ranges and limits.
+
+    Raises:
+        TaskDataError: the data is missing, a part is empty, or a problem is in both parts.
+    """
+    task = task_of(recipe.task)
+    seen: dict[str, str] = {}
+    for split, source in (("train", recipe.task.train), ("test", recipe.task.test)):
+        if recipe.task.data == "paper":
+            loaded = iter(load_paper_problems(task, source.split, source=source.source, seed=recipe.seed))
+        else:
+            loaded = task.load(source.split, source=source.source, seed=recipe.seed)
+        chosen = islice((pair for pair in loaded if _is_in_range(pair[0].problem_id, source)), source.limit)
+        for problem, gold in chosen:
+            if seen.setdefault(problem.problem_id, split) != split:
+                raise TaskDataError(
+                    f"problem {problem.problem_id!r} is in the train and the test part of task {task.name!r}; "
+                    "choose disjoint sources or id_range"
+                )
+            yield split, problem, gold
+        if split not in seen.values():
+            raise TaskDataError(
+                f"task {task.name!r}: source {source.source!r} has no problems for {split} "
+                f"(id_range {source.id_range}, limit {source.limit})"
+            )
+
+
+def answerable(recipe: Recipe, loaded: Sequence[Loaded]) -> Sequence[Loaded]:
+    """What ``load_problems`` gave, without the problems that no generator can answer.
+
+    A recorded pool rarely covers a whole benchmark, and a problem without a single candidate measures nothing.
+
+    Raises:
+        TaskDataError: a recorded pool cannot be read.
+        UnknownNameError: a recorded pool has no such model.
+        PoolError: the recorded pools answer none of the problems.
+    """
+    configs = recipe.generators
+    if not all(isinstance(config, RecordedGenerator) for config in configs):
+        return loaded
+    pools = [*recorded_generators(configs, problems=[problem for _, problem, _ in loaded])]
+    answered = [entry for entry in loaded if any(pool.answers(entry[1].problem_id) for pool in pools)]
+    if not answered:
+        raise PoolError(
+            f"the recorded pools of {', '.join(dict.fromkeys(pool.path for pool in pools))} answer none of the "
+            f"{len(loaded)} problems of task {recipe.task.name!r}: their problem ids must be ours or the "
+            f"source_id of a problem (ours look like {loaded[0][1].problem_id!r}), and text_fields must name the "
+            "field that holds the answer"
+        )
+    return answered
+
+
+def _is_in_range(problem_id: str, source: SplitSource) -> bool:
+    low, high = source.id_range
+    return low <= int(content_id("split", problem_id, length=8), 16) / 2**32 < high

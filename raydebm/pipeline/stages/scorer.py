@@ -1,0 +1,30 @@
+"""The trained adapters."""
+
+from typing import Any
+
+from raydebm.pairs import training_groups
+from raydebm.pipeline.context import TRAIN, VALIDATION, Facts, StageContext
+from raydebm.pipeline.stages.pairs import candidates_as_scored
+
+
+def make_scorer(context: StageContext) -> Facts:
+    from raydebm.distributed.train import train_ensemble
+
+    problems, candidates = context.problems(), candidates_as_scored(context)
+    groups = {
+        split: training_groups(context.run.pairs(split), candidates, problems.values()) for split in (TRAIN, VALIDATION)
+    }
+    return train_ensemble(
+        recipe=context.recipe,
+        run=context.run,
+        train=groups[TRAIN],
+        validation=groups[VALIDATION],
+        stage="scorer",
+        on_progress=context.progress("scorer"),
+    ).facts()
+
+
+def training_curves(context: StageContext) -> dict[str, Any]:
+    """Contents of training.json by adapter."""
+    names = [adapter.name for adapter in context.recipe.scorer.adapters]
+    return {name: context.run.read_json("scorer", name, "training.json") for name in names}

@@ -1,0 +1,43 @@
+"""Addresses of files and folders: paths of this machine, and filesystem URLs such as ``s3://bucket/run``."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyarrow import fs
+
+
+def is_url(address: str) -> bool:
+    """Whether the address is a filesystem URL; else it is a path of this machine."""
+    return "://" in address
+
+
+def resolved(address: str) -> str:
+    """The address by which processes with another working directory find the same place; a URL stays as it is."""
+    return address if is_url(address) else str(Path(address).resolve())
+
+
+def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem, and the path there."""
+    if is_url(address):
+        filesystem, path = fs.FileSystem.from_uri(address)
+        return filesystem, path
+    return fs.LocalFileSystem(), address
+
+
+@contextmanager
+def local_copy(address: str) -> Iterator[Path]:
+    """A folder of this machine with the content of ``address``: the folder itself where it is local, else a copy that
+    is removed at the end of the block."""
+    if not is_url(address):
+        yield Path(address)
+        return
+    source, path = filesystem_of(address)
+    folder = Path(tempfile.mkdtemp(prefix="raydebm-"))
+    try:
+        fs.copy_files(path, str(folder), source_filesystem=source, destination_filesystem=fs.LocalFileSystem())
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

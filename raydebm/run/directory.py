@@ -1,0 +1,166 @@
+"""A run directory: the tables and files of each stage, and a manifest that is written last.
+
+``<run_dir>/<stage>/<table>.parquet`` (or a folder of part files) and ``<run_dir>/<stage>/manifest.json``. A stage is
+complete exactly when its manifest is there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+
+from raydebm.config import Recipe, parse_recipe
+from raydebm.errors import ConfigError, PoolError
+from raydebm.records import Candidate, CandidateScore, ConstraintReport, Gold, Label, Pair
+from raydebm.run.addresses import filesystem_of, resolved
+from raydebm.run.folder import Folder
+from raydebm.run.tables import (
+    CANDIDATES,
+    ENERGIES,
+    GOLDS,
+    LABELS,
+    PAIRS,
+    PROBLEMS,
+    REPORTS,
+    SCORES,
+    EnergyRow,
+    SplitProblem,
+)
+
+MANIFEST = "manifest.json"
+RECIPE = "recipe.json"
+SCORES_FOLDER = "scores"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir(Folder):
+    """One run's directory. The stages of later passes have the same tables as ``candidates``, ``labels`` and
+    ``energies``, all in one folder."""
+
+    def absolute(self) -> "RunDir":
+        """The same directory, named so that processes with another working directory find it."""
+        return RunDir(resolved(self.root))
+
+    # ---- tables --------------------------------------------------------------------------------------------------
+
+    def problems(self) -> tuple[SplitProblem, ...]:
+        return self.read_records(PROBLEMS, "problems", "problems.parquet")
+
+    def write_problems(self, problems: Iterable[SplitProblem]) -> int:
+        return self.write_records(PROBLEMS, problems, "problems", "problems.parquet")
+
+    def has_problems(self) -> bool:
+        """Whether there is a table of problems; a run that only serves needs none."""
+        return self.exists("problems", "problems.parquet")
+
+    def golds(self) -> tuple[Gold, ...]:
+        return self.read_records(GOLDS, "problems", "golds.parquet")
+
+    def write_golds(self, golds: Iterable[Gold]) -> int:
+        return self.write_records(GOLDS, golds, "problems", "golds.parquet")
+
+    def candidates(self, stage: str = "candidates") -> tuple[Candidate, ...]:
+        return self.read_records(CANDIDATES, stage, "candidates.parquet")
+
+    def write_candidates(self, candidates: Iterable[Candidate], stage: str = "candidates") -> int:
+        return self.write_records(CANDIDATES, candidates, stage, "candidates.parquet")
+
+    def labels(self, stage: str = "labels") -> tuple[Label, ...]:
+        return self.read_records(LABELS, stage, "labels.parquet")
+
+    def write_labels(self, labels: Iterable[Label], stage: str = "labels") -> int:
+        return self.write_records(LABELS, labels, stage, "labels.parquet")
+
+    def reports(self, stage: str = "labels") -> tuple[ConstraintReport, ...]:
+        return self.read_records(REPORTS, stage, "reports.parquet")
+
+    def write_reports(self, reports: Iterable[ConstraintReport], stage: str = "labels") -> int:
+        return self.write_records(REPORTS, reports, stage, "reports.parquet")
+
+    def pairs(self, split: str) -> tuple[Pair, ...]:
+        """Pairs of ``train`` or ``validation``."""
+        return self.read_records(PAIRS, "pairs", f"{split}.parquet")
+
+    def write_pairs(self, pairs: Iterable[Pair], split: str) -> int:
+        return self.write_records(PAIRS, pairs, "pairs", f"{split}.parquet")
+
+    def energies(self, stage: str = "energies") -> tuple[EnergyRow, ...]:
+        return self.read_records(ENERGIES, stage, "energies.parquet")
+
+    def write_energies(self, energies: Iterable[EnergyRow], stage: str = "energies") -> int:
+        return self.write_records(ENERGIES, energies, stage, "energies.parquet")
+
+    def scores(self, baseline: str, folder: str = SCORES_FOLDER) -> tuple[CandidateScore, ...]:
+        """What a baseline says; those of a later pass have a folder of their own."""
+        return self.read_records(SCORES, folder, f"{baseline}.parquet")
+
+    def write_scores(self, scores: Iterable[CandidateScore], baseline: str, folder: str = SCORES_FOLDER) -> int:
+        return self.write_records(SCORES, scores, folder, f"{baseline}.parquet")
+
+    def has_scores(self, baseline: str, folder: str = SCORES_FOLDER) -> bool:
+        return self.exists(folder, f"{baseline}.parquet")
+
+    # ---- the recipe ----------------------------------------------------------------------------------------------
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        self.write_json(recipe.model_dump(mode="json", by_alias=True), RECIPE)
+
+    def recipe(self) -> Recipe:
+        """The recipe that the run was made with.
+
+        Raises:
+            ConfigError: recipe.json is missing or is not a recipe.
+        """
+        where = self.uri(RECIPE)
+        try:
+            tree = self.read_json(RECIPE)
+        except FileNotFoundError as error:
+            remedy = "make a run first (`raydebm run` or `make demo`), or give the directory of one"
+            raise ConfigError(f"{where} does not exist; {remedy}") from error
+        except ValueError as error:
+            raise ConfigError(f"{where} is not JSON: {error}; run the recipe again") from error
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{where} must hold a recipe, got {type(tree).__name__}")
+        return parse_recipe(tree, where=where)
+
+    # ---- manifests -----------------------------------------------------------------------------------------------
+
+    def manifest(self, stage: str) -> dict[str, Any] | None:
+        """The stage's manifest, or None while the stage is not complete."""
+        if not self.exists(stage, MANIFEST):
+            return None
+        manifest: dict[str, Any] = self.read_json(stage, MANIFEST)
+        return manifest
+
+    def facts(self, stage: str) -> dict[str, Any]:
+        """What the stage's manifest says about the result; empty while the stage is not complete."""
+        facts: dict[str, Any] = (self.manifest(stage) or {}).get("facts", {})
+        return facts
+
+    def finish(self, stage: str, manifest: Mapping[str, Any]) -> None:
+        """Write the stage's manifest. Last, because its presence means complete."""
+        self.write_json(dict(manifest), stage, MANIFEST)
+
+    def reopen(self, stage: str) -> None:
+        """Remove the stage's manifest: the stage is not complete from now on."""
+        self.remove(stage, MANIFEST)
+
+    def copy_stage(self, stage: str, other: "RunDir") -> None:
+        """Copy a complete stage into another run directory, its manifest last.
+
+        Raises:
+            PoolError: the stage is not complete here.
+        """
+        manifest = self.manifest(stage)
+        if manifest is None:
+            raise PoolError(f"{self.uri(stage)} has no manifest: the stage is not complete, run it first")
+        other.remove(stage)
+        (source_fs, source), (target_fs, target) = filesystem_of(self.root), filesystem_of(other.root)
+        folder = f"{source}/{stage}"
+        for info in source_fs.get_file_info(fs.FileSelector(folder, recursive=True)):
+            if info.type == fs.FileType.File and info.path != f"{folder}/{MANIFEST}":
+                copied = f"{target}/{stage}/{info.path.removeprefix(folder + '/')}"
+                target_fs.create_dir(copied.rsplit("/", 1)[0], recursive=True)
+                fs.copy_files(info.path, copied, source_filesystem=source_fs, destination_filesystem=target_fs)
+        other.finish(stage, manifest)

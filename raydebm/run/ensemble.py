@@ -1,0 +1,39 @@
+"""``ensemble.json``: the file that makes a folder a trained ensemble, and says which one it is. Needs no torch."""
+
+from typing import Any
+
+from raydebm.errors import CheckpointError
+from raydebm.identity import content_id
+from raydebm.run.folder import Folder
+
+ENSEMBLE_FILE = "ensemble.json"
+
+
+def holds_ensemble(address: str) -> bool:
+    """Whether a folder, or what a filesystem URL names, is a trained ensemble."""
+    return Folder(address).exists(ENSEMBLE_FILE)
+
+
+def read_ensemble_file(address: str) -> dict[str, Any]:
+    """What ``ensemble.json`` says of the data, the backbone and every adapter.
+
+    Raises:
+        CheckpointError: there is no ensemble, or its file is not a JSON object.
+    """
+    where = f"{address}/{ENSEMBLE_FILE}"
+    try:
+        ensemble = Folder(address).read_json(ENSEMBLE_FILE)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{address} holds no trained ensemble (no {ENSEMBLE_FILE}); run `raydebm train`"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{where} cannot be read: {error}; train again") from error
+    if not isinstance(ensemble, dict):
+        raise CheckpointError(f"{where} must be an object, got {type(ensemble).__name__}; train again")
+    return ensemble
+
+
+def fingerprint_of(ensemble: object) -> str:
+    """The id of a checkpoint: that of its parsed ``ensemble.json``."""
+    return content_id(ensemble, length=12)

@@ -1,0 +1,155 @@
+"""What a stage's output depends on: settings, the files that a recipe names, and the build of the stage before it."""
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from raydebm import __version__
+from raydebm.config import REPORTING, BaselineConfig, Recipe
+from raydebm.config.baselines import LocalModelBaseline
+from raydebm.embedded import embedded_path
+from raydebm.identity import content_id
+from raydebm.run.directory import RunDir
+from raydebm.run.stages import StageName, stage_named
+
+_PLACEMENT = frozenset(
+    {
+        "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
+        "micro_batch_tokens", "max_usd", "url", "tensor_parallel", "accelerator_type",
+    }
+)  # fmt: skip
+"""Settings that say where and how fast, not what: they must not invalidate results."""
+
+
+def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
+    """An id of the settings that matter to a stage, and of the version of this package."""
+    tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
+    settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
+    if "scorer" in settings and stage != "scorer":
+        settings["scored_out_of_bag"] = recipe.learns_out_of_bag
+    if "decision" in settings and recipe.evidence:
+        settings["evidence"] = [_without_placement(found.model_dump(mode="json")) for found in recipe.evidence]
+    if stage == "pairs":  # equal texts count once there, and this says what a text is
+        settings["reasoning"] = recipe.scorer.reasoning
+    return content_id(__version__, settings)
+
+
+def stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
+    """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
+
+    They are the sources of problems, recorded pools, and models in folders or embedded in the package. What a hub or a
+    URL holds, and the code of a task that another package brings, count by their names alone.
+    """
+    return _contents(_names(recipe, stage_named(stage).settings))
+
+
+def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
+    """What the scores of a baseline depend on apart from what it scores: its settings and the local files they name."""
+    return {
+        "config": _without_placement(baseline.model_dump(mode="json")),
+        "contents": _contents(_names_of_baseline(baseline)),
+    }
+
+
+def is_unchanged(made: Mapping[str, Any], contents: Mapping[str, str]) -> bool:
+    """Whether what was made was made from these contents.
+
+    A file that is not on this machine cannot have been changed on it, so that what was made of it is believed.
+    """
+    made_from: Mapping[str, str] = made.get("contents", {})
+    return all(made_from.get(name) == content for name, content in contents.items())
+
+
+def _contents(names: Iterable[str]) -> dict[str, str]:
+    by_name = {name: _content(name) for name in sorted(set(names))}
+    return {name: content for name, content in by_name.items() if content is not None}
+
+
+def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a stage that was completed just now."""
+    upstream = stage_named(stage).upstream
+    return {
+        "fingerprint": stage_fingerprint(stage, recipe),
+        "contents": stage_contents(stage, recipe),
+        "upstream": None if upstream is None else build_id(upstream.name, run),
+        "making": uuid.uuid4().hex,
+        "version": __version__,
+        "facts": dict(facts),
+    }
+
+
+def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str, Any] | None:
+    """The stage's manifest where the stage is what the recipe would make now; else None.
+
+    That is so when it was made with the same settings, from files with the same contents, and after the stage before it
+    was last made.
+    """
+    manifest = run.manifest(stage)
+    if manifest is None or manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
+        return None
+    if not is_unchanged(manifest, stage_contents(stage, recipe)):
+        return None
+    upstream = stage_named(stage).upstream
+    before = None if upstream is None else run.manifest(upstream.name)
+    return None if before is not None and manifest.get("upstream") != before.get("making") else manifest
+
+
+def build_id(stage: StageName, run: RunDir) -> str | None:
+    """An id that is another one each time the stage is made; None where it is not complete."""
+    return (run.manifest(stage) or {}).get("making")
+
+
+def basis(stage: StageName, recipe: Recipe, run: RunDir) -> str:
+    """An id of what the stage is now, for what is made from it and is no stage itself."""
+    return content_id(stage_fingerprint(stage, recipe), build_id(stage, run))
+
+
+def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
+    if "task" in sections:
+        yield from (source.source for source in (recipe.task.train, recipe.task.test) if source.source is not None)
+    if "generators" in sections:
+        yield from (generator.pool for generator in recipe.generators if generator.kind == "recorded")
+        yield from (generator.model for generator in recipe.generators if generator.kind == "transformers")
+    if "scorer" in sections:
+        yield recipe.scorer.backbone
+    if "decision" in sections:
+        yield from chain.from_iterable(map(_names_of_baseline, recipe.evidence))
+    if "baselines" in sections:
+        yield from chain.from_iterable(map(_names_of_baseline, recipe.baselines))
+
+
+def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
+    if isinstance(baseline, LocalModelBaseline):
+        return [baseline.model]
+    return [baseline.tokenizer] if baseline.kind == "eorm" else []
+
+
+@cache
+def _content(name: str) -> str | None:
+    """None where the name is no file or folder of this machine."""
+    path = embedded_path(name.removeprefix("embedded:")) if name.startswith("embedded:") else Path(name)
+    try:
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    except OSError:  # a name that no path can have, such as one too long
+        return None
+    if not files:
+        return None
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        digest.update(file.relative_to(path).as_posix().encode() + b"\0")
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def _without_placement(section: Any) -> Any:
+    """A section, or each entry of a list, without settings of placement; what users nest below them stays as it is."""
+    if isinstance(section, list):
+        return [_without_placement(entry) for entry in section]
+    if isinstance(section, dict):
+        return {key: value for key, value in section.items() if key not in _PLACEMENT}
+    return section

@@ -1,0 +1,103 @@
+"""The stages of a run, in their order: what each depends on, and what it writes.
+
+This is the one place that says so. Fingerprints, the runner, retries and the plan of a dry run are derived from it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+StageName = Literal["problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration", "evaluation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One step of a run. It reads what the stages before it wrote."""
+
+    name: StageName
+    upstream: "Stage | None" = None
+    """The stage before it; when that is made again, so is this one."""
+    sections: tuple[str, ...] = ()
+    """Sections of the recipe that matter to it and not to the stages before it."""
+    writes: tuple[str, ...]
+    """Files in the folder of its name. The manifest comes last."""
+    given_by: "Given | None" = None
+    """A run directory may come with this stage complete, so that it cannot be made there."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The sections of the recipe that matter to it: its own and those of all stages before it."""
+        return (*(self.upstream.settings if self.upstream else ()), *self.sections)
+
+    @property
+    def chain(self) -> Iterator["Stage"]:
+        """The stages that have to be complete for it, the first at the start, and this one."""
+        if self.upstream is not None:
+            yield from self.upstream.chain
+        yield self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Why a run directory has a stage that is not made in it."""
+
+    marker: str
+    """The file in the run directory that says so."""
+    is_what: str
+    """What the directory is."""
+    remedy: str
+
+
+IMPORTED = Given(
+    marker="imported.json",
+    is_what="holds imported decisions",
+    remedy="use its recipe.json, or run `raydebm import-decisions` again",
+)
+REPAIRED = Given(
+    marker="repaired.json",
+    is_what="is the directory of a repair",
+    remedy="run `raydebm repair` on the original run again",
+)
+
+_PROBLEMS = Stage(
+    name="problems",
+    sections=("task", "seed"),
+    writes=("problems.parquet", "golds.parquet"),
+    given_by=IMPORTED,
+)
+_CANDIDATES = Stage(
+    name="candidates",
+    upstream=_PROBLEMS,
+    sections=("generators", "generation"),
+    writes=("candidates.parquet", "journal/"),
+    given_by=IMPORTED,
+)
+_LABELS = Stage(name="labels", upstream=_CANDIDATES, writes=("labels.parquet", "reports.parquet"), given_by=IMPORTED)
+_PAIRS = Stage(name="pairs", upstream=_LABELS, sections=("pairs",), writes=("train.parquet", "validation.parquet"))
+_SCORER = Stage(
+    name="scorer",
+    upstream=_PAIRS,
+    sections=("scorer", "training"),
+    writes=("ensemble.json", "a0…a4/"),
+    given_by=REPAIRED,
+)
+_ENERGIES = Stage(name="energies", upstream=_SCORER, writes=("energies.parquet",))
+_CALIBRATION = Stage(
+    name="calibration",
+    upstream=_ENERGIES,
+    sections=("triage", "calibration", "decision"),
+    writes=("policy.json", "grid.json", "decision.json"),
+)
+_EVALUATION = Stage(
+    name="evaluation",
+    upstream=_CALIBRATION,
+    sections=("baselines", "evaluation"),
+    writes=("metrics.json", "report.md", "report.html"),
+)
+
+STAGES = tuple(_EVALUATION.chain)
+_BY_NAME = {stage.name: stage for stage in STAGES}
+
+
+def stage_named(name: StageName) -> Stage:
+    return _BY_NAME[name]

@@ -1,0 +1,47 @@
+"""A finished run, exported with its evaluation."""
+
+import json
+
+import pytest
+import yaml
+
+from raydebm.decision.policy import Policy
+from raydebm.export.finished_run import FinishedRun
+from raydebm.export.scorer_folder import export_scorer
+from raydebm.pipeline.policies import calibrated_policy
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def exported(finished, tmp_path_factory):
+    run = FinishedRun.read(finished[0].run.root)
+    return export_scorer(run, tmp_path_factory.mktemp("export") / "out")
+
+
+def test_the_card_of_an_evaluated_run_has_its_figures_with_intervals(exported, finished):
+    _, block, text = (exported.folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    alone, ours = (finished[1].row(name).pass_at_1 for name in ("mu only", "ours"))
+    metrics = yaml.safe_load(block)["model-index"][0]["results"][0]["metrics"]
+
+    assert metrics[0] == {
+        "type": "accuracy",
+        "value": round(alone.value, 4),
+        "name": f"pass@1 by the mean energy alone (95 % interval {alone.low:.4f} to {alone.high:.4f}, n={alone.n})",
+    }
+    assert [metric["value"] for metric in metrics if "constraints" in metric["name"]] == [round(ours.value, 4)]
+    assert "`mu only` is this scorer by itself" in text
+    assert f"| **ours** | **{100 * ours.value:.1f}**" in text or f"| ours | {100 * ours.value:.1f}" in text
+
+
+def test_the_hubs_own_reader_understands_the_figures(exported):
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    data = huggingface_hub.ModelCard.load(exported.folder / "README.md").data
+
+    assert data.eval_results[0].metric_type == "accuracy"
+
+
+def test_the_thresholds_of_the_run_are_exported(exported, finished):
+    found = Policy.from_json(json.loads((exported.folder / "policy.json").read_text()))
+    assert found == calibrated_policy(finished[0])
+    assert exported.left_out == ()

@@ -1,0 +1,110 @@
+"""What a dry run says of recorded pools, before anything is started."""
+
+import json
+from itertools import islice
+
+import pytest
+
+from raydebm.config import JudgeBaseline, OpenAIGenerator, load_recipe, parse_recipe
+from raydebm.errors import PoolError
+from raydebm.generators.recorded import recorded_generators
+from raydebm.pipeline.plan import plan_of
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.problems import load_problems
+from raydebm.tasks import get_task
+
+SOURCES = {"train": {"split": "train", "source": "generate:2-3", "limit": 6},
+           "test": {"split": "test", "source": "generate:2-3", "limit": 4}}  # fmt: skip
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Ten problems; of the first eight one answer each, of model m, is in the pool."""
+    task = get_task("knights_knaves")
+    loaded = [task.load(split, source="generate:2-3", seed=0) for split in ("train", "test")]
+    ids = [
+        problem.problem_id for pairs, limit in zip(loaded, (6, 4), strict=True) for problem, _ in islice(pairs, limit)
+    ]
+    pool = tmp_path / "pool.jsonl"
+    rows = [{"problem_id": problem_id, "model": "m", "code": "x"} for problem_id in ids[:8]]
+    pool.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+    def build(*, num_samples, text_fields=("code",), max_failed_frac=0.5):
+        generator = {"kind": "recorded", "name": "g", "model": "m", "pool": str(pool), "num_samples": num_samples,
+                     "text_fields": list(text_fields)}  # fmt: skip
+        return parse_recipe(
+            {"name": "t", "task": {"name": "knights_knaves", **SOURCES}, "generators": [generator],
+             "generation": {"greedy": False, "max_failed_frac": max_failed_frac}, "run_dir": str(tmp_path / "run")}
+        )  # fmt: skip
+
+    return build
+
+
+def test_stages_that_are_complete_are_named(recipe):
+    planned = recipe(num_samples=1)
+    assert any(note.startswith("stages to make: problems, candidates,") for note in plan_of(planned).notes)
+    Pipeline(recipe=planned).make("problems")
+
+    (note,) = [note for note in plan_of(planned).notes if note.startswith("stages to make")]
+    assert note.startswith("stages to make: candidates, labels, pairs, scorer, ")
+    assert note.endswith("; complete: problems")
+
+
+def test_problems_without_a_recording_are_counted_and_left_out(recipe):
+    notes = plan_of(recipe(num_samples=1)).notes
+
+    assert notes[0].startswith("8 problems, 8 requests")
+    assert notes[1] == "2 more problems are left out, because no recorded pool answers them"
+    assert notes[2] == "recorded pools answer 8 of 8 requests"
+
+
+def test_waves_make_it_the_most_there_can_be(recipe):
+    plain = recipe(num_samples=4)
+    waves = plain.model_copy(update={"generation": plain.generation.model_copy(update={"waves": (2, 1)})})
+
+    assert any("in waves of 2, 1 and so on" in note for note in plan_of(waves).notes)
+    assert not any("in waves of" in note for note in plan_of(plain).notes)
+
+
+def test_missing_recordings_are_counted_by_generator(recipe):
+    assert "recorded pools answer 8 of 16 requests; not recorded: 8 of g" in plan_of(recipe(num_samples=2)).notes
+
+
+def test_a_plan_that_would_stop_for_missing_recordings_says_so(recipe):
+    def warns(num_samples):
+        return any("the run would stop" in note for note in plan_of(recipe(num_samples=num_samples)).notes)
+
+    assert (warns(2), warns(3)) == (False, True)
+
+
+def test_baselines_are_named_with_what_a_judge_costs(recipe):
+    judge = JudgeBaseline(name="j", generator=OpenAIGenerator(name="w", model="m", api_key_env=None))
+    planned = recipe(num_samples=1).model_copy(update={"baselines": (judge,)})
+
+    assert [note for note in plan_of(planned).notes if note.startswith("baselines")] == [
+        "baselines score the validation and test candidates: j (judge); a judge asks once for every distinct one, "
+        "which is not in the estimate"
+    ]
+
+
+def test_a_pool_without_the_named_field_is_refused_with_a_way_out(recipe):
+    with pytest.raises(PoolError, match=r"answer none of the 10 problems.*text_fields"):
+        plan_of(recipe(num_samples=1, text_fields=("text",)))
+
+
+def test_shipped_recipes_find_most_of_their_recorded_answers(repository, shared_data, monkeypatch):
+    monkeypatch.setenv("RAYDEBM_DATA", str(shared_data))
+    missing = {}
+    for file in sorted((repository / "configs").glob("*_recorded.yaml")):
+        loaded = load_recipe(file)
+        pipeline = Pipeline(recipe=loaded)
+        problems = [problem for _, problem, _ in load_problems(loaded)]
+        pools = {generator.name: generator for generator in recorded_generators(loaded.generators, problems=problems)}
+        requests = pipeline.requests(
+            problem for problem in problems if any(pool.answers(problem.problem_id) for pool in pools.values())
+        )
+        failed = sum(not pools[request.generator].has_answer(request) for request in requests)
+        missing[file.stem] = failed / len(requests) / loaded.generation.max_failed_frac
+
+    assert len(missing) >= 7
+    assert {name: frac for name, frac in missing.items() if frac > 1} == {}

@@ -1,0 +1,203 @@
+"""The pipeline end to end on embedded models and a real Ray: every stage, reuse, replay, and what is refused."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+from tiny_run import recipe_of
+
+from raydebm.errors import ConfigError, MissingKeyError, PoolError, TaskDataError, UnknownNameError
+from raydebm.pipeline.passes import outcomes_of
+from raydebm.pipeline.policies import calibrated_policy, evaluated_policy
+from raydebm.pipeline.pools import recorded_pools
+from raydebm.pipeline.runner import Pipeline
+from raydebm.records import Decision
+from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import REPAIRED
+
+pytestmark = pytest.mark.ray
+
+
+def test_every_stage_ran_once_in_order(finished):
+    _, _, reports = finished
+
+    assert [report.stage for report in reports if not report.reused] == [
+        "problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration", "evaluation"
+    ]  # fmt: skip
+
+
+def test_the_pool_has_every_sample_and_one_greedy_answer_each(finished):
+    pipeline, _, _ = finished
+    candidates = pipeline.run.candidates()
+
+    assert len(candidates) == 22 * 2 * (3 + 1)
+    assert sum(candidate.is_greedy for candidate in candidates) == 22 * 2
+
+
+def test_no_problem_is_in_two_splits(finished):
+    splits = finished[0].splits()
+    ids = [problem_id for part in splits.values() for problem_id in part]
+
+    assert len(ids) == len(set(ids)) == 22
+
+
+def test_energies_exist_for_validation_and_test_alone(finished):
+    pipeline, _, _ = finished
+    splits = pipeline.splits()
+
+    assert set(recorded_pools(pipeline, "test").energies) == {
+        candidate.candidate_id
+        for candidate in recorded_pools(pipeline, "test").candidates.values()
+        if candidate.problem_id in splits["test"] and not candidate.is_greedy
+    }
+
+
+def test_every_test_problem_has_an_outcome(finished):
+    pipeline, _, _ = finished
+    outcomes = outcomes_of(pipeline)
+
+    assert [outcome.problem.problem_id for outcome in outcomes] == pipeline.splits()["test"]
+    assert {outcome.decision for outcome in outcomes} <= {Decision.ACCEPT, Decision.ABSTAIN}
+
+
+def test_regenerated_problems_have_the_candidates_of_both_passes(finished):
+    pipeline, _, _ = finished
+    regenerated = [outcome for outcome in outcomes_of(pipeline) if len(outcome.passes) == 2]
+
+    assert all(len(outcome.pool) == 2 * 3 + 2 for outcome in regenerated)
+
+
+def test_the_report_is_written(finished):
+    run = finished[0].run
+
+    assert json.loads(run.read_bytes("evaluation", "metrics.json"))
+    assert b"<svg" in run.read_bytes("evaluation", "report.html")
+
+
+def test_a_second_run_reuses_every_stage(finished):
+    reports = []
+    Pipeline(recipe=finished[0].recipe, on_stage=reports.append).evaluate()
+
+    assert {report.reused for report in reports} == {True}
+
+
+def test_other_evaluation_settings_redo_the_evaluation_alone(finished, tmp_path):
+    reports = []
+    recipe = recipe_of(shutil.copytree(finished[0].run.root, tmp_path / "run"), evaluation={"num_bootstrap": 150})
+    Pipeline(recipe=recipe, on_stage=reports.append).evaluate()
+
+    assert [report.stage for report in reports if not report.reused] == ["evaluation"]
+
+
+def test_placement_settings_redo_nothing(finished):
+    pipeline = finished[0]
+    other = pipeline.recipe.model_copy(
+        update={"ray": pipeline.recipe.ray.model_copy(update={"max_failures": 5, "threads_per_worker": 2})}
+    )
+    changed = dataclasses.replace(pipeline, recipe=other)
+
+    assert changed.basis("scorer") == Pipeline(recipe=pipeline.recipe).basis("scorer")
+
+
+def test_an_empty_part_is_refused_and_named(local_ray, tmp_path):
+    task = {
+        "name": "knights_knaves",
+        "train": {"split": "train", "source": "generate:2-3", "limit": 4, "id_range": [0.0, 1e-9]},
+    }
+    with pytest.raises(TaskDataError, match="no problems for train"):
+        Pipeline(recipe=recipe_of(tmp_path, task=task)).make("problems")
+
+
+def test_an_unknown_task_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"'knights_knave'.*did you mean 'knights_knaves'"):
+        Pipeline(recipe=recipe_of(tmp_path / "run", task={"name": "knights_knave"})).make("problems")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_key_is_needed_only_where_candidates_are_still_to_be_drawn(tmp_path, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    endpoint = {"kind": "openai", "name": "e", "model": "m", "api_key_env": "NO_SUCH_KEY"}
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, generators=[endpoint]))
+
+    with pytest.raises(MissingKeyError, match="NO_SUCH_KEY"):
+        pipeline.check_keys()
+    pipeline.run.finish("candidates", new_manifest("candidates", pipeline.recipe, pipeline.run, facts={}))
+    pipeline.check_keys()
+
+
+@pytest.mark.parametrize(("num_failed", "is_kept"), [(1, False), (0, True)])
+def test_only_failed_requests_are_asked_again_on_demand(tmp_path, num_failed, is_kept):
+    pipeline = Pipeline(recipe=recipe_of(tmp_path))
+    facts = {"num_failed": num_failed}
+    pipeline.run.finish("candidates", new_manifest("candidates", pipeline.recipe, pipeline.run, facts=facts))
+    pipeline.forget_failed()
+
+    assert (pipeline.run.manifest("candidates") is not None) is is_kept
+
+
+def test_ratings_are_made_again_on_demand_and_other_scores_kept(tmp_path):
+    endpoint = {"kind": "openai", "name": "e", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    judge, eorm = {"kind": "judge", "name": "strict", "generator": endpoint}, {"kind": "eorm", "name": "eorm"}
+    pipeline = Pipeline(recipe=recipe_of(tmp_path, baselines=[judge, eorm]))
+    pipeline.run.finish("scores", {"strict": {"basis": "b"}, "eorm": {"basis": "b"}})
+    pipeline.run.finish("evaluation", {})
+    pipeline.forget_failed()
+
+    assert (pipeline.run.manifest("scores"), pipeline.run.manifest("evaluation")) == ({"eorm": {"basis": "b"}}, None)
+
+
+def test_the_folder_of_a_repair_is_never_trained(local_ray, finished, tmp_path):
+    recipe = recipe_of(shutil.copytree(finished[0].run.root, tmp_path / "run"), training={"max_epochs": 2})
+    pipeline = Pipeline(recipe=recipe)
+    pipeline.run.write_json({}, REPAIRED.marker)
+
+    with pytest.raises(ConfigError, match=r"directory of a repair.*raydebm repair"):
+        pipeline.make("scorer")
+
+
+def test_an_evaluation_of_one_pass_leaves_the_calibrated_policy_alone(finished, tmp_path):
+    """``evaluation.two_pass`` says what is drawn for the report, not what is calibrated and served."""
+    root = shutil.copytree(finished[0].run.root, tmp_path / "run")
+    pipeline = Pipeline(recipe=recipe_of(root, evaluation={"num_bootstrap": 100, "two_pass": False}))
+    pipeline.make("calibration")
+
+    assert (calibrated_policy(pipeline).max_passes, evaluated_policy(pipeline).max_passes) == (2, 1)
+
+
+def test_a_reader_that_is_added_calibrates_again_with_its_scores_of_every_pass(finished, tmp_path):
+    root, reports = shutil.copytree(finished[0].run.root, tmp_path / "run"), []
+    reader = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
+    pipeline = Pipeline(recipe=recipe_of(root, baselines=[reader]), on_stage=reports.append)
+    pipeline.make("calibration")
+
+    assert [report.stage for report in reports if not report.reused] == ["calibration"]
+    assert {"score:reader", "score:reader.logprob", "score:reader.worst"} <= set(
+        calibrated_policy(pipeline).posterior.weights
+    )
+    pools = recorded_pools(pipeline, "validation")
+    assert {name for name, found in pools.candidates.items() if found.text and not found.is_greedy} == set(pools.scores)
+
+
+def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):
+    """Recorded answers that all say nothing: every candidate is incorrect, so nothing can be learned."""
+    first = Pipeline(recipe=recipe_of(tmp_path / "run"))
+    first.make("problems")
+    pool = tmp_path / "pool.jsonl"
+    rows = [{"problem_id": problem_id, "model": "m", "text": "I do not know."} for problem_id in first.problems()]
+    pool.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    recorded = [{"kind": "recorded", "name": "m", "model": "m", "pool": str(pool), "num_samples": 1}]
+    pipeline = Pipeline(recipe=recipe_of(tmp_path / "run", generators=recorded, generation={"greedy": False}))
+
+    with pytest.raises(PoolError, match="incorrect"):
+        pipeline.make("pairs")
+    assert len(pipeline.run.candidates()) == 22
+
+
+def test_a_policy_that_is_not_calibrated_keeps_no_grid_of_an_earlier_one(finished, tmp_path):
+    root = shutil.copytree(finished[0].run.root, tmp_path / "run")
+    pipeline = Pipeline(recipe=recipe_of(root, calibration={"enabled": False}))
+    assert pipeline.run.exists("calibration", "grid.json")
+    pipeline.make("calibration")
+
+    assert not pipeline.run.exists("calibration", "grid.json")

@@ -1,0 +1,150 @@
+"""What makes a stage run again, and what does not."""
+
+import copy
+
+import pytest
+
+from raydebm.config import parse_recipe
+from raydebm.run import fingerprints
+from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import current_manifest, new_manifest, stage_fingerprint
+
+TASK = {
+    "name": "routing",
+    "prompt": "Which device?",
+    "output": {"kind": "json", "schema": {"type": "object", "properties": {"device": {"type": "string"}}}},
+}
+TREE = {
+    "name": "tiny",
+    "task": {"name": "gsm8k"},
+    "generators": [{"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}],
+}
+
+
+def fingerprint(stage, **changes):
+    return stage_fingerprint(stage, parse_recipe(TREE | changes))
+
+
+@pytest.mark.parametrize("changed", [{"max_in_flight": 3}, {"timeout_s": 9.0}, {"max_retries": 1}])
+def test_how_fast_a_generator_is_asked_repeats_nothing(changed):
+    assert fingerprint("candidates", generators=[TREE["generators"][0] | changed]) == fingerprint("candidates")
+
+
+def test_where_the_scorer_runs_repeats_nothing():
+    assert fingerprint("energies", scorer={"device": "cpu"}) == fingerprint("energies")
+
+
+def test_a_baseline_that_is_evidence_calibrates_again():
+    reward = {"kind": "reward_model", "name": "reward", "model": "m"}
+
+    assert fingerprint("calibration", baselines=[reward]) == fingerprint("calibration")
+    assert fingerprint("calibration", baselines=[{**reward, "evidence": True}]) != fingerprint("calibration")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"scorer": {"pooling": "mean"}}, {"training": {"loss": "listwise"}}, {"pairs": {"max_correct": 2}}]
+)
+def test_what_is_learnt_trains_again(changed):
+    assert fingerprint("scorer", **changed) != fingerprint("scorer")
+
+
+def test_what_is_learnt_leaves_the_candidates_alone():
+    assert fingerprint("candidates", scorer={"pooling": "mean"}) == fingerprint("candidates")
+
+
+def test_what_is_read_of_a_candidate_makes_pairs_again():
+    assert fingerprint("pairs", scorer={"reasoning": "all"}) != fingerprint("pairs")
+    assert fingerprint("pairs", scorer={"pooling": "mean"}) == fingerprint("pairs")
+
+
+def test_a_tasks_own_field_counts_whatever_its_name():
+    other = copy.deepcopy(TASK)
+    other["output"]["schema"]["properties"]["device"]["type"] = "integer"
+    found = [fingerprint("problems", task={"name": "routing", "definition": task}) for task in (TASK, other)]
+    assert found[0] != found[1]
+
+
+@pytest.fixture
+def sourced(tmp_path):
+    """(a recipe whose problems and pool are files, the file of problems, the pool, a run directory)"""
+    source, pool = tmp_path / "train.jsonl", tmp_path / "pool.jsonl"
+    source.write_text("one\n")
+    pool.write_text("answers\n")
+    part = {"split": "train", "source": str(source)}
+    generator = {"kind": "recorded", "name": "ada", "model": "m", "pool": str(pool)}
+    tree = TREE | {"task": {"name": "gsm8k", "train": part, "test": part}, "generators": [generator]}
+    return parse_recipe(tree), source, pool, RunDir(str(tmp_path / "run"))
+
+
+def made(recipe, run, *stages):
+    for stage in stages:
+        run.finish(stage, new_manifest(stage, recipe, run, facts={}))
+
+
+def in_another_process():
+    fingerprints._content.cache_clear()
+
+
+def test_a_stage_is_current_after_it_was_made(sourced):
+    recipe, _, _, run = sourced
+    made(recipe, run, "problems", "candidates")
+
+    assert current_manifest("candidates", recipe, run) is not None
+
+
+def test_an_edited_file_of_problems_makes_them_again(sourced):
+    recipe, source, _, run = sourced
+    made(recipe, run, "problems")
+    source.write_text("one, corrected\n")
+    in_another_process()
+
+    assert current_manifest("problems", recipe, run) is None
+
+
+def test_a_longer_pool_draws_again_and_leaves_the_problems_alone(sourced):
+    recipe, _, pool, run = sourced
+    made(recipe, run, "problems", "candidates")
+    pool.write_text("answers\nmore answers\n")
+    in_another_process()
+
+    assert current_manifest("problems", recipe, run) is not None
+    assert current_manifest("candidates", recipe, run) is None
+
+
+def test_a_file_that_is_not_here_is_believed(sourced):
+    """A run directory is served and exported where its data is not."""
+    recipe, source, pool, run = sourced
+    made(recipe, run, "problems", "candidates")
+    source.unlink()
+    pool.unlink()
+    in_another_process()
+
+    assert current_manifest("candidates", recipe, run) is not None
+
+
+def test_a_stage_that_is_made_again_makes_what_follows_again(sourced):
+    recipe, _, _, run = sourced
+    made(recipe, run, "problems", "candidates", "labels")
+    made(recipe, run, "candidates")
+
+    assert current_manifest("labels", recipe, run) is None
+    assert current_manifest("candidates", recipe, run) is not None
+
+
+def test_a_changed_tokenizer_of_a_local_backbone_trains_again(tmp_path):
+    for name in ("model.bin", "tokenizer.json"):
+        (tmp_path / name).write_text("a")
+    recipe, run = parse_recipe(TREE | {"scorer": {"backbone": str(tmp_path)}}), RunDir(str(tmp_path / "run"))
+    made(recipe, run, "scorer")
+    (tmp_path / "tokenizer.json").write_text("b")
+    in_another_process()
+
+    assert current_manifest("scorer", recipe, run) is None
+
+
+@pytest.mark.parametrize("changed", [{"url": "http://127.0.0.1:8001/v1"}, {"tensor_parallel": 2}])
+def test_where_a_vllm_server_runs_repeats_nothing(changed):
+    """So that a service can be given the server that it needs."""
+    vllm = {"kind": "vllm", "name": "ada", "model": "m"}
+
+    assert fingerprint("candidates", generators=[vllm | changed]) == fingerprint("candidates", generators=[vllm])

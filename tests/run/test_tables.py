@@ -1,0 +1,154 @@
+"""Tables: what goes in comes out, and every column is where earlier versions had it."""
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from raydebm.records import (
+    Candidate,
+    CandidateScore,
+    ConstraintReport,
+    Energies,
+    Gold,
+    Label,
+    Pair,
+    Problem,
+    Sampling,
+    Verdict,
+    Violation,
+)
+from raydebm.run.folder import Folder
+from raydebm.run.tables import (
+    CANDIDATES,
+    ENERGIES,
+    GOLDS,
+    LABELS,
+    PAIRS,
+    PROBLEMS,
+    REPORTS,
+    SCORES,
+    EnergyRow,
+    SplitProblem,
+    pools_of,
+)
+
+CANDIDATE = Candidate(
+    candidate_id="c1",
+    task="t",
+    problem_id="p1",
+    generator="g",
+    text="hello ✓",
+    sampling=Sampling(temperature=0.3, top_p=0.9, max_tokens=7, stop=("\n\n",)),
+    seed=2**31 - 1,
+    completion_tokens=3,
+    cost_usd=0.001,
+)
+REPORT = ConstraintReport(
+    candidate_id="c1",
+    answer="1",
+    vote_key="1",
+    penalty=0.5,
+    violations=(Violation(constraint="budget", penalty=0.5, weight=1.0, message="exceeded by $3"),),
+)
+
+
+PROBLEM = Problem(task="t", problem_id="p", prompt="q", data={"names": ["A"]}, difficulty="2 people")
+
+
+@pytest.mark.parametrize(
+    ("codec", "record"),
+    [
+        (CANDIDATES, CANDIDATE),
+        (
+            CANDIDATES,
+            Candidate(candidate_id="c2", task="t", problem_id="p1", generator="g", text=None, error="timeout"),
+        ),
+        (LABELS, Label(candidate_id="c1", problem_id="p1", verdict=Verdict.UNLABELED, reason="checker died")),
+        (
+            LABELS,
+            Label(candidate_id="c1", problem_id="p1", verdict=Verdict.INCORRECT, severity=5, reason="runtime_error"),
+        ),
+        (
+            LABELS,
+            Label(
+                candidate_id="c1", problem_id="p1", verdict=Verdict.INCORRECT, violation_score=0.25,
+                parts={"budget": 0.5, "diversity": 0.0},
+            ),
+        ),
+        (REPORTS, REPORT),
+        (REPORTS, ConstraintReport(candidate_id="c1", answer=None, vote_key=None, penalty=math.inf)),
+        (REPORTS, ConstraintReport(candidate_id="c1", answer="1", vote_key="1", penalty=0.0, proof=True, note="n")),
+        (ENERGIES, EnergyRow(candidate_id="c1", members=(1.5, -2.0), num_tokens=7, num_truncated=1)),
+        (ENERGIES, EnergyRow(candidate_id="c1", members=None, error="NaN")),
+        (PAIRS, Pair(problem_id="p", chosen="a", rejected="b")),
+        (SCORES, CandidateScore(candidate_id="a", name="rm", score=1.5)),
+        (SCORES, CandidateScore(candidate_id="b", name="rm", score=None, error="too long")),
+        (GOLDS, Gold(task="t", problem_id="p", value={"answer": "18"})),
+        (PROBLEMS, SplitProblem(problem=PROBLEM, split="train")),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_a_record_survives_its_table(tmp_path, codec, record):
+    folder = Folder(str(tmp_path))
+    assert folder.write_records(codec, [record], "stage", "t.parquet") == 1
+
+    assert folder.read_records(codec, "stage", "t.parquet") == (record,)
+
+
+def test_another_record_in_a_record_gives_its_columns_in_its_place():
+    assert PROBLEMS.schema.names == ["task", "problem_id", "prompt", "data_json", "difficulty", "split"]
+    assert PROBLEMS.row(SplitProblem(problem=PROBLEM, split="train"))["data_json"] == '{"names":["A"]}'
+
+
+def test_small_integers_have_32_bits_and_the_others_64():
+    assert CANDIDATES.schema.field("pass_index").type == pa.int32()
+    assert CANDIDATES.schema.field("seed").type == pa.int64()
+
+
+def test_texts_of_a_tuple_are_json_and_numbers_a_list():
+    assert CANDIDATES.row(CANDIDATE)["stop_json"] == '["\\n\\n"]'
+    assert ENERGIES.row(EnergyRow(candidate_id="c", members=(1.0, 2.0)))["members"] == [1.0, 2.0]
+
+
+def test_adapters_that_were_not_asked_leave_their_energies_open(tmp_path):
+    row, folder = EnergyRow(candidate_id="c", members=(1.0, None, 3.0)), Folder(str(tmp_path))
+    folder.write_records(ENERGIES, [row], "t.parquet")
+
+    assert folder.read_records(ENERGIES, "t.parquet") == (row,)
+    assert row.energies.members == (1.0, 3.0)
+
+
+def test_a_column_that_is_missing_or_null_gives_the_default():
+    row = {"candidate_id": "a", "name": "rm", "score": 1.5}
+
+    assert SCORES.record(row) == SCORES.record(row | {"parts_json": None, "error": None})
+    assert SCORES.record(row).parts == {}
+
+
+def test_a_column_without_a_default_must_be_there():
+    with pytest.raises(KeyError, match="name"):
+        SCORES.record({"candidate_id": "a", "score": 1.5})
+    assert SCORES.required == ["candidate_id", "name", "score"]
+
+
+def test_columns_of_others_are_ignored():
+    assert PAIRS.record({"problem_id": "p", "chosen": "a", "rejected": "b", "more": 1}).chosen == "a"
+
+
+def test_a_row_that_could_not_be_scored_gives_no_energies():
+    assert EnergyRow(candidate_id="c", members=None, error="NaN").energies is None
+
+
+def test_a_scored_row_gives_its_energies():
+    row = EnergyRow(candidate_id="c", members=(1.0, 3.0), num_tokens=5)
+
+    assert row.energies == Energies(candidate_id="c", members=(1.0, 3.0), num_tokens=5)
+
+
+def test_pools_leave_greedy_candidates_out():
+    greedy = Candidate(
+        candidate_id="c0", task="t", problem_id="p1", generator="g", text="x", sampling=Sampling(temperature=0.0)
+    )
+
+    assert pools_of([greedy, CANDIDATE]) == {"p1": [CANDIDATE]}
