@@ -177,7 +177,7 @@ class Readings:
 def test_scores_of_baselines_are_evidence_and_equal_texts_are_read_once(chooser):
     posterior = replace(chooser.policy.posterior, weights={**chooser.policy.posterior.weights, "score:reader": 5.0})
     readings = Readings()
-    reading = replace(chooser, policy=replace(chooser.policy, posterior=posterior), baselines=readings)
+    reading = replace(chooser, policy=chooser.policy.replaced(posterior=posterior), baselines=readings)
 
     choice = reading.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
 
