@@ -37,6 +37,7 @@ GROUP_COLOURS = {
     "adapter": ORANGE,
     "ablation": PURPLE,
     "ours": BLUE,
+    "decision": BLUE,
     "bound": INK,
 }
 LINES = (
@@ -93,7 +94,7 @@ def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
     names = [f"{row.name} (n={value.n})" for row, value, _ in drawn]
     left.set_yticks(range(len(rows)), names)
     for tick, row in zip(left.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("bold" if row.group == "ours" else "normal")
+        tick.set_fontweight("bold" if row.group in ("ours", "decision") else "normal")
     left.set_ylim(len(rows) - 0.4, -0.6)
     if continuous:
         left.set_xlim(left=0)
