@@ -1,28 +1,54 @@
 """raydebm: choose among LLM answers, and know when none can be trusted.
 
-The flow, in the order in which data meets the rooms:
+The public names below are imported when they are first used: importing this package loads neither Ray nor torch.
 
-    tasks        a problem (never its gold)
-    generators   several LLMs write candidates
-    labels       deterministic checkers compare candidates with gold
-    pairs        correct/incorrect candidates of one problem, bags and splits
-    scorer       five LoRA adapters on one frozen backbone give five energies per candidate
-    triage       mu + lambda * E_constraint ranks, sigma decides: accept, regenerate, abstain
-    evaluation   selectors, metrics and intervals over scored pools
-    distributed  the same on Ray Data and Ray Train
-    serving      the same as a Ray Serve application
-    choose       the decision alone, in this process: ``best_of``
+    best_of         decide about given answers, in this process
+    load_recipe     read and check a recipe
+    Pipeline        bring a run of a recipe to a stage
+    EnsembleScorer  energies of texts from a trained ensemble
+    get_task        a task by name; Task and Constraint are what a new one is made of
 
-Importing this package loads neither Ray nor torch; public names are imported when they are used.
+``docs/architecture.md`` says where everything else is.
 """
 
 import importlib
 from typing import Any
 
 __version__ = "0.2.0"
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Chooser",
+    "Constraint",
+    "Energies",
+    "EnsembleScorer",
+    "Gold",
+    "Label",
+    "Pipeline",
+    "Policy",
+    "Problem",
+    "RaydebmError",
+    "Recipe",
+    "Task",
+    "best_of",
+    "get_task",
+    "load_recipe",
+]
 
-_MODULE_OF = {"best_of": "raydebm.choose", "Choice": "raydebm.choose", "Chooser": "raydebm.choose"}
-"""Public names, by the module that has them."""
+_NAMES_OF = {
+    "raydebm.choose": ("Choice", "Chooser", "best_of"),
+    "raydebm.config": ("Recipe", "load_recipe"),
+    "raydebm.constraints": ("Constraint",),
+    "raydebm.decision.policy": ("Policy",),
+    "raydebm.errors": ("RaydebmError",),
+    "raydebm.pipeline.runner": ("Pipeline",),
+    "raydebm.records": ("Candidate", "Energies", "Gold", "Label", "Problem"),
+    "raydebm.scorer.ensemble": ("EnsembleScorer",),
+    "raydebm.tasks": ("get_task",),
+    "raydebm.tasks.base": ("Task",),
+}
+"""Public names by the module that has them, as type checkers see them in ``__init__.pyi``."""
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -32,4 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULE_OF])
+    return sorted({*globals(), *__all__})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from raydebm.config import Recipe
 from raydebm.generators.passes import PassRequests
@@ -16,7 +16,9 @@ from raydebm.run.stages import REPAIRED, StageName
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
-TRAIN, VALIDATION, TEST = "train", "validation", "test"
+TRAIN: Final = "train"
+VALIDATION: Final = "validation"
+TEST: Final = "test"
 
 Facts = dict[str, Any]
 """What a stage says about its result: JSON values for the manifest."""
