@@ -18,6 +18,8 @@ from raydebm.config.baselines import (
     RewardModelBaseline,
 )
 from raydebm.config.confounding import ConfoundingConfig
+from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConfig, TriageConfig
+from raydebm.config.generation import GenerationConfig
 from raydebm.config.generators import (
     OPENROUTER_URL,
     GeneratorBase,
@@ -27,38 +29,28 @@ from raydebm.config.generators import (
     TransformersGenerator,
     VllmGenerator,
 )
+from raydebm.config.pairs import FoldConfig, PairsConfig
 from raydebm.config.reading import (
     apply_overrides,
     load_recipe,
     parse_recipe,
 )
-from raydebm.config.recipe import (
+from raydebm.config.recipe import EvaluationConfig, PricesConfig, RayConfig, Recipe
+from raydebm.config.scorer import (
     PAPER_ADAPTERS,
     REPORTING,
     AdapterConfig,
-    CalibrationConfig,
-    CostsConfig,
-    DecisionConfig,
-    EvaluationConfig,
-    FoldConfig,
-    GenerationConfig,
     Loss,
-    PairsConfig,
     Pooling,
-    PricesConfig,
-    RayConfig,
-    Recipe,
     ScorerConfig,
-    SplitSource,
-    TaskConfig,
     TrackerName,
     TrackingConfig,
     TrainingConfig,
-    TriageConfig,
 )
 from raydebm.config.section import (
     Section,
 )
+from raydebm.config.task import SplitSource, TaskConfig
 from raydebm.config.variants import VariantConfig
 
 __all__ = [

@@ -1,0 +1,66 @@
+"""The policy of a recipe, its calibration, and the promise about its answers."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from raydebm.config.policy import NonNegative, PolicySettings, Profile
+from raydebm.config.section import Section
+
+
+class TriageConfig(PolicySettings):
+    """Accept, regenerate or abstain: by the posterior over answers, or by the paper's Eq. 3 and Algorithm 1."""
+
+    profile: Profile | Literal["auto"] = "auto"
+    """How the posterior's rule selects; ``auto``: a richer profile replaces a simpler one where a paired test on
+    held-out problems is significant."""
+    lambda_: NonNegative | None = Field(None, alias="lambda")
+    """Weight of E_constraint; None: the calibrated value, else the task's default."""
+    regenerate_with: str | None = None
+    """Generator of later passes; None: the first one (Qwen-2.5-7B in the paper)."""
+
+
+class CalibrationConfig(Section):
+    enabled: bool = True
+    """Choose lambda and both thresholds on validation problems; otherwise those of ``triage`` apply."""
+    lambdas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    """Values of lambda to try, in addition to the recipe's own."""
+    num_thresholds: int = Field(12, ge=2)
+    """Grid points per threshold, at quantiles of the observed sigma."""
+    max_abstain_frac: float = Field(0.10, ge=0, le=1)
+    """Maximum share of validation problems on which the thresholds may abstain."""
+
+
+class CostsConfig(Section):
+    """Costs by which thresholds are chosen without a promise, in units of one right answer."""
+
+    wrong: float = Field(1.0, ge=0)
+    """Cost of a wrong answer."""
+    refusal: float = Field(0.0, ge=0)
+    """Cost of an abstention."""
+    pass_: float = Field(0.05, alias="pass", ge=0)
+    """Cost of a further pass."""
+
+
+class DecisionConfig(Section):
+    """Calibration of the posterior's rule, and the promise about its answers."""
+
+    costs: CostsConfig = CostsConfig()
+    """Without ``max_error``, thresholds maximise right answers minus these costs."""
+    max_error: float | Literal["auto"] | None = None
+    """Promise: the largest share of wrong answers among those returned (mean violation where labels are violation
+    scores). ``auto``: the smallest share that can be promised at ``min_coverage``. None: no promise."""
+    confidence: float = Field(0.9, gt=0, lt=1)
+    """Probability, over calibration problems, with which the promise holds."""
+    min_coverage: float = Field(0.5, gt=0, le=1)
+    """Share of problems that ``max_error: auto`` must answer."""
+    delta: float = Field(0.1, gt=0, lt=1)
+    """Chance that a richer profile replaces a simpler one that is better."""
+    out_of_bag: bool = True
+    """Also learn from training problems, by the adapters that did not train on them; costs their scoring."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "DecisionConfig":
+        if isinstance(self.max_error, float) and not 0 < self.max_error < 1:
+            raise ValueError(f"decision.max_error must be strictly between 0 and 1, or auto, got {self.max_error}")
+        return self

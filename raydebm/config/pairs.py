@@ -1,0 +1,47 @@
+"""Training pairs, and the folds of a run."""
+
+from pydantic import Field, model_validator
+
+from raydebm.config.section import Section
+
+
+class FoldConfig(Section):
+    """One fold of all problems of a recipe, those of ``task.train`` and ``task.test`` together. Problems are assigned
+    by the run's seed, and those with the same text share a fold."""
+
+    count: int = Field(ge=2)
+    """Number of folds."""
+    index: int = Field(ge=0)
+    """The fold to test, from 0; training and validation use the others."""
+
+    @model_validator(mode="after")
+    def _known(self) -> "FoldConfig":
+        if self.index >= self.count:
+            raise ValueError(f"pairs.fold.index must be below pairs.fold.count = {self.count}, got {self.index}")
+        return self
+
+
+class PairsConfig(Section):
+    max_pairs: int | None = Field(16, ge=1)
+    """Pairs per problem; null: all pairs."""
+    max_correct: int | None = Field(None, ge=1)
+    """Correct candidates per problem; None: the task's default (all, or the paper's limit for the task)."""
+    max_incorrect: int | None = Field(None, ge=1)
+    """Incorrect candidates per problem, the least severe failures first; None: the task's default."""
+    within_author: bool = False
+    """Pair only texts of the same generator, so that adapters cannot learn who wrote a text instead of whether it is
+    right. Needs several samples per generator and problem; ``max_correct`` and ``max_incorrect`` then apply per
+    generator and problem."""
+    validation_frac: float = Field(0.2, gt=0, lt=1)
+    """Share of the training problems reserved for early stopping and calibration."""
+    bag_frac: float = Field(0.8, gt=0, le=1)
+    """Share of the remaining problems that each adapter is trained on, drawn per adapter."""
+    positive_frac: float = Field(0.25, gt=0, lt=1)
+    """For tasks with violation scores: the share of a problem's best candidates that counts as correct (paper: 25
+    %)."""
+    seed: int | None = None
+    """Seed of the split into training and validation, the pairs, the bags and the adapters; None: the run's seed.
+    Another seed trains again on the same candidates (`raydebm seeds`)."""
+    fold: FoldConfig | None = None
+    """Test one fold of all problems and train on the others (`raydebm seeds --folds`); None: the problems of
+    ``task.test`` are tested."""

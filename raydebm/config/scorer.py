@@ -1,0 +1,119 @@
+"""The encoder, its adapters, and their training."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from raydebm.config.section import Section
+from raydebm.records import Reasoning
+
+
+class AdapterConfig(Section):
+    """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
+
+    name: str
+    """Name of its folder in the checkpoint."""
+    rank: int = Field(ge=1)
+    """Rank of the low-rank matrices."""
+    alpha: int = Field(ge=1)
+    """The update is scaled by alpha / rank."""
+    targets: tuple[str, ...] = Field(min_length=1)
+    """Layers to adapt: ``Wqkv`` (attention in), ``Wo`` (attention and feed-forward out), ``Wi`` (feed-forward in), or
+    names of the backbone's modules, such as ``q_proj``."""
+    dropout: float = Field(0.2, ge=0, lt=1)
+    """Dropout on the input of the low-rank update."""
+
+
+PAPER_ADAPTERS = (
+    AdapterConfig(name="a0", rank=8, alpha=16, targets=("Wqkv",)),
+    AdapterConfig(name="a1", rank=8, alpha=16, targets=("Wqkv", "Wo")),
+    AdapterConfig(name="a2", rank=16, alpha=32, targets=("Wqkv",)),
+    AdapterConfig(name="a3", rank=4, alpha=8, targets=("Wqkv",)),
+    AdapterConfig(name="a4", rank=8, alpha=16, targets=("Wqkv", "Wi")),
+)
+"""Paper, table of the heterogeneous LoRA ensemble."""
+
+
+Pooling = Literal["cls", "mean", "last"]
+Loss = Literal["bradley_terry", "listwise"]
+
+
+class ScorerConfig(Section):
+    backbone: str = "answerdotai/ModernBERT-base"
+    """An encoder or a decoder: hub name, local folder, ``embedded:encoder-mini`` or ``package:minilm``."""
+    max_length: int | None = Field(None, ge=16)
+    """Maximum input tokens; None: the task's default, clipped to the backbone's context."""
+    adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
+    """The ensemble's members; the default is the paper's five."""
+    head_dropout: float = Field(0.2, ge=0, lt=1)
+    """Dropout inside the energy head."""
+    pooling: Pooling = "cls"
+    """Input of the head: the state of [CLS] (as in the paper), the mean of the token states, or the state of the last
+    token. A decoder takes ``last`` or ``mean``."""
+    reasoning: Reasoning = "answer"
+    """Text to score when a model thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer (the
+    paper captures both). The default is ``answer`` because thinking reveals the author, fills the context, and is
+    withheld by many endpoints, so that the candidates of a pool would not be comparable."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
+    device: str = "auto"
+    """auto: the first visible GPU, else the CPU; or a torch device name."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Padded tokens per forward pass."""
+
+    @model_validator(mode="after")
+    def _distinct_adapters(self) -> "ScorerConfig":
+        names = [adapter.name for adapter in self.adapters]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"scorer.adapters needs at least one adapter and distinct names, got {names}")
+        return self
+
+
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
+
+
+class TrackingConfig(Section):
+    """Names of a training at its trackers."""
+
+    project: str = Field("raydebm", min_length=1)
+    """Project of Weights & Biases, experiment of MLflow."""
+    run_name: str | None = Field(None, min_length=1)
+    """Name of the run; None: the recipe's name. Adapters are reported below it: ``<run>/a0``."""
+
+
+class TrainingConfig(Section):
+    loss: Loss = "bradley_terry"
+    """``bradley_terry``: over pairs (as in the paper). ``listwise``: the probability that softmax(-E) over a problem's
+    candidates gives to the correct ones."""
+    learning_rate: float | None = Field(None, gt=0)
+    """AdamW learning rate; None: the task's default (5e-5; K&K 2e-5)."""
+    batch_size: int | None = Field(None, ge=1)
+    """Pairs per optimiser step (``docs/training.md``); None: the task's default."""
+    patience: int | None = Field(None, ge=1)
+    """Epochs without a lower validation loss before training ends; None: the task's default."""
+    max_epochs: int = Field(10, ge=1)
+    """Maximum number of epochs."""
+    weight_decay: float = Field(0.01, ge=0)
+    """AdamW weight decay."""
+    warmup_frac: float = Field(0.1, ge=0, lt=1)
+    """Share of all steps during which the learning rate rises; afterwards it follows a cosine decay."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Maximum gradient norm."""
+    max_validation_problems: int | None = Field(None, ge=1)
+    """Maximum number of validation problems per epoch; None: all."""
+    report_to: Annotated[
+        tuple[TrackerName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = ()
+    """Trackers that receive every epoch of every adapter (docs/training.md); changing it causes no new training."""
+    tracking: TrackingConfig = TrackingConfig()
+    """Names under which a training is reported."""
+
+    @model_validator(mode="after")
+    def _distinct_trackers(self) -> "TrainingConfig":
+        if len(set(self.report_to)) != len(self.report_to):
+            raise ValueError(f"report_to: trackers must differ, got {', '.join(self.report_to)}")
+        return self
+
+
+REPORTING = {"report_to", "tracking"}
+"""Settings of training that do not affect the trained weights."""

@@ -1,0 +1,52 @@
+"""A recipe's task and the sources of its problems."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from raydebm.config.section import Section
+
+
+class SplitSource(Section):
+    """Source of the problems of one split."""
+
+    split: Literal["train", "test"]
+    """Part of the source, by the task's own name."""
+    source: str | None = None
+    """None: the task's default (a hub data set, or its own puzzle generator); otherwise a file, a folder, or what the
+    task documents."""
+    limit: int | None = Field(None, ge=1)
+    """Maximum number of problems, after ``id_range``; None: all."""
+    id_range: tuple[float, float] = (0.0, 1.0)
+    """Keep problems whose id hashes into [low, high): splits data that has only one part, independently of its
+    order."""
+
+    @model_validator(mode="after")
+    def _range(self) -> "SplitSource":
+        low, high = self.id_range
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"id_range must satisfy 0 <= low < high <= 1, got {self.id_range}")
+        return self
+
+
+class TaskConfig(Section):
+    name: str
+    """A built-in or installed task, or the path of a task file (``.yaml``), which is read into ``definition``."""
+    definition: dict[str, Any] | None = None
+    """Contents of a task file, embedded in the recipe so that every process on every node has it."""
+    data: Literal["paper"] | None = None
+    """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` are
+    then whole copies of the published data, and None the hub's. None: whatever the sources hold."""
+    train: SplitSource = SplitSource(split="train")
+    """Problems for training and validation."""
+    test: SplitSource = SplitSource(split="test")
+    """Problems for the evaluation; none of them may be a training problem."""
+
+    @model_validator(mode="after")
+    def _one_task(self) -> "TaskConfig":
+        if self.definition is not None and self.definition.get("name") != self.name:
+            raise ValueError(
+                f"task.name is {self.name!r}, but task.definition declares {self.definition.get('name')!r}; "
+                "leave the definition out, or name its task"
+            )
+        return self
