@@ -194,5 +194,5 @@ def test_a_report_shows_a_run_before_and_after_its_repair(repaired, tmp_path):
 def test_repair_needs_a_folder_for_the_new_checkpoint(finished):
     pipeline, _, _ = finished
     elsewhere = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": "s3://bucket/run"}))
-    with pytest.raises(ConfigError, match=r"s3://bucket/run.* is no local path"):
+    with pytest.raises(ConfigError, match=r"s3://bucket/run.* is not a local path"):
         repair_run(elsewhere)
