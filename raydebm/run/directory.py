@@ -5,8 +5,8 @@ complete exactly when its manifest is there.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from pyarrow import fs
 
@@ -38,9 +38,9 @@ class RunDir(Folder):
     """One run's directory. The stages of later passes have the same tables as ``candidates``, ``labels`` and
     ``energies``, all in one folder."""
 
-    def absolute(self) -> "RunDir":
+    def absolute(self) -> Self:
         """The same directory, named so that processes with another working directory find it."""
-        return RunDir(resolved(self.root))
+        return replace(self, root=resolved(self.root))
 
     # ---- tables --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import is_running
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -274,13 +275,6 @@ def test_recorded_pool_is_replayed(local_ray, run, tmp_path):
 def journal_pids(run):
     folder = Path(run.uri("candidates", "journal"))
     return {int(file.name.split("-")[1]) for file in folder.glob("*.jsonl")}
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run):

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import is_running
 from scorer_parts import HeldRun, recipe_for, train
 
 from raydebm.distributed.train_worker import private_mib
@@ -137,6 +138,8 @@ class Killer(threading.Thread):
             (started,) = self._progress.glob("a1-*.epochs/0000.json")
             self.killed.append(json.loads(started.read_text())["pids"][-1])
             os.kill(self.killed[-1], signal.SIGKILL)
+            while is_running(self.killed[-1]):  # the signal is sent, not yet delivered
+                time.sleep(0.02)
             (self._folder / f"killed-in-000{epoch}.json").touch()
 
     def _last_epoch_held(self) -> int:

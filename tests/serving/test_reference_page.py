@@ -75,7 +75,7 @@ def test_an_operation_says_parameters_body_and_answers(reference):
     assert fields.first.inner_text().split("\n")[::2] == [
         "max_passes integer or null",
         "1 to 8",
-        "Rounds of generation.",
+        "Maximum number of passes; 1 never regenerates.",
     ]
     operation.get_by_text("9 errors").click()
     assert "The API key is missing or wrong." in operation.locator(".errors").inner_text()

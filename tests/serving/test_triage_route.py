@@ -241,7 +241,7 @@ def problem_of(**changes):
         ({"problem": "PUZZLE", "lamda": 1}, 400, "invalid_request", "lamda"),
         ({"problem": "PUZZLE", "lambda": -1}, 400, "invalid_request", "lambda"),
         ({"problem": "PUZZLE", "signal": "mean"}, 400, "invalid_request", "signal"),
-        ({"problem": "PUZZLE", "theta_sigma": 5}, 400, "bad_override", "theta_sigma < theta_abstain"),
+        ({"problem": "PUZZLE", "theta_sigma": 5}, 400, "bad_override", "theta_sigma must be below theta_abstain"),
         ({"problem": "PUZZLE", "generators": ["eve"]}, 400, "unknown_generator", "served: ada, bo"),
         ({"problem": "PUZZLE", "generators": []}, 400, "invalid_request", "generators"),
         ({"problem": "PUZZLE", "num_samples": 1000}, 400, "invalid_request", "num_samples"),

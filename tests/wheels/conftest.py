@@ -25,12 +25,15 @@ class Environment:
 
     def run(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Call its Python; paths of this process do not reach it."""
-        others = ("PYTHONPATH", "RAY_ADDRESS")
-        variables = {name: value for name, value in os.environ.items() if name not in others}
         return subprocess.run(
             [self.python, *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=cwd,
-            env={**variables, "COLUMNS": "100"},
+            env={**own_variables(), "COLUMNS": "100"},
         )  # fmt: skip
+
+
+def own_variables() -> dict[str, str]:
+    """This process's environment without the paths that would show a repository to another one."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAY_ADDRESS")}
 
 
 @pytest.fixture(scope="session")
@@ -55,19 +58,10 @@ def environment(tmp_path_factory):
         made = Environment(tmp_path_factory.mktemp("environment"))
         venv.create(made.folder, with_pip=False, symlinks=True)
         [packages] = made.folder.glob("lib/python*/site-packages")
+        pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet", "--no-deps", "--no-index"]
+        # Without PYTHONPATH, and the other folders afterwards: pip skips a distribution that it finds elsewhere.
+        subprocess.run([*pip, str(wheel)], check=True, capture_output=True, env=own_variables())
         (packages / "others.pth").write_text("".join(f"{folder}\n" for folder in others), encoding="utf-8")
-        install = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            made.python,
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-        ]
-        subprocess.run([*install, str(wheel)], check=True, capture_output=True)
         return made
 
     return make
