@@ -5,7 +5,8 @@
 
 ``read`` writes after every few problems and goes on where it stopped. Problems come in the order of their hashed ids,
 so that the first 200 are a random part of all. Beside the readings it keeps frozen features of each text (mean and last
-eight tokens' mean, of the last layer and of the middle one). ``table`` evaluates what is there.
+eight tokens' mean, of the middle layer and of the last one). ``table`` evaluates what is there; probes are fitted on
+four fifths of the problems and judged on the other fifth.
 """
 
 import argparse
@@ -18,54 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from reader_table import SIGNALS, labelled, tables
+from reader_table import SIGNALS, labelled, probe_scores, tables
 from recorded_pools import RecordedPool, recorded_pools
 
-from raydebm.baselines.reader import Reader
-from raydebm.baselines.readings import Reading
+from raydebm.baselines.reader import Reader, StatePooling
 from raydebm.config import ReaderBaseline, load_recipe
-from raydebm.scorer.batching import MicroBatch
 
 PROBLEMS_PER_WRITE = 4
 LAST_TOKENS = 8
-
-
-class FeatureReader(Reader):
-    """A reader that also keeps the states of its forward passes, pooled."""
-
-    def __init__(self, config: ReaderBaseline) -> None:
-        super().__init__(config)
-        model: Any = self._loaded.model.base_model
-        middle = len(model.layers) * 2 // 3
-        self._states: dict[str, torch.Tensor] = {}
-        model.layers[middle - 1].register_forward_hook(self._hook("middle"))
-        model.norm.register_forward_hook(self._hook("last"))
-        self.features: list[dict[str, Any]] = []
-
-    def _hook(self, name: str) -> Any:
-        def keep(_module: Any, _given: Any, output: Any) -> None:
-            self._states[name] = output[0] if isinstance(output, tuple) else output
-
-        return keep
-
-    def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
-        self.features, self._rows = [{} for _ in texts], self._inputs(texts)
-        return super().read(texts)
-
-    def _read(self, batch: MicroBatch, rows: Sequence[Any]) -> list[Reading]:
-        found = super()._read(batch, rows)
-        for row_index, row in enumerate(rows):
-            place = next(
-                place
-                for place, own in enumerate(self._rows)
-                if own.start == row.start and own.ids == row.ids and not self.features[place]
-            )
-            self.features[place] = {
-                f"{name}_{part}": states[row_index, start : row.end].float().mean(0).half().cpu().numpy()
-                for name, states in self._states.items()
-                for part, start in (("mean", row.start), ("tail", max(row.start, row.end - LAST_TOKENS)))
-            }
-        return found
 
 
 def read(given: argparse.Namespace) -> None:
@@ -76,11 +37,12 @@ def read(given: argparse.Namespace) -> None:
     done = {row["problem_id"] for row in rows}
     waiting = [pool for pool in recorded_pools(recipe, most=given.problems) if pool.problem.problem_id not in done]
     print(f"{len(done)} problems are read, {len(waiting)} to go", flush=True)
-    reader = FeatureReader(
+    reader = Reader(
         ReaderBaseline(
             name="reader", model=given.model, dtype=given.dtype, max_length=given.max_length,
             input_format=given.input_format, micro_batch_tokens=given.micro_batch_tokens,
-        )
+        ),
+        states=StatePooling(layers=(given.middle_layer, -1), last_tokens=LAST_TOKENS),
     )  # fmt: skip
     for start in range(0, len(waiting), PROBLEMS_PER_WRITE):
         rows += _rows_of(reader, waiting[start : start + PROBLEMS_PER_WRITE])
@@ -89,7 +51,7 @@ def read(given: argparse.Namespace) -> None:
         print(f"{time.strftime('%H:%M:%S')} {count} of {len(waiting)}", flush=True)
 
 
-def _rows_of(reader: FeatureReader, pools: Sequence[RecordedPool]) -> list[dict[str, Any]]:
+def _rows_of(reader: Reader, pools: Sequence[RecordedPool]) -> list[dict[str, Any]]:
     candidates = [(pool, candidate) for pool in pools for candidate in pool.candidates]
     texts = [(pool.problem.prompt, candidate.text or "") for pool, candidate in candidates]
     started, started_cpu = time.monotonic(), time.process_time()
@@ -104,14 +66,11 @@ def _rows_of(reader: FeatureReader, pools: Sequence[RecordedPool]) -> list[dict[
             "entropy": reading.entropy,
             "worst": reading.worst,
             "num_tokens": reading.num_tokens,
-            "input_tokens": len(given.ids),
             "wall_s": wall / len(texts),
             "cpu_s": cpu / len(texts),
-            **features,
+            "features": reading.features,
         }
-        for (_, candidate), reading, features, given in zip(
-            candidates, readings, reader.features, reader._rows, strict=True
-        )
+        for (_, candidate), reading in zip(candidates, readings, strict=True)
     ]
 
 
@@ -122,12 +81,15 @@ def table(given: argparse.Namespace) -> None:
     pools = [pool for pool in recorded_pools(recipe) if pool.problem.problem_id in done]
     scores = {name: {row["candidate_id"]: float(row[name]) for row in rows} for name in SIGNALS}
     found = labelled(recipe, pools, scores)
-    tokens, cpu = sum(row["input_tokens"] for row in rows), sum(row["cpu_s"] for row in rows)
+    features = {row["candidate_id"]: np.array(row["features"]) for row in rows}
+    middle, last = (probe_scores(found, features, half=half) for half in (0, 1))
+    found = labelled(recipe, pools, {**scores, "probe, middle layer": middle, "probe, last layer": last})
+    tokens, cpu = sum(row["num_tokens"] for row in rows), sum(row["cpu_s"] for row in rows)
     print(
-        f"{len(found)} problems, {len(rows)} answers, {tokens / len(rows):.0f} tokens each; "
-        f"{1000 * cpu / len(rows):.0f} CPU seconds per 1,000 answers ({tokens / cpu:.0f} tokens per CPU second)\n"
+        f"{len(found)} problems, {len(rows)} answers of {tokens / len(rows):.0f} tokens; "
+        f"{1000 * cpu / len(rows):.0f} CPU seconds per 1,000 answers\n"
     )
-    print("\n".join(tables(found, list(scores))))
+    print("\n".join(tables(found, list(found[0].candidates[0].scores))))
 
 
 def _write(rows: Sequence[dict[str, Any]], target: Path) -> None:
@@ -153,6 +115,7 @@ def main() -> None:
     reading.add_argument("model", help="folder or hub name")
     reading.add_argument("readings", help="Parquet file to write or to go on with")
     reading.add_argument("--problems", type=int, default=200)
+    reading.add_argument("--middle-layer", type=int, default=16, help="whose states are kept beside the last layer's")
     reading.add_argument("--max-length", type=int, default=256)
     reading.add_argument("--dtype", default="bfloat16")
     reading.add_argument("--input-format", default="plain")

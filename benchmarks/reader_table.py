@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from recorded_pools import RecordedPool, checked
 
+from raydebm.baselines.linear_heads import fit_heads
 from raydebm.config import Recipe
 from raydebm.decision.evidence import POOL_SCORE, SCORE
 from raydebm.decision.fitting import (
@@ -28,6 +29,7 @@ from raydebm.evaluation.intervals import Bootstrap
 from raydebm.evaluation.signals import Signal
 from raydebm.evaluation.table_cells import number, points, with_interval
 from raydebm.evaluation.uncertainty import signal_rows
+from raydebm.pairs import TrainingGroup
 
 SIGNALS = ("entropy", "logprob", "worst")
 NUM_FOLDS = 5
@@ -48,6 +50,46 @@ def labelled(recipe: Recipe, pools: Sequence[RecordedPool], scores: Scores) -> l
         ]
         found.append(LabelledPool(problem_id=pool.problem.problem_id, candidates=own, worth=np.array(worth)))
     return found
+
+
+def probe_scores(
+    pools: Sequence[LabelledPool], features: Mapping[str, Floats], *, half: int, num_components: int = 96, seed: int = 0
+) -> dict[str, float]:
+    """Candidate id -> score by the head that did not learn from its problem.
+
+    Args:
+        features: by candidate id; the first half is of one layer, the second of another.
+        half: 0 or 1.
+    """
+    size = len(next(iter(features.values()))) // 2
+    by_problem = {
+        pool.problem_id: np.array(
+            [features[item.candidate.candidate_id][half * size : (half + 1) * size] for item in pool.candidates]
+        )
+        for pool in pools
+    }
+    groups = [group for group in map(_group, pools) if group.pairs]
+    heads, folds = fit_heads(groups, by_problem, num_components=num_components, num_folds=NUM_FOLDS, seed=seed)
+    return {
+        item.candidate.candidate_id: float(score)
+        for pool in pools
+        for item, score in zip(
+            pool.candidates,
+            heads.scores(by_problem[pool.problem_id], [folds.get(pool.problem_id)] * len(pool.candidates)),
+            strict=True,
+        )
+    }
+
+
+def _group(pool: LabelledPool) -> TrainingGroup:
+    """The pool's pairs; its id stands for its prompt."""
+    right, wrong = (np.flatnonzero(side) for side in (pool.worth > 0.5, pool.worth <= 0.5))
+    return TrainingGroup(
+        problem_id=pool.problem_id,
+        prompt=pool.problem_id,
+        texts=tuple(item.candidate.text or "" for item in pool.candidates),
+        pairs=tuple((int(better), int(worse)) for better in right for worse in wrong),
+    )
 
 
 def tables(pools: Sequence[LabelledPool], scores: Sequence[str], *, seed: int = 0) -> list[str]:

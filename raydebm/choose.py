@@ -117,7 +117,7 @@ class Chooser:
                 "leave energies=False out"
             )
         scorer = _load_scorer(folder.uri("scorer"), device=device, dtype=dtype) if energies else None
-        baselines = _load_baselines(recipe.evidence) if energies and recipe.evidence else None
+        baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
         return cls(task=task, policy=found, scorer=scorer, baselines=baselines)
 
     def best_of(self, problem: str | Problem, candidates: Sequence[Given]) -> Choice:
@@ -195,10 +195,10 @@ def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
         return EnsembleScorer.load(folder, device=device, dtype=dtype)
 
 
-def _load_baselines(configs: Sequence[BaselineConfig]) -> "EvidenceScorers":
+def _load_baselines(configs: Sequence[BaselineConfig], run: RunDir) -> "EvidenceScorers":
     from raydebm.baselines.evidence import EvidenceScorers
 
-    return EvidenceScorers.load(configs)
+    return EvidenceScorers.load(configs, run)
 
 
 def _candidates(given: Sequence[Given], *, task: Task, problem: Problem) -> list[Candidate]:

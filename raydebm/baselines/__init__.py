@@ -1,6 +1,6 @@
-"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, pair rankers, readers.
+"""Baselines that need a model: reward models, process reward models, LLM judges, EORM, pair rankers, readers, probes.
 
-In:   pools (a problem and the texts of its candidates); for EORM also training groups.
+In:   pools (a problem and the texts of its candidates); for EORM and probes also training groups.
 Out:  a score per candidate, higher is better, or the reason why there is none (``store.SCORES``).
 Does not know: Ray, labels, gold, energies.
 
@@ -18,6 +18,7 @@ from raydebm.config import (
     EormBaseline,
     JudgeBaseline,
     PairRankerBaseline,
+    ProbeBaseline,
     ProcessRewardBaseline,
     ReaderBaseline,
     RewardModelBaseline,
@@ -45,21 +46,21 @@ def build_scorer(
     validation: Sequence[TrainingGroup] = (),
     folder: Path | None = None,
 ) -> CandidateScorer:
-    """The scorer of a recipe's entry, ready to be asked. EORM is trained first where ``folder`` holds none.
+    """The scorer of a recipe's entry, ready to be asked. EORM and probes are trained first where ``folder`` holds none.
 
     Args:
         journal: of a judge's replies; what stands there is not asked (and paid) again.
         budget: shared by all endpoints of a run.
         key: of a judge's endpoint; None reads it from the environment.
-        train: EORM's training pairs, all pairs of a problem (``PairsConfig(max_pairs=None)``) as published.
+        train: training pairs of EORM and probes, all pairs of a problem (``PairsConfig(max_pairs=None)``).
         validation: chooses EORM's epoch.
-        folder: where EORM's checkpoint is or will be.
+        folder: where the checkpoint of EORM or a probe is or will be.
 
     Raises:
         CheckpointError: a model cannot be read.
         MissingKeyError: the judge's key is not in the environment.
-        ConfigError: EORM without a folder.
-        PoolError: EORM is to be trained and there are no pairs.
+        ConfigError: EORM or a probe without a folder.
+        PoolError: EORM or a probe is to be trained, and there are no pairs.
     """
     match config:
         case RewardModelBaseline():
@@ -82,11 +83,26 @@ def build_scorer(
             from raydebm.baselines.judge import Judge
 
             return Judge(config, journal=journal, budget=budget, key=key)
+        case ProbeBaseline():
+            from raydebm.baselines.probe import Probe, train_probe
+
+            folder = _required(folder, config)
+            if train and not Probe.is_trained(folder, config, train):
+                return train_probe(config, train=train, folder=folder)
+            return Probe.load(folder, config)
         case EormBaseline():
             from raydebm.baselines.eorm import Eorm, train_eorm
 
-            if folder is None:
-                raise ConfigError(f"baseline {config.name!r}: EORM needs a folder for its checkpoint")
+            folder = _required(folder, config)
             if not Eorm.is_trained(folder, config, train, validation):
                 train_eorm(config, train=train, validation=validation, folder=folder)
             return Eorm.load(folder, config)
+
+
+def _required(folder: Path | None, config: BaselineConfig) -> Path:
+    if folder is None:
+        raise ConfigError(
+            f"baseline {config.name!r}: kind {config.kind} keeps a checkpoint in the run directory, which must be a "
+            "local folder"
+        )
+    return folder

@@ -11,6 +11,8 @@ from raydebm.baselines import build_scorer
 from raydebm.baselines.protocol import CandidateScorer, PoolTexts, TextScore
 from raydebm.config import BaselineConfig
 from raydebm.records import Problem
+from raydebm.run.addresses import local_copy
+from raydebm.run.directory import RunDir
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +24,15 @@ class EvidenceScorers:
         self._scorers = tuple(scorers)
 
     @classmethod
-    def load(cls, configs: Sequence[BaselineConfig]) -> "EvidenceScorers":
-        """Raises CheckpointError where a model cannot be read."""
-        return cls([build_scorer(config) for config in configs])
+    def load(cls, configs: Sequence[BaselineConfig], run: RunDir) -> "EvidenceScorers":
+        """
+        Args:
+            run: has the checkpoints of those that were trained on its pairs.
+
+        Raises:
+            CheckpointError: a model or a checkpoint cannot be read.
+        """
+        return cls([_loaded(config, run) for config in configs])
 
     def scores(self, texts: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
         """One mapping per (problem, answer), in order."""
@@ -42,6 +50,13 @@ class EvidenceScorers:
                     for place in places[pool.problem.prompt][text]:
                         found[place] |= _named(scorer.name, score)
         return list(found)
+
+
+def _loaded(config: BaselineConfig, run: RunDir) -> CandidateScorer:
+    if not config.learns_from_pairs:
+        return build_scorer(config)
+    with local_copy(run.baseline_uri(config.name)) as folder:
+        return build_scorer(config, folder=folder)
 
 
 def _named(name: str, score: TextScore) -> dict[str, float]:

@@ -1,7 +1,10 @@
 """What a reader says about one text. No torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from raydebm.baselines.protocol import TextScore
 
@@ -21,6 +24,8 @@ class Reading:
     """Mean log-probability of the worst tenth."""
     num_tokens: int = 0
     error: str | None = None
+    features: NDArray[np.float32] | None = field(default=None, compare=False)
+    """Pooled hidden states, shape (D,), where the reader was asked for them."""
 
     @classmethod
     def of(cls, log_probs: Sequence[float], entropies: Sequence[float] | None) -> "Reading":
@@ -36,6 +41,11 @@ class Reading:
     @classmethod
     def failed(cls, error: str) -> "Reading":
         return cls(None, None, None, error=error)
+
+    def signals(self) -> dict[str, float]:
+        """What is known, by name."""
+        named = {"logprob": self.logprob, "entropy": self.entropy, "worst": self.worst}
+        return {name: value for name, value in named.items() if value is not None}
 
     def score(self) -> TextScore:
         """The entropy with the other signals as parts; without an entropy the mean log-probability."""

@@ -1,6 +1,6 @@
 """Recipe section ``baselines``: third-party models that rank the same candidates."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,9 @@ from raydebm.config.section import Section
 
 
 class BaselineBase(Section):
+    learns_from_pairs: ClassVar[bool] = False
+    """Whether it is trained on the run's own pairs."""
+
     name: str
     """Name of the selector in reports."""
 
@@ -89,6 +92,7 @@ class JudgeBaseline(BaselineBase):
 class EormBaseline(BaselineBase):
     """EORM (Jiang et al., 2025), trained from scratch on the run's own pairs. Defaults: the authors' released code."""
 
+    learns_from_pairs: ClassVar[bool] = True
     kind: Literal["eorm"] = "eorm"
     """A transformer trained from scratch."""
     tokenizer: str = "gpt2"
@@ -146,21 +150,50 @@ class PairRankerBaseline(LocalModelBaseline):
     """Share of comparisons won, or the mean difference of logits."""
 
 
-class ReaderBaseline(EvidenceBaseline):
-    """A causal language model that reads problem and answer, without training, such as ``Qwen/Qwen2.5-0.5B-Instruct``:
-    a likely answer, each of whose tokens leaves few alternatives, is more often right."""
+class CausalReader(EvidenceBaseline):
+    """A causal language model that reads problem and answer, such as ``Qwen/Qwen2.5-0.5B-Instruct``."""
 
-    kind: Literal["reader"] = "reader"
-    """A causal language model that reads the answer."""
     evidence: bool = True
-    """Whether its three signals are evidence of the posterior, and not only selectors of reports."""
+    """Whether its signals are evidence of the posterior, and not only selectors of reports."""
     input_format: Literal["plain", "chat"] = "plain"
     """``plain``: the problem, a newline, the answer; ``chat``: a conversation in the tokenizer's chat template."""
     micro_batch_tokens: int = Field(2048, ge=1)
     """Padded tokens per forward pass. The logits of a large vocabulary take 0.6 MB per token."""
 
 
+class ReaderBaseline(CausalReader):
+    """A reader without training: a likely answer, each of whose tokens leaves few alternatives, is more often right."""
+
+    kind: Literal["reader"] = "reader"
+    """A causal language model that reads the answer."""
+
+
+class ProbeBaseline(CausalReader):
+    """A reader with linear heads on its frozen hidden states, learned from the run's own pairs. It gives a reader's
+    three signals too."""
+
+    learns_from_pairs: ClassVar[bool] = True
+    kind: Literal["probe"] = "probe"
+    """A causal language model that reads the answer, and linear heads."""
+    layer: int = -1
+    """Index of the hidden states: 0 the embeddings, -1 the last layer."""
+    last_tokens: int = Field(8, ge=1)
+    """Length of an answer's end, in tokens, whose mean is a feature next to the mean over all its tokens."""
+    num_components: int = Field(96, ge=1)
+    """Principal components that the heads see."""
+    num_folds: int = Field(5, ge=2)
+    """Heads; each learns from all folds of the training problems but one."""
+    seed: int = 0
+    """Seed of the folds."""
+
+
 BaselineConfig = Annotated[
-    RewardModelBaseline | ProcessRewardBaseline | JudgeBaseline | EormBaseline | PairRankerBaseline | ReaderBaseline,
+    RewardModelBaseline
+    | ProcessRewardBaseline
+    | JudgeBaseline
+    | EormBaseline
+    | PairRankerBaseline
+    | ReaderBaseline
+    | ProbeBaseline,
     Field(discriminator="kind"),
 ]

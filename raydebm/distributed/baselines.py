@@ -56,6 +56,6 @@ def _score_baseline(recipe: Recipe, run: RunDir, name: str, inputs: BaselineInpu
         key=inputs.key,
         train=inputs.groups.get("train", ()),
         validation=inputs.groups.get("validation", ()),
-        folder=Path(run.root) / SCORES_FOLDER / f"{name}.model" if run.is_local else None,
+        folder=Path(run.baseline_uri(name)) if run.is_local else None,
     )
     run.write_scores(score_candidates(scorer, inputs.problems, inputs.candidates), name, folder)

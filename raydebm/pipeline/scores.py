@@ -1,6 +1,6 @@
 """Scores of a recipe's baselines (reward models, judges, EORM ...), each made once and kept when finished.
 
-In:   a labelled run's candidates; for EORM also its training pairs.
+In:   a labelled run's candidates; for those that learn from pairs also the training pairs.
 Out:  ``<run>/scores/<name>.parquet``, and a manifest of what each was made from.
 """
 
@@ -45,7 +45,7 @@ def score_baselines(context: StageContext, names: Collection[str] | None = None)
         train = splits[TRAIN] if _learns(recipe, baseline) else ()
         scored = {*splits[VALIDATION], *splits[TEST], *train}
         pools = [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
-        groups = _all_pairs(context, candidates) if baseline.kind == "eorm" else {}
+        groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
         inputs = BaselineInputs(problems=problems, candidates=pools, groups=groups, key=keys[baseline.name])
         score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run)
         _finish(recipe, run, baseline, basis, folder=SCORES_FOLDER)
@@ -142,7 +142,7 @@ def forget_ratings(recipe: Recipe, run: RunDir) -> bool:
 
 
 def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups:
-    """All pairs of every problem, as EORM takes them: limits of the recipe and of its task are for our adapters."""
+    """All pairs of every problem: limits of the recipe and of its task are for our adapters."""
     config = context.recipe.pairs.model_copy(update={"max_pairs": None, "max_correct": None, "max_incorrect": None})
     labels, problems, splits = context.run.labels(), context.problems(), context.splits()
     groups = {}

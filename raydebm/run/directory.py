@@ -101,6 +101,10 @@ class RunDir(Folder):
     def has_scores(self, baseline: str, folder: str = SCORES_FOLDER) -> bool:
         return self.exists(folder, f"{baseline}.parquet")
 
+    def baseline_uri(self, baseline: str) -> str:
+        """The folder of a baseline's checkpoint, where it has one."""
+        return self.uri(SCORES_FOLDER, f"{baseline}.model")
+
     # ---- the recipe ----------------------------------------------------------------------------------------------
 
     def write_recipe(self, recipe: Recipe) -> None:

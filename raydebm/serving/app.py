@@ -69,7 +69,7 @@ def build(args: AppArgs) -> serve.Application:
 
 def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
     """The baselines that are evidence; None: no deployment."""
-    return _deployment(BaselineDeployment).bind(configs, args.threads) if configs else None
+    return _deployment(BaselineDeployment).bind(configs, args.run_dir, args.threads) if configs else None
 
 
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:

@@ -262,10 +262,11 @@ class ScorerDeployment:
 class BaselineDeployment:
     """The baselines whose scores are evidence. Calls take turns: each fills the device."""
 
-    def __init__(self, configs: Sequence[BaselineConfig], threads: int | None = None) -> None:
+    def __init__(self, configs: Sequence[BaselineConfig], run_dir: str, threads: int | None = None) -> None:
         """
         Args:
             configs: what to load.
+            run_dir: has the checkpoints of those that were trained on its pairs.
             threads: torch threads; None: torch's default.
         """
         import torch
@@ -277,7 +278,7 @@ class BaselineDeployment:
         tracing.start_tracing("baselines")
         if threads is not None:
             torch.set_num_threads(threads)
-        self._scorers = EvidenceScorers.load(configs)
+        self._scorers = EvidenceScorers.load(configs, RunDir(run_dir))
         self._turn = asyncio.Lock()
 
     async def score(self, texts: Sequence[TextToScore], trace: Trace = None) -> list[Mapping[str, float]]:

@@ -146,7 +146,7 @@ def test_building_trains_once_and_again_only_for_other_data_or_settings(config, 
 def test_nothing_to_train_on_is_said(config, tmp_path):
     with pytest.raises(PoolError, match="no pairs to train on"):
         train_eorm(config, train=[], validation=[], folder=tmp_path)
-    with pytest.raises(ConfigError, match="needs a folder"):
+    with pytest.raises(ConfigError, match="kind eorm keeps a checkpoint in the run directory"):
         build_scorer(config)
 
 

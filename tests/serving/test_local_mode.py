@@ -108,7 +108,7 @@ def test_status_names_what_is_loaded(live_backend):
 
 def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, texts):
     reader = ReaderBaseline(name="reader", model=str(tiny_models[1]), device="cpu")
-    backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), 1))
+    backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), "runs/none", 1))
     asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
 
     found = asyncio.run(backend.baseline_scores(asked))
