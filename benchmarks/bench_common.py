@@ -19,10 +19,12 @@ from raydebm.scorer.backbone import Backbone, load_backbone, make_backbone, stru
 from raydebm.scorer.lora import lora_config
 
 
-class _SpecialIds:
+class SpecialIds:
     """Stands in for the tokenizer: random ids need only the special ones."""
 
-    cls_token_id, sep_token_id, pad_token_id = 50281, 50282, 50283
+    def __init__(self, config: ModernBertConfig) -> None:
+        self.cls_token_id, self.sep_token_id = config.cls_token_id, config.sep_token_id
+        self.pad_token_id = config.pad_token_id
 
 
 def backbone_of(name: str) -> Backbone:
@@ -32,7 +34,7 @@ def backbone_of(name: str) -> Backbone:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = ModernBertModel(ModernBertConfig())
-    return make_backbone(encoder, _SpecialIds(), name=name, fingerprint="random")
+    return make_backbone(encoder, SpecialIds(encoder.config), name=name, fingerprint="random")
 
 
 def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int, ...]]:

@@ -45,11 +45,13 @@ class PeftLoop:
     @torch.inference_mode()
     def __call__(self) -> Tensor:
         energies = torch.empty(len(self._heads), self._num_texts)
+        device = self._model.device
         for row, (adapter, head) in enumerate(zip(PAPER_ADAPTERS, self._heads, strict=True)):
             self._model.set_adapter(adapter.name)
             for batch in self._batches:
-                output = self._model(input_ids=batch.ids, attention_mask=batch.mask)
-                energies[row, list(batch.positions)] = head(output.last_hidden_state[:, 0])
+                moved = batch.to(device)
+                output = self._model(input_ids=moved.ids, attention_mask=moved.mask)
+                energies[row, list(batch.positions)] = head(output.last_hidden_state[:, 0]).cpu()
         return energies
 
 

@@ -1,0 +1,291 @@
+"""What the scorer does on a GPU: equality with the CPU, training, scoring, and how far from the device's peak.
+
+    python benchmarks/gpu_check.py --out gpu_check.json
+
+One command on a machine with one GPU and no network: ModernBERT-base's architecture with random weights, so that
+nothing is downloaded, and neither Ray nor a run directory. Five parts, each printed as soon as it is measured:
+
+- ``peak``: bf16 matrix products of 8,192 x 8,192, in TFLOP/s; what the others are compared with.
+- ``equality``: energies on the GPU against the CPU's in float32.
+- ``scoring``: K=5 adapters, N=32 candidates of 1,000 tokens, next to a PEFT ``set_adapter`` loop on the same weights.
+  vLLM's pooling runner is measured too where vLLM is installed (one model without adapters, times K).
+- ``training``: optimiser steps of one, two and five adapters at once, each in a process of its own on the device.
+
+The floor of operations counts two per weight of the encoder's layers and token, without attention.
+``--device cpu --small`` runs all of it at small sizes, as the tests do.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing as multiprocessing
+from bench_common import SpecialIds, peft_model
+from bench_scoring import PeftLoop, heads_of, rank_correlation, stored_adapters
+from bench_training import ours
+from transformers import ModernBertConfig, ModernBertModel
+
+from raydebm.config import PAPER_ADAPTERS
+from raydebm.scorer.backbone import Backbone, converted, make_backbone
+from raydebm.scorer.ensemble import MergedEngine
+
+Ids = list[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    config: dict[str, Any]
+    """What differs from ModernBERT-base."""
+    num_texts: int
+    num_tokens: int
+    matrix: int
+    seconds: float
+    """Of each measurement, after one warm-up."""
+    together: tuple[int, ...]
+    """Numbers of adapters that train at once."""
+    training_texts: int
+
+
+BASE = Sizes(config={}, num_texts=32, num_tokens=1000, matrix=8192, seconds=8.0, together=(1, 2, 5), training_texts=16)
+SMALL = Sizes(
+    config={
+        "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 500,
+        "pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2,
+    },
+    num_texts=4, num_tokens=40, matrix=64, seconds=0.05, together=(1, 2), training_texts=4,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    device: torch.device
+    dtype: torch.dtype
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def peak_gib(self) -> float | None:
+        """Most memory that tensors held since the last reset; None on the CPU."""
+        if self.device.type != "cuda":
+            return None
+        return round(torch.cuda.max_memory_allocated(self.device) / 2**30, 2)
+
+    def reset_peak(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def seconds_of(self, work: Callable[[], object], *, at_least: float) -> float:
+        """Median wall time of a call, over as many calls as fit into ``at_least`` seconds, three or more."""
+        work()
+        self.synchronize()
+        times, began = list[float](), time.perf_counter()
+        while len(times) < 3 or time.perf_counter() - began < at_least:
+            started = time.perf_counter()
+            work()
+            self.synchronize()
+            times.append(time.perf_counter() - started)
+        return statistics.median(times)
+
+
+def encoder_of(sizes: Sizes) -> Backbone:
+    """ModernBERT-base's architecture, with the same random weights at every call, float32 on the CPU."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = ModernBertModel(ModernBertConfig(**sizes.config))
+    return make_backbone(encoder, SpecialIds(encoder.config), name="modernbert-base", fingerprint="random")
+
+
+def on(backbone: Backbone, place: Place) -> Backbone:
+    encoder = converted(backbone.encoder, place.dtype, device=place.device)
+    return make_backbone(encoder, backbone.tokenizer, name=backbone.name, fingerprint=backbone.fingerprint)
+
+
+def texts_of(sizes: Sizes, *, count: int, seed: int = 0) -> Ids:
+    """Texts of one problem, all of the same length: what is measured is arithmetic, not padding."""
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = ModernBertConfig(**sizes.config).vocab_size
+    rows = torch.randint(10, vocabulary - 10, (count, sizes.num_tokens), generator=generator)
+    return [tuple(row) for row in rows.tolist()]
+
+
+def layer_weights(backbone: Backbone) -> int:
+    """Weights that every token is multiplied with."""
+    return sum(weights.numel() for name, weights in backbone.encoder.named_parameters() if "layers." in name)
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def peak(place: Place, sizes: Sizes) -> dict[str, Any]:
+    left, right = (torch.randn(sizes.matrix, sizes.matrix, device=place.device).to(place.dtype) for _ in range(2))
+    seconds = place.seconds_of(lambda: left @ right, at_least=sizes.seconds / 4)
+    return {"matrix": sizes.matrix, "tflops": 2 * sizes.matrix**3 / seconds / 1e12}
+
+
+def equality(place: Place, sizes: Sizes) -> dict[str, Any]:
+    """Differences of energies from the CPU's in float32, K=5."""
+    ids = texts_of(sizes, count=min(sizes.num_texts, 8), seed=1)
+    ids = [row[: max(8, sizes.num_tokens // 4 + index)] for index, row in enumerate(ids)]
+    reference = _energies(Place(device=torch.device("cpu"), dtype=torch.float32), sizes, ids)
+    found = {}
+    for dtype in (torch.float32, place.dtype):
+        energies = _energies(Place(device=place.device, dtype=dtype), sizes, ids)
+        found[str(dtype).removeprefix("torch.")] = {
+            "max_difference": float((energies - reference).abs().max()),
+            "rank_correlation": rank_correlation(reference, energies),
+        }
+    return {"texts": len(ids), "spread": float(reference.std()), **found}
+
+
+def _energies(place: Place, sizes: Sizes, ids: Ids) -> torch.Tensor:
+    backbone = encoder_of(sizes)
+    with torch.random.fork_rng():
+        torch.manual_seed(2)  # of what the heads and the adapters draw from torch's own generator
+        stored = stored_adapters(peft_model(backbone, PAPER_ADAPTERS), heads_of(backbone))
+    engine = MergedEngine(on(backbone, place), stored, micro_batch_tokens=8192)
+    return engine.energies(ids, range(len(stored)))
+
+
+def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]:
+    """Candidates per second of raydebm's engine, of the PEFT loop and, where it is installed, of vLLM."""
+    backbone, ids = encoder_of(sizes), texts_of(sizes, count=sizes.num_texts)
+    heads = heads_of(backbone)
+    model = peft_model(backbone, PAPER_ADAPTERS)
+    stored = stored_adapters(model, heads)
+    floor = 2 * layer_weights(backbone) * len(ids) * sizes.num_tokens * len(stored)
+    moved = [head.to(place.device) for head in heads]
+    loop = PeftLoop(model.to(place.device, place.dtype), moved, ids, batches="padded")
+    engine = MergedEngine(on(backbone, place), stored, micro_batch_tokens=32 * 1024)
+    works: dict[str, Callable[[], object]] = {
+        "raydebm": lambda: engine.energies(ids, range(len(stored))),
+        "PEFT set_adapter loop, one padded batch": loop,
+    }
+    rows = {}
+    for name, work in works.items():
+        place.reset_peak()
+        seconds = place.seconds_of(work, at_least=sizes.seconds)
+        rows[name] = {
+            "seconds": seconds,
+            "candidates_per_s": len(ids) / seconds,
+            "share_of_peak": floor / seconds / 1e12 / peak_tflops,
+            "memory_gib": place.peak_gib(),
+        }
+    return {"adapters": len(stored), "texts": len(ids), "tokens": sizes.num_tokens, **rows, "vllm": _vllm(sizes, ids)}
+
+
+def _vllm(sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
+    """The pooling runner on the same architecture and texts, without adapters: one of K passes."""
+    try:
+        from vllm import LLM, TokensPrompt
+    except ImportError:
+        return "not installed"
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        encoder_of(sizes).encoder.save_pretrained(folder)
+        llm = LLM(folder, runner="pooling", skip_tokenizer_init=True, enforce_eager=False)
+        prompts = [TokensPrompt(prompt_token_ids=list(row)) for row in ids]
+        place = Place(device=torch.device("cuda"), dtype=torch.bfloat16)
+        seconds = place.seconds_of(lambda: llm.embed(prompts, use_tqdm=False), at_least=sizes.seconds)
+    return {"seconds_of_one_pass": seconds, "candidates_per_s_at_five_passes": len(ids) / seconds / 5}
+
+
+def training(place: Place, sizes: Sizes) -> list[dict[str, Any]]:
+    """Steps per second of all adapters together, each in a process of its own on the same device."""
+    rows = []
+    for together in sizes.together:
+        context = multiprocessing.get_context("spawn")
+        ready, rates = context.Barrier(together), context.Queue()
+        workers = [
+            context.Process(target=_train, args=(index, place, sizes, ready, rates), daemon=True)
+            for index in range(together)
+        ]
+        for worker in workers:
+            worker.start()
+        results = [rates.get(timeout=240) for _ in workers]
+        for worker in workers:
+            worker.join()
+        rows.append(
+            {
+                "adapters": together,
+                "steps_per_s": sum(rate for rate, _ in results),
+                "memory_gib_each": max((memory for _, memory in results if memory is not None), default=None),
+            }
+        )
+    return rows
+
+
+def _train(index: int, place: Place, sizes: Sizes, ready: Any, rates: Any) -> None:
+    torch.set_num_threads(1)
+    half = sizes.training_texts // 2
+    pairs = [(right, half + right) for right in range(half)]
+    float32 = Place(device=place.device, dtype=torch.float32)  # the frozen weights; products are cast to bf16
+    step = ours(
+        on(encoder_of(sizes), float32),
+        PAPER_ADAPTERS[index],
+        texts_of(sizes, count=sizes.training_texts, seed=index),
+        pairs,
+        autocast=torch.bfloat16,
+        max_tokens=sizes.training_texts * sizes.num_tokens,
+    )
+    step()
+    ready.wait()
+    rates.put((1 / place.seconds_of(step, at_least=sizes.seconds), place.peak_gib()))
+
+
+# ---- report ----------------------------------------------------------------------------------------------------------
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    versions = {name: metadata.version(name) for name in ("torch", "transformers", "peft")}
+    if device.type != "cuda":
+        return {"device": platform.processor() or platform.machine(), "python": platform.python_version(), **versions}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "device": properties.name,
+        "memory_gib": round(properties.total_memory / 2**30, 1),
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        **versions,
+    }
+
+
+def parts(place: Place, sizes: Sizes) -> Iterator[tuple[str, Any]]:
+    yield "machine", machine(place.device)
+    measured = peak(place, sizes)
+    yield "peak", measured
+    yield "equality", equality(place, sizes)
+    yield "scoring", scoring(place, sizes, peak_tflops=measured["tflops"])
+    yield "training", training(place, sizes)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="small sizes, for a machine without a GPU")
+    parser.add_argument("--out", type=Path, help="JSON file, written after every part")
+    given = parser.parse_args(arguments)
+    device = torch.device(given.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("torch sees no GPU here; --device cpu --small tries the command without one")
+    report = {}
+    for name, value in parts(Place(device=device, dtype=torch.bfloat16), SMALL if given.small else BASE):
+        report[name] = value
+        print(f"{name}: {json.dumps(value)}", flush=True)
+        if given.out is not None:
+            given.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
