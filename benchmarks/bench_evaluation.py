@@ -18,10 +18,11 @@ from collections.abc import Callable
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.pools import EvaluatedPool, pool_of
-from raydebm.evaluation.reproduction import reproduction
-from raydebm.evaluation.reproduction_report import write_reproduction
-from raydebm.evaluation.study import StudyResults, study
+from raydebm.evaluation.paper.reproduction import reproduction
+from raydebm.evaluation.paper.reproduction_report import write_reproduction
+from raydebm.evaluation.pools.pool import EvaluatedPool, pool_of
+from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.studies.study import StudyResults, study
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
 from raydebm.run.directory import RunDir
 
@@ -107,15 +108,15 @@ def main() -> None:
     print(f"{len(pools)} problems x {options.num_candidates} candidates, {len(validation)} validation problems")
 
     def act() -> StudyResults:
-        return study(
-            pools,
-            validation,
+        inputs = EvaluationInputs(
+            pools=pools,
+            validation=validation,
             policy=Policy(),
             config=EvaluationConfig(),
             task="made-up",
-            name="made-up",
             command="bench",
         )
+        return study(evaluate(inputs), pools)
 
     profile = cProfile.Profile()
     started = time.process_time()

@@ -20,14 +20,14 @@ from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee import certify_smallest
 from raydebm.decision.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.profiles import PROFILES, winners
-from raydebm.evaluation.confidence_calibration import confidence_calibration
-from raydebm.evaluation.intervals import Bootstrap
-from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.evaluation.signals import Signal
-from raydebm.evaluation.stack import Stack
-from raydebm.evaluation.table_cells import number, points, with_interval
-from raydebm.evaluation.trust import LEARNED, trust
-from raydebm.evaluation.uncertainty import signal_rows
+from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
+from raydebm.evaluation.certainty.signals import Signal
+from raydebm.evaluation.certainty.trust import LEARNED, trust
+from raydebm.evaluation.certainty.uncertainty import signal_rows
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.report.table_cells import number, points, with_interval
+from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools

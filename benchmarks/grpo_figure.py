@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raydebm.evaluation.figures import LINES, svg_of, tidy
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Floats
-from raydebm.evaluation.table_cells import points
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.report.figures import LINES, svg_of, tidy
+from raydebm.evaluation.report.table_cells import points
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 Row = Mapping[str, Any]
 Runs = Mapping[int, Sequence[Row]]

@@ -23,7 +23,7 @@ import numpy as np
 
 from raydebm.config import Recipe, RecordedGenerator, load_recipe
 from raydebm.decision.checks import check_candidate
-from raydebm.evaluation.intervals import Bootstrap, Estimate, Floats
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.labels import label_candidate

@@ -24,11 +24,11 @@ from raydebm.decision.fitting import (
 from raydebm.decision.groups import Floats
 from raydebm.decision.posterior import Estimates
 from raydebm.decision.profiles import winners
-from raydebm.evaluation.confidence_calibration import confidence_calibration
-from raydebm.evaluation.intervals import Bootstrap
-from raydebm.evaluation.signals import Signal
-from raydebm.evaluation.table_cells import number, points, with_interval
-from raydebm.evaluation.uncertainty import signal_rows
+from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
+from raydebm.evaluation.certainty.signals import Signal
+from raydebm.evaluation.certainty.uncertainty import signal_rows
+from raydebm.evaluation.report.table_cells import number, points, with_interval
+from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pairs import TrainingGroup
 
 SIGNALS = ("entropy", "logprob", "worst")

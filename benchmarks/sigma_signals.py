@@ -27,11 +27,11 @@ from raydebm.decision.fitting import (
     cross_fit,
     fit_posterior,
 )
-from raydebm.evaluation.intervals import Bootstrap, Estimate, weighted_auroc
-from raydebm.evaluation.pools import Bools, Floats
-from raydebm.evaluation.signals import SIGMA, signals
-from raydebm.evaluation.stack import Ints, Stack
-from raydebm.evaluation.table_cells import number
+from raydebm.evaluation.certainty.signals import SIGMA, signals
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.report.table_cells import number
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, weighted_auroc
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools

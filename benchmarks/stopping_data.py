@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.evaluation.stopping import RecordedAnswers
+from raydebm.evaluation.results.stopping import RecordedAnswers
 from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.math500.inequalities import as_union
 from raydebm.tasks.math500.latex import normal_form

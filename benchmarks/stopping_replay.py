@@ -28,9 +28,8 @@ from stopping_sweeps import (
 )
 
 from raydebm.decision.stopping.published import BetaRule, FixedBudgetRule
-from raydebm.evaluation.figures import GREY, LINES, svg_of, tidy
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.stopping import (
+from raydebm.evaluation.report.figures import GREY, LINES, svg_of, tidy
+from raydebm.evaluation.results.stopping import (
     RecordedAnswers,
     Replayed,
     StoppingRow,
@@ -41,6 +40,7 @@ from raydebm.evaluation.stopping import (
     stopping_row,
     trajectories,
 )
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 NUM_BOOTSTRAP = 2000
 SHARES = (0.15, 0.2, 0.3, 0.4)

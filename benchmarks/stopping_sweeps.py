@@ -18,7 +18,7 @@ from raydebm.decision.stopping.published import (
     FixedBudgetRule,
     UnanimousWaveRule,
 )
-from raydebm.evaluation.stopping import (
+from raydebm.evaluation.results.stopping import (
     Replayed,
     Trajectories,
     all_trajectories,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
 from raydebm.tasks.travelplanner.database import VARIABLE, read_database

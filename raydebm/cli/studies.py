@@ -95,7 +95,7 @@ def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None
 
 def _over_seeds(pipeline: "Pipeline", chosen: list[int], *, retry_failed: bool) -> tuple[str, str]:
     """The summary, and the address of the report."""
-    from raydebm.evaluation.seeds_report import summary
+    from raydebm.evaluation.trainings.seeds_report import summary
     from raydebm.pipeline.seeds import train_seeds
 
     study, address = train_seeds(
@@ -111,7 +111,7 @@ def _over_seeds(pipeline: "Pipeline", chosen: list[int], *, retry_failed: bool) 
 
 def _over_folds(pipeline: "Pipeline", chosen: list[int], count: int, *, retry_failed: bool) -> tuple[str, str]:
     """The summary, and the address of the report."""
-    from raydebm.evaluation.folds_report import summary
+    from raydebm.evaluation.trainings.folds_report import summary
     from raydebm.pipeline.folds import train_folds
 
     study, address = train_folds(pipeline, count=count, seeds=chosen, retry_failed=retry_failed)

@@ -4,7 +4,7 @@ In:   evaluated pools, a scorer, the features that its heads see, rewriters; for
 Out:  ``ConfoundingReport`` (numbers as data, Markdown), a repaired checkpoint.
 Does not know: Ray, gold. Labels come in with the pools; a checker of rewritten texts is handed in.
 
-What follows from the energies alone (picks, spreads, ranking within a generator) is ``raydebm.evaluation.confounding``.
+What follows from the energies alone (picks, spreads, ranking within a generator) is ``raydebm.confounding.screen``.
 """
 
 from raydebm.confounding.repairing import RepairReport, repair, repair_texts

@@ -8,11 +8,11 @@ Does not know: how texts are scored.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from raydebm.confounding.screen import Screen, screen, values_of_ours, with_energies
 from raydebm.confounding.style import STYLES, code_only, explanation_only, without
 from raydebm.errors import ScoringError
-from raydebm.evaluation.confounding import Screen, screen, values_of_ours, with_energies
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, restricted
+from raydebm.evaluation.pools.pool import EvaluatedPool, restricted
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import Energies, ScoredCandidate
 from raydebm.scorer.halving import TextScorer, scores_or_errors
 

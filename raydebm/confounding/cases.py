@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools import EvaluatedPool, Floats
-from raydebm.evaluation.stack import Stack
-from raydebm.evaluation.table_cells import Table
+from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.report.table_cells import Table
 
 MAX_SHOWN = 20
 """Cases in the table; the data has all of them."""

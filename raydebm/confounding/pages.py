@@ -8,10 +8,18 @@ Does not know: how the numbers were made.
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from raydebm.evaluation.confounding import Screen
-from raydebm.evaluation.report import Plate, markdown_table, plate_of, template
-from raydebm.evaluation.study_figures import energies_by_generator_figure, pick_figure
-from raydebm.evaluation.table_cells import Table
+from matplotlib.figure import Figure
+
+from raydebm.confounding.screen import Screen
+from raydebm.evaluation.report.evaluation_report import Plate, markdown_table, plate_of, template
+from raydebm.evaluation.report.figures import (
+    BLUE,
+    RED,
+    percent_of,
+    tidy,
+)
+from raydebm.evaluation.report.study_figures import pick_figure, short_name
+from raydebm.evaluation.report.table_cells import Table
 from raydebm.run.directory import RunDir
 
 
@@ -98,3 +106,31 @@ def write_report(
     run.write_bytes(render_markdown(report).encode(), stage, "report.md")
     run.write_bytes(render_html(report, provenance=facts).encode(), stage, "report.html")
     return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))
+
+
+def energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
+    """Mean mu of each generator's correct and incorrect answers with intervals; a panel per scorer."""
+    names = [row.generator for row in next(iter(screens.values())).generators]
+    figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()
+    for axes, (title, found) in zip(panels, screens.items(), strict=True):
+        tidy(axes)
+        rows = {row.generator: row for row in found.generators}
+        for offset, label, colour, mark in ((-0.14, "correct", BLUE, "o"), (0.14, "incorrect", RED, "x")):
+            for place, name in enumerate(names):
+                row = rows.get(name)
+                found_energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
+                span = None if found_energy is None else percent_of(found_energy)
+                if span is not None:
+                    value, low, high = (part / 100 for part in span)
+                    height = place + offset
+                    axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
+                    axes.plot(value, height, color=colour, marker=mark, markersize=6, linestyle="none")
+            axes.plot([], [], color=colour, marker=mark, linestyle="none", label=label)
+        axes.set_title(title if len(screens) > 1 else "", fontsize=9)
+        axes.set_xlabel("mean mu (lower is better)")
+        axes.set_yticks(range(len(names)), [short_name(name) for name in names], fontsize=8)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    return figure

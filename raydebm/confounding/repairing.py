@@ -20,11 +20,11 @@ from raydebm.confounding.report import (
     generator_table,
     spread_table,
 )
+from raydebm.confounding.screen import Screen
 from raydebm.confounding.swap import SwapResult, rescored_swap
 from raydebm.errors import PoolError
-from raydebm.evaluation.confounding import Screen
-from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.evaluation.table_cells import Table
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.report.table_cells import Table
 from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from raydebm.confounding.ablation import VariantRow, style_ablation, variants
 from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
 from raydebm.confounding.probe import ProbeData, ProbeRow, probes
+from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.confounding.style import STYLES
 from raydebm.confounding.swap import SwapResult
-from raydebm.evaluation.confounding import MAX_IDENTITY_SHARE, Screen, screen
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.evaluation.selectors import best_generator_of
-from raydebm.evaluation.table_cells import Table, number, percent, points, with_interval
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
+from raydebm.evaluation.selectors.standard import best_generator_of
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 from raydebm.scorer.halving import TextScorer
 

@@ -14,7 +14,7 @@ from functools import partial
 from raydebm.config import Recipe, RecordedGenerator
 from raydebm.confounding.swap import Rewriter, SwapResult, SwapSettings, style_swap
 from raydebm.errors import ConfigError
-from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.generators import Secret, build_generator, check_keys
 from raydebm.generators.account import journal_and_budget
 from raydebm.labels import label_candidate

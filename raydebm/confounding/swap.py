@@ -13,8 +13,8 @@ from random import Random
 import numpy as np
 
 from raydebm.errors import PoolError, ScoringError
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.generators.protocol import Generator, collect
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest, Label, Problem, Sampling, Verdict

@@ -17,7 +17,7 @@ from raydebm.confounding.style_swaps import SwapInputs, style_swaps
 from raydebm.confounding.swap import SwapResult
 from raydebm.distributed.placement import cluster_nodes, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.evaluation.pools import EvaluatedPool, with_trained_labels
+from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
 

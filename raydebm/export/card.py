@@ -7,11 +7,11 @@ from typing import Any
 from raydebm import __version__
 from raydebm.config import Recipe
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.entries import ANSWERED, OURS
-from raydebm.evaluation.intervals import Estimate
-from raydebm.evaluation.report import markdown_table
-from raydebm.evaluation.results import Evaluation
-from raydebm.evaluation.tables import energy_table, selector_table
+from raydebm.evaluation.report.evaluation_report import markdown_table
+from raydebm.evaluation.report.tables import energy_table, selector_table
+from raydebm.evaluation.results.entries import ANSWERED, OURS
+from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.export.examples import hub_backbone, peft_example, scorer_example
 from raydebm.export.target import front_matter
 from raydebm.scorer.backbone import is_decoder_type

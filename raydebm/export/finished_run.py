@@ -6,7 +6,7 @@ from typing import Any
 from raydebm import __version__
 from raydebm.config import Recipe
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.results import Evaluation
+from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.stages.evaluation import read_evaluation
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import current_manifest

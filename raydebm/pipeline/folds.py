@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from raydebm.config import FoldConfig
 from raydebm.errors import ConfigError, PoolError
-from raydebm.evaluation.folds import FoldFacts, FoldSummary, FoldTraining, summarise_folds
-from raydebm.evaluation.folds_report import write_folds
 from raydebm.evaluation.provenance import command_line
+from raydebm.evaluation.trainings.folds import FoldFacts, FoldSummary, FoldTraining, summarise_folds
+from raydebm.evaluation.trainings.folds_report import write_folds
 from raydebm.pairs import deal_folds
 from raydebm.pipeline.children import child_run, share_stages
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raydebm.evaluation.pools import EvaluatedPool, Scores, assemble_pools
+from raydebm.evaluation.pools.pool import EvaluatedPool, Scores, assemble_pools
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
 from raydebm.records import Candidate, ConstraintReport, Energies, Label

@@ -14,7 +14,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.policy_fit import Walk, WalkOf, fit_policy, promise_rows, reliability_table
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.passes import complete
 from raydebm.pipeline.pools import RecordedPools, evaluated_pools, recorded_pools

@@ -11,19 +11,18 @@ from dataclasses import replace
 
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration import GridRow
-from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Section, reproduction
+from raydebm.evaluation.paper.reproduction_report import write_reproduction
+from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.provenance import command_line
-from raydebm.evaluation.reproduction import Picks, Reproduction, Section, reproduction
-from raydebm.evaluation.reproduction_report import write_reproduction
+from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.studies.study import StudyResults, Subject, study
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
-from raydebm.evaluation.study import StudyResults, study
 from raydebm.pipeline.confounding import confounding, screen_of
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
-from raydebm.pipeline.passes import outcomes_of
-from raydebm.pipeline.policies import calibrated_policy, evaluated_policy
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import evaluated_pools
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.evaluation import evaluation_config
 from raydebm.pipeline.stages.scorer import training_curves
 from raydebm.pipeline.transfer import cross_pool, transfer_between
 from raydebm.pipeline.variants import Family, make_variants
@@ -55,9 +54,9 @@ def reproduce(
     everyone = [pipeline for family in members for pipeline in family]
     studies, screens = [], dict[str, ConfoundingReport]()
     for pipeline in everyone:
-        pipeline.evaluate()
+        evaluation = pipeline.evaluate()
         pools = {split: evaluated_pools(pipeline, split) for split in (TEST, VALIDATION)}
-        studies.append(study_of(pipeline, pools))
+        studies.append(study_of(pipeline, evaluation, pools))
         if len(studies[-1].overview.generators) > 1:  # one generator has no other to be confused with
             whole = confounding(pipeline)[0] if with_confounding else None
             screens[pipeline.run.root] = whole or screen_of(pipeline, pools)
@@ -133,25 +132,21 @@ def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     return found
 
 
-def study_of(pipeline: Pipeline, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
-    """All studies of one run's scored pools, given by split."""
+def study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
+    """All studies of one run's evaluated pools, given by split."""
     recipe = pipeline.recipe
-    return study(
-        pools[TEST],
-        pools[VALIDATION],
-        policy=evaluated_policy(pipeline),
-        config=evaluation_config(pipeline),
-        task=recipe.task.name,
+    subject = Subject(
         name=pipeline.name,
-        seed=recipe.seed,
-        adapters=[adapter.name for adapter in recipe.scorer.adapters],
-        outcomes=outcomes_of(pipeline),
-        labels=recorded_pools(pipeline, TEST).labels,
-        grid=_grid(pipeline),
-        num_train=len(pipeline.splits()[TRAIN]),
-        train=[*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION]],
         backbone=recipe.scorer.backbone,
+        num_train=len(pipeline.splits()[TRAIN]),
         repaired=pipeline.is_repaired,
+    )
+    return study(
+        evaluation,
+        pools[TEST],
+        subject=subject,
+        grid=_grid(pipeline),
+        train=[*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION]],
         positive_frac=recipe.pairs.positive_frac,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raydebm.errors import ConfigError
-from raydebm.evaluation.results import Evaluation
+from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators import check_keys
 from raydebm.pipeline.context import Facts, StageContext
 from raydebm.pipeline.makers import MAKERS

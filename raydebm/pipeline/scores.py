@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from raydebm.config import BaselineConfig, Recipe
-from raydebm.evaluation.pools import Scores
+from raydebm.evaluation.pools.pool import Scores
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.journal import spent_usd
 from raydebm.pairs import TrainingGroup, build_pairs, training_groups

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
-from raydebm.evaluation.confidence import Decided
-from raydebm.evaluation.entries import entry_of, loop_entries
-from raydebm.evaluation.intervals import Bootstrap
-from raydebm.evaluation.outcomes import outcome_values
-from raydebm.evaluation.pools import EvaluatedPool
+from raydebm.evaluation.certainty.confidence import Decided
+from raydebm.evaluation.certainty.trust import certainty
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line
-from raydebm.evaluation.results import selectors_of
-from raydebm.evaluation.seeds import SeedSummary, summarise_seeds
-from raydebm.evaluation.seeds_report import write_seeds
-from raydebm.evaluation.stack import Stack
-from raydebm.evaluation.training_values import Training
-from raydebm.evaluation.trust import certainty
+from raydebm.evaluation.results.entries import entry_of, loop_entries
+from raydebm.evaluation.results.evaluate import selectors_of
+from raydebm.evaluation.results.outcomes import outcome_values
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.trainings.seeds import SeedSummary, summarise_seeds
+from raydebm.evaluation.trainings.seeds_report import write_seeds
+from raydebm.evaluation.trainings.training_values import Training
 from raydebm.pipeline.children import share_scores, share_stages
 from raydebm.pipeline.confounding import screen_of
 from raydebm.pipeline.context import TEST, VALIDATION, Progress, silent

@@ -6,9 +6,9 @@ Out:  a ``Transfer``, and the tables of what had to be scored for it, below ``<r
 
 from collections.abc import Mapping, Sequence
 
-from raydebm.evaluation.paper_cells import REPAIRED_COLUMNS
-from raydebm.evaluation.pools import EvaluatedPool, assemble_pools
-from raydebm.evaluation.published import paper
+from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
+from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.pools.pool import EvaluatedPool, assemble_pools
 from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.pipeline.context import TEST, StageContext
 from raydebm.pipeline.policies import calibrated_policy

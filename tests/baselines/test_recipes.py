@@ -67,7 +67,7 @@ def test_single_shot_models_are_generators_without_samples():
 
 
 @pytest.mark.parametrize(
-    "module", ["raydebm.baselines", "raydebm.baselines.judge", "raydebm.confounding", "raydebm.evaluation.confounding"]
+    "module", ["raydebm.baselines", "raydebm.baselines.judge", "raydebm.confounding", "raydebm.confounding.screen"]
 )
 def test_light_imports_load_neither_torch_nor_ray(module):
     code = f"import sys, {module}; print(' '.join(sys.modules))"

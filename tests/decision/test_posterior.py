@@ -19,8 +19,8 @@ from raydebm.decision.posterior import LOWEST, PRIOR, Posterior, special_case
 from raydebm.decision.reference import Author, Reference
 from raydebm.decision.rules import select
 from raydebm.errors import ConfigError
-from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.evaluation.selectors import standard_selectors
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.records import Problem
 
 FULL = Posterior(

@@ -1,99 +1,20 @@
-"""Small pools written by hand: one tuple per candidate."""
+"""Pools written by hand, for the tests of every sub-package."""
 
-import math
+import sys
+from pathlib import Path
 
 import pytest
 
-from raydebm.evaluation.pools import pool_of
-from raydebm.records import (
-    Candidate,
-    ConstraintReport,
-    Energies,
-    Label,
-    Problem,
-    Sampling,
-    ScoredCandidate,
-    Verdict,
-    Violation,
-)
+sys.path.insert(0, str(Path(__file__).parent))  # for hand_made
 
-VERDICTS = {1: Verdict.CORRECT, 0: Verdict.INCORRECT, None: Verdict.UNLABELED}
-
-
-def item(
-    name,
-    *,
-    members=None,
-    penalty=0.0,
-    key="k",
-    generator="g",
-    text="text",
-    problem_id="p",
-    greedy=False,
-    pass_index=1,
-    broken=(),
-    finish_reason=None,
-    cost_usd=None,
-):
-    parsed = not math.isinf(penalty)
-    return ScoredCandidate(
-        candidate=Candidate(
-            candidate_id=name,
-            task="toy",
-            problem_id=problem_id,
-            generator=generator,
-            text=text,
-            error=None if text is not None else "HTTP 500",
-            pass_index=pass_index,
-            sampling=Sampling(temperature=0.0) if greedy else Sampling(),
-            finish_reason=finish_reason,
-            cost_usd=cost_usd,
-        ),
-        report=ConstraintReport(
-            candidate_id=name,
-            answer=key if parsed else None,
-            vote_key=key if parsed else None,
-            penalty=penalty,
-            violations=tuple(
-                Violation(constraint=constraint, penalty=amount, weight=1.0, message="broken")
-                for constraint, amount in broken
-            ),
-        ),
-        energies=None if members is None else Energies(candidate_id=name, members=members),
-    )
-
-
-def pool(*rows, problem_id="p", difficulty="", violations=None, scores=None, dimensions=None):
-    """Rows are (correct: 1, 0 or None, fields of ``item``); names are a, b, c, ..., prefixed with the problem.
-
-    ``scores`` holds one list per scorer, ``dimensions`` one mapping per candidate, both in the order of the rows.
-    """
-    items, labels = [], {}
-    for index, (correct, fields) in enumerate(rows):
-        name = f"{problem_id}{chr(ord('a') + index)}"
-        items.append(item(name, problem_id=problem_id, **fields))
-        labels[name] = Label(
-            candidate_id=name,
-            problem_id=problem_id,
-            verdict=VERDICTS[correct],
-            violation_score=None if violations is None else violations[index],
-            parts={} if dimensions is None else dimensions[index],
-        )
-    problem = Problem(task="toy", problem_id=problem_id, prompt="?", difficulty=difficulty)
-    return pool_of(
-        problem,
-        [found for found in items if not found.candidate.is_greedy],
-        greedy=[found for found in items if found.candidate.is_greedy],
-        labels=labels,
-        scores={name: dict(zip(labels, values, strict=True)) for name, values in (scores or {}).items()},
-    )
+import hand_made
 
 
 @pytest.fixture(scope="session")
 def make_pool():
-    return pool
+    return hand_made.make_pool
 
 
 @pytest.fixture(scope="session")
 def make_item():
-    return item
+    return hand_made.make_item

@@ -15,7 +15,7 @@ from raydebm.confounding import repair, repair_texts
 from raydebm.confounding.pages import render_markdown, write_report
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.errors import CheckpointError, ConfigError, PoolError
-from raydebm.evaluation.pools import assemble_pools
+from raydebm.evaluation.pools.pool import assemble_pools
 from raydebm.pairs import build_pairs, training_groups
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.run.directory import RunDir

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Bools
-from raydebm.evaluation.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Bools
+from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 
 LAMBDAS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

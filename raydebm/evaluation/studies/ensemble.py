@@ -8,11 +8,11 @@ from math import comb
 
 import numpy as np
 
-from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
-from raydebm.evaluation.pools import Floats
-from raydebm.evaluation.stack import Ints, Stack
-from raydebm.evaluation.theory import EnsembleTheory, ensemble_accuracy
-from raydebm.evaluation.uncertainty import NUM_RESAMPLES
+from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_accuracy
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
 from raydebm.identity import seed_for
 
 MAX_SUBSETS = 40

@@ -11,9 +11,9 @@ from itertools import combinations
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Bools, EvaluatedPool, Floats
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 OURS, LABEL, VIOLATION = "-mu", "correct", "-violation"
 

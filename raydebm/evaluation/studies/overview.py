@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.studies.generators import best_quarter
 
 

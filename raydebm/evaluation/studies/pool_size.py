@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Bools, Floats
-from raydebm.evaluation.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 
 NUM_DRAWS = 32

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, Floats, common_problems, of_problems
-from raydebm.evaluation.significance import Comparison, compare, holm_adjusted
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, common_problems, of_problems
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.studies.pool_size import of_votes
 
 VOTE, RANDOM = "self-consistency", "random"

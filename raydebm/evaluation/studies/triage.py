@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 PAPER = (0.8, 1.5)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.energy import total_energies
-from raydebm.evaluation.intervals import Bootstrap, Estimate
-from raydebm.evaluation.pools import Floats
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ a single adapter has no sigma.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.evaluation.intervals import NOTHING, Bootstrap, Estimate
-from raydebm.evaluation.pools import EvaluatedPool, Floats, common_problems, of_problems
-from raydebm.evaluation.significance import Comparison, compare, holm_adjusted
-from raydebm.evaluation.stack import Stack
+from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, common_problems, of_problems
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.studies.variance import variance_partition
 
 

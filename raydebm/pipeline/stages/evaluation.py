@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from raydebm.config import EvaluationConfig
-from raydebm.evaluation.results import Evaluation, evaluate
+from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.passes import outcomes_of
 from raydebm.pipeline.policies import decision_fit, evaluated_policy
@@ -15,12 +16,12 @@ from raydebm.run.directory import RunDir
 
 
 def make_evaluation(context: StageContext) -> Facts:
-    from raydebm.evaluation.report import write_report  # draws, and no other stage needs that
+    from raydebm.evaluation.report.evaluation_report import write_report  # draws, and no other stage needs that
 
     recipe = context.recipe
     policy, outcomes = evaluated_policy(context), outcomes_of(context)
-    result = evaluate(
-        evaluated_pools(context, TEST),
+    inputs = EvaluationInputs(
+        pools=evaluated_pools(context, TEST),
         validation=evaluated_pools(context, VALIDATION),
         policy=policy,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
@@ -34,7 +35,7 @@ def make_evaluation(context: StageContext) -> Facts:
         task=recipe.task.name,
         command=context.command,
     )
-    result = replace(result, saved=saved_samples(context))
+    result = replace(evaluate(inputs), saved=saved_samples(context))
     write_report(result, context.run, "evaluation", training=training_curves(context))
     return result.facts()
 

@@ -1,0 +1,364 @@
+"""Does the energy rank answers, or does it recognise who wrote them? A screen over scored pools (paper, appendix).
+
+In:   evaluated pools with energies, of any task.
+Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
+      spread of correct energies between generators, and the comparison with always picking the best generator.
+Does not know: texts, scorers. What needs texts rescored is in ``raydebm.confounding``.
+
+Only the N candidates of a pool take part, and of these the labelled and scored ones.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.decision.rules import select
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.selectors.selector import Selector, value_of
+from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, weighted_auroc
+from raydebm.evaluation.studies.author_energies import (
+    CandidateTable,
+    Statistic,
+    Sums,
+    all_correct_sums,
+    correct_sums,
+    over_generators,
+    resampled,
+    std,
+    value_range,
+)
+from raydebm.records import Energies
+
+MAX_IDENTITY_SHARE = 0.2
+"""Of the variance of correct candidates' energies; above it, with the interval's lower end above half of it, the screen
+warns. Scale-free, unlike the paper's spread."""
+MAX_WEIGHTS = 4_000_000
+"""Resamples times candidates that are held at once."""
+MAX_EXCESS = 0.1
+"""Share of picks above the share of correct candidates; above it, with the interval's lower end above half of it, the
+screen warns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorRow:
+    """One generator's part in the pools and in the picks."""
+
+    generator: str
+    num_candidates: int
+    num_correct: int
+    accuracy: Estimate
+    correct_share: Estimate
+    """Share among a problem's correct candidates, mean over the problems that it answered and that have any: what a
+    scorer that knows correctness and nothing else would pick."""
+    pick_share: Estimate
+    """Share of the picks, on the same problems."""
+    excess: Estimate
+    """``pick_share`` minus ``correct_share``."""
+    energy_correct: Estimate
+    """Mean mu of its correct candidates; lower is better."""
+    energy_incorrect: Estimate
+    offset: Estimate
+    """Mean over its correct candidates of mu minus the mean mu of all correct candidates of the same problem: above 0,
+    its correct answers are disliked. Problems differ in difficulty, and a weak generator is right on easy ones."""
+    within_auroc: Estimate
+    """Do its own correct answers have lower energy than its own incorrect ones? AUROC over all problems of mu minus
+    the problem's effect on it (``effects``); 0.5 for a scorer that only recognises generators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """All figures of one scorer on one set of pools."""
+
+    num_problems: int
+    generators: tuple[GeneratorRow, ...]
+    spread: Estimate
+    """Standard deviation (ddof=0) over generators of the mean energy of correct candidates: the paper's figure."""
+    spread_range: Estimate
+    """Largest minus smallest of these means. The paper's text computes its headline 6.67 so."""
+    spread_in_problem: Estimate
+    """Standard deviation over generators of ``offset``: without what is due to different problems."""
+    identity_share: Estimate
+    """Share of the variance of correct candidates' energies within a problem that the generator explains; 0 to 1.
+    Chance alone gives about (generators - 1) / (correct candidates - 1)."""
+    gap_within: Estimate
+    """Mean energy of a generator's incorrect minus that of its correct candidates, mean over generators, mu taken
+    relative to its problem's effect. The paper's correct/incorrect gap within one generator."""
+    relative_spread: Estimate
+    """``spread_in_problem`` over ``gap_within``: how many times what is wrong weighs who wrote it. Energies of two
+    scorers have different scales, and only figures without a unit can be compared."""
+    within_auroc: Estimate
+    """Mean of the generators' ``within_auroc``."""
+    pairs_within: Estimate
+    """Pair accuracy over pairs of the same generator; n is 0 where each generator gave one answer."""
+    pairs_between: Estimate
+    """Pair accuracy over pairs of different generators."""
+    accuracy: Mapping[str, Estimate]
+    """Of ours, random, the best generator and the oracle."""
+    best_generator: str | None
+    """Correct most often; None with one generator."""
+    is_in_hindsight: bool
+    """It was chosen on these very problems, so that it is a bound."""
+    ours_minus_best_generator: Estimate
+    """Paired, on the problems that it answered."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """What points to a shortcut, in sentences; empty when nothing does. A screen, not a proof."""
+        found = []
+        favoured = [
+            f"{row.generator} (+{100 * (row.excess.value or 0):.0f} points)"
+            for row in self.generators
+            if _is_above(row.excess, MAX_EXCESS)
+        ]
+        if favoured:
+            found.append(f"picked more often than its share of correct answers: {', '.join(favoured)}")
+        if _is_above(self.identity_share, MAX_IDENTITY_SHARE):
+            found.append(
+                f"the generator explains {100 * (self.identity_share.value or 0):.0f} % of the variance of correct "
+                "answers' energies within a problem"
+            )
+        if self.within_auroc.low is not None and self.within_auroc.low <= 0.5:
+            found.append("among answers of the same generator the energy is not shown to be better than chance")
+        margin = self.ours_minus_best_generator
+        if margin.low is not None and margin.low <= 0:
+            found.append("choosing by energy is not shown to beat always choosing the best generator")
+        return tuple(found)
+
+    def _could_test(self) -> dict[str, bool]:
+        """Each test of ``warnings`` in words, and whether these pools allow it."""
+        return {
+            "who is picked": any(row.excess.low is not None for row in self.generators),
+            "energies of correct answers by generator": self.identity_share.low is not None,
+            "ranking among answers of the same generator": self.within_auroc.low is not None,
+            "the comparison with the best generator": self.ours_minus_best_generator.low is not None,
+        }
+
+    def untested(self) -> tuple[str, ...]:
+        """What these pools cannot show, in words; empty when every test could be made."""
+        return tuple(name for name, possible in self._could_test().items() if not possible)
+
+    def verdict(self) -> str:
+        """The warnings, or that there are none; and what could not be tested."""
+        warnings, untested = self.warnings(), self.untested()
+        if not any(self._could_test().values()):
+            return "nothing could be tested: that needs energies, two generators and answers of both labels"
+        found = "; ".join(warnings) if warnings else "nothing found that points to a shortcut"
+        return f"{found} (not testable here: {', '.join(untested)})" if untested else found
+
+
+def _is_above(estimate: Estimate, limit: float) -> bool:
+    """And the interval's lower end is above half of it: a value that the sample hardly tells from 0 is no warning."""
+    return estimate.value is not None and estimate.value > limit and (estimate.low or 0.0) > limit / 2
+
+
+def screen(
+    pools: Sequence[EvaluatedPool],
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    best_generator: str | None = None,
+) -> Screen:
+    """Every figure, with intervals by bootstrap over the pools' problems.
+
+    Args:
+        bootstrap: over as many problems as there are pools.
+        best_generator: correct most often on validation pools; None: in hindsight, which makes it a bound.
+    """
+    in_hindsight = best_generator is None
+    best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
+    table = CandidateTable.of(pools)
+    names = table.generators
+    choice = _picks(pools, names, lambda_)
+    sums = all_correct_sums(table)
+    offsets = [correct_sums(table, index, centred=True) for index in range(len(names))]
+    in_problem = over_generators(offsets, bootstrap, std)
+    gap = _within_gap(table, bootstrap)
+    within = [_within_auroc(table, index, bootstrap) for index in range(len(names))]
+    rows = tuple(_row(table, index, choice, within[index], bootstrap) for index in range(len(names)))
+    values = _selector_values(pools, lambda_, best_generator)
+    return Screen(
+        num_problems=len(pools),
+        generators=rows,
+        spread=over_generators(sums, bootstrap, std).estimate(bootstrap),
+        spread_range=over_generators(sums, bootstrap, value_range).estimate(bootstrap),
+        spread_in_problem=in_problem.estimate(bootstrap),
+        gap_within=gap.estimate(bootstrap),
+        relative_spread=in_problem.over(gap).estimate(bootstrap),
+        identity_share=_identity_share(table, bootstrap),
+        within_auroc=_mean_within_auroc(table, within, bootstrap),
+        pairs_within=bootstrap.mean(np.array([_pair_accuracy(pool, same=True) for pool in pools])),
+        pairs_between=bootstrap.mean(np.array([_pair_accuracy(pool, same=False) for pool in pools])),
+        accuracy={name: bootstrap.proportion(found) for name, found in values.items()},
+        best_generator=best_generator if "best generator" in values else None,
+        is_in_hindsight=in_hindsight,
+        ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"])
+        if {"ours", "best generator"} <= values.keys()
+        else Estimate(value=None, low=None, high=None, n=0),
+    )
+
+
+def _picks(pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float) -> Floats:
+    """Position of the picked generator per problem; NaN where nothing is picked or no candidate is correct."""
+    found = np.full(len(pools), math.nan)
+    for row, pool in enumerate(pools):
+        best = select(pool.candidates, lambda_)
+        if best is not None and (pool.correct[pool.in_pool] == 1).any():
+            found[row] = names.index(best.candidate.generator)
+    return found
+
+
+def _row(
+    table: CandidateTable, index: int, choice: Floats, within: tuple[float, Floats], bootstrap: Bootstrap
+) -> GeneratorRow:
+    own = table.generator == index
+    right = table.correct == 1
+    ones = np.ones(len(own))
+    num_own, num_right = table.per_problem(ones, own), table.per_problem(ones, own & right)
+    all_right = table.per_problem(ones, right)
+    known = ~np.isnan(choice) & (all_right > 0) & (num_own > 0)
+    share = np.where(known, num_right / np.maximum(all_right, 1), math.nan)
+    picked = np.where(known, (choice == index).astype(float), math.nan)
+    accuracy = np.where(num_own > 0, num_right / np.maximum(num_own, 1), math.nan)
+
+    def mean_energy(rows: "np.ndarray[tuple[int], np.dtype[np.bool_]]", values: Floats) -> Estimate:
+        return bootstrap.ratio(table.per_problem(values, rows), table.per_problem(ones, rows))
+
+    return GeneratorRow(
+        generator=table.generators[index],
+        num_candidates=int(own.sum()),
+        num_correct=int((own & right).sum()),
+        accuracy=bootstrap.proportion(accuracy),
+        correct_share=bootstrap.proportion(share),
+        pick_share=bootstrap.proportion(picked),
+        excess=bootstrap.mean(picked - share),
+        energy_correct=mean_energy(own & right, table.mu),
+        energy_incorrect=mean_energy(own & ~right, table.mu),
+        offset=mean_energy(own & right, table.offset),
+        within_auroc=bootstrap.interval(*within, int((num_own > 0).sum())),
+    )
+
+
+def _within_auroc(table: CandidateTable, index: int, bootstrap: Bootstrap) -> tuple[float, Floats]:
+    """AUROC of -centred mu for correctness among one generator's rows, and its resamples; NaN with one class only."""
+    own = np.flatnonzero(table.generator == index)
+    scores, correct = -table.centred[own], table.correct[own]
+    if not len(own) or correct.min() == correct.max():
+        return math.nan, np.full(len(bootstrap.counts), math.nan)
+    value = weighted_auroc(scores, correct, np.ones((1, len(own))))[0]
+    # Piece by piece: resamples times candidates would not fit in memory for large pools.
+    step = max(1, MAX_WEIGHTS // len(own))
+    samples = [
+        weighted_auroc(scores, correct, bootstrap.counts[start : start + step, table.problem[own]])
+        for start in range(0, len(bootstrap.counts), step)
+    ]
+    return float(value), np.concatenate(samples)
+
+
+def _mean_within_auroc(table: CandidateTable, found: Sequence[tuple[float, Floats]], bootstrap: Bootstrap) -> Estimate:
+    usable = [(value, samples) for value, samples in found if not math.isnan(value)]
+    if not usable:
+        return Estimate(value=None, low=None, high=None, n=0)
+    samples = np.stack([samples for _, samples in usable])
+    with np.errstate(invalid="ignore"):
+        mean = np.where(np.isnan(samples).all(axis=0), math.nan, np.nansum(samples, axis=0))
+        mean = mean / np.maximum((~np.isnan(samples)).sum(axis=0), 1)
+    return bootstrap.interval(float(np.mean([value for value, _ in usable])), mean, len(np.unique(table.problem)))
+
+
+def _within_gap(table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
+    """See ``Screen.gap_within``; generators without both labels are left out, in each resample anew."""
+    values, samples = list[float](), list[Floats]()
+    ones = np.ones(len(table.mu))
+    for index in range(len(table.generators)):
+        cells = [(table.generator == index) & (table.correct == label) for label in (0.0, 1.0)]
+        wrong, right = (Sums(table.per_problem(table.centred, rows), table.per_problem(ones, rows)) for rows in cells)
+        if wrong.counts.sum() and right.counts.sum():
+            values.append(wrong.energies.sum() / wrong.counts.sum() - right.energies.sum() / right.counts.sum())
+            samples.append(resampled(wrong, bootstrap) - resampled(right, bootstrap))
+    if not values:
+        return Statistic(math.nan, np.full(len(bootstrap.counts), math.nan), 0)
+    stacked = np.stack(samples)
+    known = ~np.isnan(stacked)
+    mean = np.divide(
+        np.where(known, stacked, 0.0).sum(axis=0),
+        known.sum(axis=0),
+        where=known.any(axis=0),
+        out=np.full(stacked.shape[1], math.nan),
+    )
+    return Statistic(float(np.mean(values)), mean, len(np.unique(table.problem)))
+
+
+def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
+    """Variance of ``offset`` between generators over its variance in all (eta squared)."""
+    right = ~np.isnan(table.offset)
+    shared = table.per_problem(np.ones(len(right)), right) > 1  # one correct candidate is its own mean
+    right &= shared[table.problem]
+    squares = table.per_problem(np.where(right, table.offset, 0.0) ** 2, right)
+    if not right.any() or squares.sum() <= 1e-12:
+        return Estimate(value=None, low=None, high=None, n=int(shared.sum()))
+    parts = []
+    for index in range(len(table.generators)):
+        rows = right & (table.generator == index)
+        parts.append((table.per_problem(table.offset, rows), table.per_problem(np.ones(len(rows)), rows)))
+
+    def between(weights: Floats) -> Floats:
+        total = np.zeros(len(weights))
+        for energies, counts in parts:
+            top, bottom = weights @ energies, weights @ counts
+            total += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
+        whole = weights @ squares
+        found: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
+        return found
+
+    value = float(between(np.ones((1, table.num_problems)))[0])
+    return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
+
+
+def _pair_accuracy(pool: EvaluatedPool, *, same: bool) -> float:
+    """Share of (correct, incorrect) pairs with the lower mu on the correct side, ties half; NaN without such pairs."""
+    usable = pool.in_pool & ~np.isnan(pool.correct) & ~np.isnan(pool.mu)
+    right, wrong = np.flatnonzero(usable & (pool.correct == 1)), np.flatnonzero(usable & (pool.correct == 0))
+    writers = np.array([item.candidate.generator for item in pool.everything])
+    wanted = (writers[right][:, None] == writers[wrong][None, :]) == same
+    if not wanted.any():
+        return math.nan
+    difference = pool.mu[wrong][None, :] - pool.mu[right][:, None]
+    return float(((difference > 0) + 0.5 * (difference == 0))[wanted].mean())
+
+
+def _selector_values(pools: Sequence[EvaluatedPool], lambda_: float, best_generator: str | None) -> dict[str, Floats]:
+    found: dict[str, Selector] = {
+        selector.name: selector
+        for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
+    }
+    names = [name for name in ("ours", "random", "oracle", "best generator") if name in found]
+    return {name: np.array([value_of(found[name], pool).correct for pool in pools]) for name in names}
+
+
+def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:
+    """(P,): whether the choice by energy is correct; NaN where it has no label."""
+    found = _selector_values(pools, lambda_, None)
+    return found.get("ours", np.full(len(pools), math.nan))
+
+
+def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energies | None]) -> list[EvaluatedPool]:
+    """The same pools under other energies (another scorer, or rewritten texts), by candidate id.
+
+    A candidate without an entry, or with None, is unscored.
+    """
+    size = max((len(found.members) for found in energies.values() if found is not None), default=0)
+    changed = []
+    for pool in pools:
+        candidates, greedy = (
+            tuple(dataclasses.replace(item, energies=energies.get(item.candidate.candidate_id)) for item in part)
+            for part in (pool.candidates, pool.greedy)
+        )
+        members = np.full((len(pool.correct), size), math.nan)
+        for row, item in enumerate((*candidates, *greedy)):
+            if item.energies is not None:
+                members[row] = item.energies.members
+        changed.append(dataclasses.replace(pool, candidates=candidates, greedy=greedy, members=members))
+    return changed

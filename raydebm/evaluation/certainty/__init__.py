@@ -1,0 +1,1 @@
+"""How sure a selection is: signals, their calibration, and what abstaining by them brings."""

@@ -1,0 +1,274 @@
+"""How far probabilities can be taken at their word: reliability bins, ECE and Brier score.
+
+Of what probability is stated with every result. For "the selection is correct": the raw energy-weighted share of the
+pick's answer, the vote share, and two fits on the picks of validation problems (logistic regression of mu, sigma and
+the agreement signals; isotonic regression of sigma alone). Without validation problems the fits are made on the test
+problems by five-fold cross-fitting (no problem is predicted by a fit that saw it), which the name then says. For "this
+candidate is the correct one of the two": sigmoid of the energy difference, which is what training fits.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydebm.evaluation.certainty.signals import SIGMA, Signal
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.logistic import standardized_logistic
+from raydebm.identity import seed_for
+
+NUM_BINS = 10
+NUM_FOLDS = 5
+MIN_PER_CLASS = 5
+"""Fewer correct or incorrect picks than this say nothing about a probability."""
+FitAndPredict = Callable[[Floats, Floats, Floats], Floats]
+"""(features (n, F), correct (n,), features to predict (m, F)) -> probabilities (m,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    low: float
+    high: float
+    n: int
+    mean_predicted: float
+    accuracy: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """One probability beside what happened."""
+
+    name: str
+    event: str
+    """What it is the probability of."""
+    ece: Estimate
+    """Expected calibration error: mean over the bins of |accuracy - mean probability|, by their weight. Bins are ten of
+    equal width, or of equal mass where they come from ``confidence_calibration``."""
+    brier: Estimate
+    """Mean squared error; lower is better."""
+    base_brier: float | None
+    """Of always saying the mean accuracy, which knows nothing about single problems."""
+    bins: tuple[Bin, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigmaBin:
+    """Accuracy of the picks within one tenth of the problems by sigma."""
+
+    low: float
+    high: float
+    accuracy: Estimate
+
+
+def reliability(name: str, event: str, predicted: Floats, happened: Floats, bootstrap: Bootstrap) -> Reliability:
+    """Ten equally wide bins of [0, 1]. NaN in either leaves a problem out."""
+    known = ~(np.isnan(predicted) | np.isnan(happened))
+    p, y, counts = predicted[known], happened[known], bootstrap.counts[:, known]
+    n = int(known.sum())
+    place = np.minimum((p * NUM_BINS).astype(int), NUM_BINS - 1)
+    member = place[:, None] == np.arange(NUM_BINS)
+    value = float(calibration_error(np.ones((1, n)), p - y, member)[0]) if n else math.nan
+    return Reliability(
+        name=name,
+        event=event,
+        ece=bootstrap.interval(value, calibration_error(counts, p - y, member) if n else np.zeros(0), n),
+        brier=bootstrap.mean((predicted - happened) ** 2),
+        base_brier=float(y.mean() * (1 - y.mean())) if n else None,
+        bins=tuple(
+            _bin(index, predicted, happened, known, bootstrap) for index in range(NUM_BINS) if member[:, index].any()
+        ),
+    )
+
+
+def calibration_error(weights: Floats, gaps: Floats, member: NDArray[np.bool_]) -> Floats:
+    """Expected calibration error of each weighting of the same n predictions, shape (B,).
+
+    Args:
+        weights: shape (B, n), >= 0.
+        gaps: predicted minus happened, shape (n,).
+        member: the bin of each prediction, one-hot, shape (n, bins).
+    """
+    total = weights.sum(axis=1)
+    found: Floats = np.divide(
+        np.abs((weights * gaps) @ member).sum(axis=1), total, where=total > 0, out=np.full(len(total), math.nan)
+    )
+    return found
+
+
+def _bin(index: int, predicted: Floats, happened: Floats, known: NDArray[np.bool_], bootstrap: Bootstrap) -> Bin:
+    place = np.minimum((np.nan_to_num(predicted) * NUM_BINS).astype(int), NUM_BINS - 1)
+    inside = known & (place == index)
+    return Bin(
+        low=index / NUM_BINS,
+        high=(index + 1) / NUM_BINS,
+        n=int(inside.sum()),
+        mean_predicted=float(predicted[inside].mean()),
+        accuracy=bootstrap.proportion(np.where(inside, happened, math.nan)),
+    )
+
+
+def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[SigmaBin, ...]:
+    """Accuracy in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
+    known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(correct)))
+    groups = np.array_split(known[np.argsort(sigma[known], kind="stable")], NUM_BINS)
+    found = []
+    for group in groups:
+        if len(group):
+            values = np.full(len(sigma), math.nan)
+            values[group] = correct[group]
+            low, high = float(sigma[group].min()), float(sigma[group].max())
+            found.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
+    return tuple(found)
+
+
+def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
+    probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(asked)[:, 1]
+    return probabilities
+
+
+def isotonic(features: Floats, correct: Floats, asked: Floats) -> Floats:
+    """Of the first feature alone, rising."""
+    from sklearn.isotonic import IsotonicRegression
+
+    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    probabilities: Floats = model.fit(features[:, 0], correct).predict(asked[:, 0])
+    return probabilities
+
+
+def fitted(
+    fit: FitAndPredict,
+    test: tuple[Floats, Floats],
+    validation: tuple[Floats, Floats] | None,
+    *,
+    seed: int,
+) -> Floats | None:
+    """Probabilities (P,) for the test problems; None when there are too few of one class to fit on.
+
+    Args:
+        fit: how.
+        test: features (P, F) and outcomes (P,); NaN leaves a problem out.
+        validation: the same of other problems; None: cross-fitting on the test problems.
+        seed: of the folds.
+    """
+    features, correct = test
+    usable = ~np.isnan(features).any(axis=1)
+    labelled = usable & ~np.isnan(correct)
+    found = np.full(len(correct), math.nan)
+    if not usable.any():
+        return None
+    if validation is not None:
+        known = ~(np.isnan(validation[0]).any(axis=1) | np.isnan(validation[1]))
+        if not _both_classes(validation[1][known]):
+            return None
+        found[usable] = fit(validation[0][known], validation[1][known], features[usable])
+        return found
+    if not _both_classes(correct[labelled]):
+        return None
+    fold = np.random.default_rng(seed_for(seed, "folds", len(correct))).permutation(len(correct)) % NUM_FOLDS
+    for index in range(NUM_FOLDS):
+        train, asked = labelled & (fold != index), usable & (fold == index)
+        if asked.any() and len(set(correct[train])) == 2:
+            found[asked] = fit(features[train], correct[train], features[asked])
+    return found
+
+
+def _both_classes(correct: Floats) -> bool:
+    return min(int((correct == 1).sum()), int((correct == 0).sum())) >= MIN_PER_CLASS
+
+
+def columns(found: Sequence[Signal], names: Sequence[str]) -> Floats:
+    """(P, F): signals as features, in the order of the names."""
+    by_name = {signal.name: signal.values for signal in found}
+    return np.stack([by_name[name] for name in names], axis=1)
+
+
+def pick_reliabilities(
+    found: Sequence[Signal],
+    correct: Floats,
+    bootstrap: Bootstrap,
+    *,
+    validation: tuple[Sequence[Signal], Floats] | None,
+    seed: int,
+) -> tuple[list[Reliability], Floats | None]:
+    """Of "the selection is correct"; and the logistic fit's probabilities, which are a signal of their own."""
+    event = "the selection is correct"
+    by_name = {signal.name: signal.values for signal in found}
+    raw = [
+        reliability(f"{name} (as it is)", event, by_name[name], correct, bootstrap)
+        for name in ("energy-weighted share", "vote share")
+        if name in by_name
+    ]
+    where = "validation picks" if validation is not None else "other folds of the test picks"
+    shared = list(by_name) if validation is None else [s.name for s in validation[0] if s.name in by_name]
+    if not shared:
+        return raw, None
+    logistic_fit: Floats | None = None
+    for name, how, fit, names in (
+        ("logistic", "of all signals", logistic, shared),
+        ("isotonic", "of sigma", isotonic, [SIGMA] if SIGMA in shared else []),
+    ):
+        if not names:
+            continue
+        others = None if validation is None else (columns(validation[0], names), validation[1])
+        probabilities = fitted(fit, (columns(found, names), correct), others, seed=seed)
+        if probabilities is not None:
+            raw.append(
+                reliability(f"{name} regression {how}, fitted on {where}", event, probabilities, correct, bootstrap)
+            )
+            logistic_fit = probabilities if name == "logistic" else logistic_fit
+    return raw, logistic_fit
+
+
+def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
+    """Of "this one of a correct and an incorrect candidate is the correct one", sigmoid(E_other - E_this), as trained.
+
+    Both readings of each pair count (p and 1 - p), so the accuracy in the bins is symmetric about one half; each
+    problem weighs the same.
+    """
+    if stack.num_members == 0:
+        return None
+    mu = stack.mu()
+    sums = np.zeros((len(stack.pools), NUM_BINS, 3))  # weight, predicted, happened
+    squares = np.full(len(stack.pools), math.nan)
+    for row in range(len(stack.pools)):
+        good = mu[row][(stack.correct[row] == 1) & ~np.isnan(mu[row])]
+        bad = mu[row][(stack.correct[row] == 0) & ~np.isnan(mu[row])]
+        if not (len(good) and len(bad)):
+            continue
+        p = 0.5 * (1 + np.tanh(0.5 * (bad[None, :] - good[:, None]))).ravel()
+        squares[row] = float(((1 - p) ** 2).mean())
+        both, outcome = np.concatenate([p, 1 - p]), np.repeat([1.0, 0.0], len(p))
+        place = np.minimum((both * NUM_BINS).astype(int), NUM_BINS - 1)
+        for column, value in enumerate((np.ones(len(both)), both, outcome)):
+            sums[row, :, column] = np.bincount(place, weights=value, minlength=NUM_BINS) / len(both)
+    known = ~np.isnan(squares)
+    if not known.any():
+        return None
+    n = int(known.sum())
+    total = sums.sum(axis=0)
+    gaps = sums[:, :, 1] - sums[:, :, 2]
+    counts = bootstrap.counts
+    weight = counts @ sums[:, :, 0].sum(axis=1)
+    sampled = np.divide(np.abs(counts @ gaps).sum(axis=1), weight, where=weight > 0, out=np.full(len(weight), math.nan))
+    return Reliability(
+        name="sigmoid of the difference of mu (as trained)",
+        event="this one of a correct and an incorrect candidate of a problem is the correct one",
+        ece=bootstrap.interval(float(np.abs(gaps.sum(axis=0)).sum() / total[:, 0].sum()), sampled, n),
+        brier=bootstrap.mean(squares),
+        base_brier=0.25,
+        bins=tuple(
+            Bin(
+                low=index / NUM_BINS,
+                high=(index + 1) / NUM_BINS,
+                n=int((sums[:, index, 0] > 0).sum()),
+                mean_predicted=float(total[index, 1] / total[index, 0]),
+                accuracy=bootstrap.ratio(sums[:, index, 2], sums[:, index, 0]),
+            )
+            for index in range(NUM_BINS)
+            if total[index, 0] > 0
+        ),
+    )

@@ -1,0 +1,129 @@
+"""Signals that may say how far a selection can be trusted, sigma among them; for all of them, higher is more certain.
+
+Each is a number per problem about the energy minimiser ("the pick"); NaN where there is no pick.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Ints, Stack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signal:
+    name: str
+    description: str
+    values: Floats
+    """(P,); higher is more certain."""
+
+
+SIGMA = "sigma"
+
+
+def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Signal]:
+    """Every signal that these pools have; none without energies.
+
+    Args:
+        constant: with those that are the same for all these pools, which say nothing until other pools are added.
+    """
+    if stack.num_members == 0:
+        return []
+    mu, sigma = stack.mu(), stack.sigma()
+    energy = stack.energy(mu, lambda_)
+    picked = stack.lowest(energy, mu)
+    same = _same_answer(stack, picked)
+    found = [
+        Signal("mu of the pick", "-mu", -stack.at(mu, picked)),
+        Signal("E_constraint of the pick", "-E_constraint", -stack.at(stack.penalty, picked)),
+        Signal(
+            "energy margin",
+            "m / (1 + m) of the lowest E among other answers minus E of the pick, m; 1 without another answer",
+            _margin(stack, energy, picked, same),
+        ),
+        Signal("vote share", "share of the answers that agree with the pick's", _share(stack, same, picked)),
+        Signal("vote entropy", "minus the entropy of the answers", _entropy(stack, picked)),
+        Signal("energy-weighted share", "share of exp(-E) that the pick's answer holds", _mass(energy, same, picked)),
+    ]
+    if stack.num_members > 1:
+        found[:0] = [
+            Signal(SIGMA, "-sigma of the pick (population standard deviation over adapters)", -stack.at(sigma, picked)),
+            Signal("pool sigma", "minus the mean sigma of the pool", -_pool_mean(sigma, picked)),
+        ]
+        found.append(
+            Signal(
+                "adapter agreement",
+                "share of adapters whose own selection gives the pick's answer",
+                _agreement(stack, lambda_, same, picked),
+            )
+        )
+    return [signal for signal in found if constant or varies(signal.values)]
+
+
+def varies(values: Floats) -> bool:
+    """Two known values differ."""
+    known = values[~np.isnan(values)]
+    return bool(len(known)) and bool((known != known[0]).any())
+
+
+def _same_answer(stack: Stack, picked: Ints) -> Bools:
+    """(P, N): candidates that give the pick's answer, the pick itself included."""
+    rows = np.arange(len(picked))
+    of_pick = np.where(picked >= 0, stack.answer[rows, picked], -2)
+    same: Bools = stack.present & (stack.answer == of_pick[:, None]) & (of_pick >= 0)[:, None]
+    same[rows[picked >= 0], picked[picked >= 0]] = True
+    return same
+
+
+def _where_picked(values: Floats, picked: Ints) -> Floats:
+    found: Floats = np.where(picked >= 0, values, math.nan)
+    return found
+
+
+def _margin(stack: Stack, energy: Floats, picked: Ints, same: Bools) -> Floats:
+    """In [0, 1], so that a pool without another answer has a value (1) that does not depend on the other pools."""
+    others = np.where(same | ~stack.present, math.inf, energy).min(axis=1)
+    margin = np.where(picked >= 0, others, math.nan) - stack.at(energy, picked)
+    bounded: Floats = np.where(np.isposinf(margin), 1.0, margin / (1 + np.where(np.isposinf(margin), 0.0, margin)))
+    return bounded
+
+
+def _share(stack: Stack, same: Bools, picked: Ints) -> Floats:
+    voters = (stack.answer >= 0).sum(axis=1)
+    share = np.divide(same.sum(axis=1), voters, where=voters > 0, out=np.zeros(len(picked)))
+    return _where_picked(np.minimum(share, 1.0), picked)
+
+
+def _entropy(stack: Stack, picked: Ints) -> Floats:
+    """Minus the Shannon entropy in nats of the shares of answers."""
+    found = np.zeros(len(picked))
+    for row, answers in enumerate(stack.answer):
+        counts = np.bincount(answers[answers >= 0]) if (answers >= 0).any() else np.zeros(1)
+        shares = counts[counts > 0] / max(counts.sum(), 1)
+        found[row] = float((shares * np.log(shares)).sum())
+    return _where_picked(found, picked)
+
+
+def _mass(energy: Floats, same: Bools, picked: Ints) -> Floats:
+    lowest = np.where(picked >= 0, energy.min(axis=1), 0.0)
+    weights = np.exp(-(energy - lowest[:, None]))
+    total = weights.sum(axis=1)
+    share = np.divide(np.where(same, weights, 0.0).sum(axis=1), total, where=total > 0, out=np.zeros(len(picked)))
+    return _where_picked(share, picked)
+
+
+def _pool_mean(sigma: Floats, picked: Ints) -> Floats:
+    count = (~np.isnan(sigma)).sum(axis=1)
+    mean = np.divide(np.nansum(sigma, axis=1), count, where=count > 0, out=np.full(len(picked), math.nan))
+    return _where_picked(mean, picked)
+
+
+def _agreement(stack: Stack, lambda_: float, same: Bools, picked: Ints) -> Floats:
+    agreeing = np.zeros(len(picked))
+    rows = np.arange(len(picked))
+    for index in range(stack.num_members):
+        own = stack.select(lambda_, [index])
+        agreeing += (own >= 0) & same[rows, own]
+    return _where_picked(agreeing / stack.num_members, picked)

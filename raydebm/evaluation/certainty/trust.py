@@ -1,0 +1,117 @@
+"""How far the selections of one set of pools can be trusted: certainty signals and calibration together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.evaluation.certainty.reliability import (
+    Reliability,
+    SigmaBin,
+    pair_reliability,
+    pick_reliabilities,
+    sigma_bins,
+)
+from raydebm.evaluation.certainty.signals import SIGMA, Signal, signals
+from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap
+
+LEARNED = "learned certainty"
+CONFIDENCE = "confidence"
+"""A posterior's probability that its selection is correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """About the selections by E = mu + lambda * E_constraint."""
+
+    signals: tuple[SignalRow, ...]
+    reliabilities: tuple[Reliability, ...]
+    sigma_bins: tuple[SigmaBin, ...]
+    """Accuracy per tenth of the problems by sigma; empty with one adapter."""
+    fitted_on: str
+    """Where fitted probabilities come from."""
+
+    def signal(self, name: str) -> SignalRow | None:
+        return next((row for row in self.signals if row.name == name), None)
+
+    @property
+    def best(self) -> SignalRow | None:
+        """The signal with the highest accuracy at 80 % coverage; chosen in hindsight."""
+        known = [row for row in self.signals if row.accuracy_at_80.value is not None]
+        return max(known, key=lambda row: (row.accuracy_at_80.value or 0.0, row.auroc.value or 0.0), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Certainty:
+    """The signals about one selection per problem, and what became of it: 1, 0, or NaN where there is none."""
+
+    signals: tuple[Signal, ...]
+    correct: Floats
+    violation: Floats
+    """In [0, 1]; NaN everywhere where the task has none."""
+    reliabilities: tuple[Reliability, ...]
+
+
+def certainty(
+    stack: Stack,
+    validation: Stack | None,
+    *,
+    lambda_: float,
+    bootstrap: Bootstrap,
+    seed: int,
+    constant: bool = False,
+) -> Certainty | None:
+    """All signals about the selections by energy, with one learned from the others; None without energies.
+
+    Args:
+        constant: with signals that are the same for all these pools, for a summary over several sets of pools.
+    """
+    if stack.num_members == 0:
+        return None
+    picked = stack.select(lambda_)
+    # What could not be picked has no certainty, so such problems are left out here; the selector table counts them.
+    correct = stack.at(stack.correct, picked)
+    found = signals(stack, lambda_)
+    others = None
+    if validation is not None and _is_fit_for(stack, validation):
+        others = signals(validation, lambda_), validation.at(validation.correct, validation.select(lambda_))
+    reliabilities, learned = pick_reliabilities(found, correct, bootstrap, validation=others, seed=seed)
+    if learned is not None:
+        how = f"logistic regression of all the other signals, fitted on {_fitted_on(stack, validation)}"
+        found.append(Signal(LEARNED, how, learned))
+    if constant:
+        names = {signal.name for signal in found}
+        found += [signal for signal in signals(stack, lambda_, constant=True) if signal.name not in names]
+    return Certainty(
+        signals=tuple(found),
+        correct=correct,
+        violation=stack.at(stack.violation, picked),
+        reliabilities=tuple(reliabilities),
+    )
+
+
+def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
+    """None without energies."""
+    found = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
+    if found is None:
+        return None
+    pairs = pair_reliability(stack, bootstrap)
+    sigma = next((signal.values for signal in found.signals if signal.name == SIGMA), None)
+    return Trust(
+        signals=signal_rows(found.signals, found.correct, bootstrap, violation=found.violation),
+        reliabilities=(*found.reliabilities, *([pairs] if pairs is not None else [])),
+        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), found.correct, bootstrap),
+        fitted_on=_fitted_on(stack, validation),
+    )
+
+
+def _is_fit_for(stack: Stack, validation: Stack) -> bool:
+    return validation.num_members == stack.num_members
+
+
+def _fitted_on(stack: Stack, validation: Stack | None) -> str:
+    if validation is not None and _is_fit_for(stack, validation):
+        return "the picks of validation problems"
+    return "the picks of other test problems (5 folds)"

@@ -1,0 +1,1 @@
+"""The paper's tables, filled with what was measured here."""

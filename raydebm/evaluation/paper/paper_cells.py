@@ -1,0 +1,152 @@
+"""A cell of a reproduced table: the published value, the measured one, or the reason why there is none."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.report.table_cells import number, with_interval
+from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.studies.study import StudyResults
+from raydebm.evaluation.studies.transfer import Transfer, TransferCell
+from raydebm.evaluation.studies.variants import VariantStudy
+
+Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
+STATUSES: tuple[Status, ...] = ("measured", "not measurable", "needs a key or GPU", "not applicable")
+
+
+REPAIRED_COLUMNS = ("TACO",)
+"""Where the paper's figures are those of the repaired scorer (DFR), its sweeps over K and N excepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    published: str | None
+    """As printed; None where the paper has none."""
+    published_value: float | None
+    """As a number, shares as fractions; None where it is none, such as "56/201"."""
+    measured: str | None
+    """With its interval where it has one."""
+    estimate: Estimate | None
+    status: Status
+    reason: str = ""
+    """Why it was not measured, or what differs from the paper's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedTable:
+    label: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    def count(self, status: Status) -> int:
+        return sum(cell.status == status for _, cells in self.rows for cell in cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    text: str
+    estimate: Estimate | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    reason: str
+    status: Status = "not measurable"
+
+
+Answer = Found | Absent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What was measured. One study of a task stands in the paper's column: the first one whose scorer is repaired where
+    the paper's is, else the first one. Others get columns of their own."""
+
+    studies: Sequence[StudyResults]
+    transfers: Sequence[Transfer] = ()
+    variants: Sequence[VariantStudy] = ()
+
+    def study(self, column: str) -> StudyResults | None:
+        """The one that stands in the column."""
+        named = next((found for found in self.studies if found.name == column), None)
+        if named is not None:
+            return named
+        found = self.studies_of(column, repaired=column in REPAIRED_COLUMNS) or self.studies_of(column)
+        return found[0] if found else None
+
+    def studies_of(self, column: str, *, repaired: bool | None = None) -> list[StudyResults]:
+        """All of the column's task; with a repaired scorer, without, or (None) both."""
+        wanted = paper().tasks.get(column)
+        return [
+            found
+            for found in self.studies
+            if wanted is not None and found.task == wanted and repaired in (None, found.repaired)
+        ]
+
+    def before_repair(self, column: str) -> StudyResults | None:
+        """As ``study``, with an unrepaired scorer where there is one: what the paper's sweeps show."""
+        found = self.studies_of(column, repaired=False)
+        return found[0] if found else self.study(column)
+
+    def on_one_generator(self, column: str) -> StudyResults | None:
+        """A scorer of the column's task that was trained, and is tested, on one generator's candidates."""
+        found = [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
+        return found[0] if found else None
+
+    def on_several_generators(self, column: str) -> StudyResults | None:
+        """As ``study``, among those on several generators' candidates."""
+        several = [study for study in self.studies if len(study.overview.generators) > 1]
+        return Context(several).study(column)
+
+    def study_with(self, column: str, backbone: str) -> StudyResults | None:
+        """A study of the column's task whose scorer's backbone has this word in its name."""
+        wanted = paper().tasks.get(column)
+        return next(
+            (
+                found
+                for found in self.studies
+                if (found.task == wanted or found.name == column) and backbone in found.backbone.lower()
+            ),
+            None,
+        )
+
+    def extra_columns(self) -> tuple[str, ...]:
+        """Pools that stand in none of the paper's columns."""
+        shown = {id(self.study(column)) for column in paper().benchmarks}
+        return tuple(found.name for found in self.studies if id(found) not in shown)
+
+
+Measure = Callable[[Context, str, str], Answer]
+"""(context, row, column) -> what was measured there."""
+
+
+def no_pool(column: str) -> Absent:
+    return Absent(f"no scored pool of {column} was given")
+
+
+def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:
+    """A share by E, which the paper's tables show, and by mu alone beside it where the constraints change it."""
+    answer = found_or(by_energy, absent, remark=remark)
+    if isinstance(answer, Absent) or by_mu is None or by_mu.value is None or by_mu == by_energy:
+        return answer
+    return Found(f"{answer.text}; by mu alone {with_interval(by_mu)}", answer.estimate, answer.remark)
+
+
+def by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
+    """By mu alone, as the paper's cells can only be; by E in the remark where the target's constraints change it."""
+    mu, energy = cell.by_mu.pass_at_1, cell.by_energy.pass_at_1
+    answer = found_or(mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
+    if isinstance(answer, Absent) or energy == mu or energy.value is None:
+        return answer
+    return Found(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
+
+
+def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:
+    if estimate is None or estimate.value is None:
+        return Absent(absent)
+    text = number(estimate) if plain else with_interval(estimate)
+    return Found(f"{text}, n={estimate.n}", estimate, remark)

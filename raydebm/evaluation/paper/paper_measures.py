@@ -1,0 +1,250 @@
+"""Cells of the paper's tables: groups, dimensions, transfer, confounding, data, and figures in its text."""
+
+import re
+from collections.abc import Sequence
+
+from raydebm.evaluation.paper.paper_cells import (
+    Absent,
+    Answer,
+    Context,
+    Found,
+    Measure,
+    by_energy_and_mu,
+    by_mu_and_energy,
+    found_or,
+    no_pool,
+)
+from raydebm.evaluation.paper.published import paper
+from raydebm.evaluation.results.entries import OURS
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT
+from raydebm.evaluation.studies.judges import VIOLATION
+
+_SINGLE_SHOT = {
+    "Claude Opus 4.6": re.compile(r"\bopus\W4\b"),
+    "Claude Sonnet 4.6": re.compile(r"\bsonnet\W4\b"),
+    "Qwen-72B-Instruct": re.compile(r"\bqwen.*\b72b\b"),
+}
+"""How a row of ours names the paper's model: its family and major version. The cell says which model was measured."""
+
+
+def single_shot(model: str, selectors: Sequence[str]) -> str | None:
+    """The selector that stands for single answers of a model of the paper: its own row, else its part of the pool."""
+    wanted = next((pattern for name, pattern in _SINGLE_SHOT.items() if model.lower() in name.lower()), None)
+    if wanted is None:
+        return None
+    kinds = (SINGLE_SHOT, "greedy ", "generator ")
+    found = (name for kind in kinds for name in selectors if name.startswith(kind))
+    return next((name for name in found if wanted.search(name.lower())), None)
+
+
+NO_REPAIR = {
+    True: "no run with a repaired scorer was given; `raydebm repair` makes one",
+    False: "only a repaired scorer was given",
+}
+
+
+def repair_in(row: str) -> bool | None:
+    """What a row's name says about the repair (DFR): before (False), after (True), or nothing (None)."""
+    if "pre-DFR" in row:
+        return False
+    return True if "DFR" in row else None
+
+
+# ---- groups and dimensions -------------------------------------------------------------------------------------------
+
+
+def plain_group(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum()).rstrip("s")
+
+
+def by_group(task: str, selectors: dict[str, str]) -> Measure:
+    def measure(context: Context, row: str, column: str) -> Answer:
+        study, single = context.study(task), column.startswith("Single-model ")
+        if study is None:
+            return no_pool(task)
+        if single:
+            study = context.on_one_generator(task)
+            if study is None:
+                return Absent("no run on the candidates of one generator was given")
+            column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
+        found = next(
+            (item for item in study.evaluation.difficulties if plain_group(item.difficulty) == plain_group(row)), None
+        )
+        if found is None:
+            return Absent(f"the pool has no group {row!r}")
+        if column == "n":
+            return Found(str(found.num_problems))
+        if column == "n choices":
+            shown = ", ".join(map(str, found.num_choices))
+            return Found(shown) if shown else Absent("the problems offer no choices")
+        if column == "Random baseline":
+            return (
+                Absent("not all problems offer choices") if found.guess is None else Found(f"{100 * found.guess:.1f}")
+            )
+        wanted = selectors.get(column) or single_shot(column, list(found.pass_at_1))
+        if wanted is None:
+            return Absent("single answers of this model need an API key", "needs a key or GPU")
+        return found_or(found.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
+
+    return measure
+
+
+_DIMENSION_SELECTORS = {
+    "Oracle": "oracle",
+    "E_constraint only": "constraint only",
+    "EBM+E_constraint": OURS,
+    "EBM": "mu only",
+    "Random": "random",
+}
+
+
+def dimension(context: Context, row: str, column: str) -> Answer:
+    study = context.study("TravelPlanner")
+    if study is None:
+        return no_pool("TravelPlanner")
+    found = study.evaluation.dimensions
+    wanted = _DIMENSION_SELECTORS.get(column) or single_shot(column, () if found is None else found.selectors)
+    if wanted is None:
+        return Absent("plans of this model need an API key", "needs a key or GPU")
+    if found is None or wanted not in found.selectors:
+        return Absent("the labels carry no dimensions")
+    values = next((v for name, v in found.rows if plain_group(name) == plain_group(row)), None)
+    if values is None:
+        return Absent(f"the pool has no dimension {row!r}")
+    place = found.selectors.index(wanted)
+    return found_or(values[place], "no value", plain=True, remark=f"from {found.source}")
+
+
+# ---- transfer --------------------------------------------------------------------------------------------------------
+
+
+def transferred(context: Context, row: str, column: str) -> Answer:
+    for found in context.transfers:
+        tasks = paper().tasks
+        target = next((name for name in found.targets if tasks.get(name, name) == tasks.get(column, column)), None)
+        if target is None:
+            continue
+        if row in ("Self-consistency", "Random"):
+            return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
+        cell = found.cell(row, target)
+        if cell is not None:
+            return by_mu_and_energy(cell)
+        cell = found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
+        if cell is not None:
+            return by_mu_and_energy(cell, remark="the scorer's backbone is another than ModernBERT")
+    own = _in_domain(context, row, column)
+    if own is not None:
+        return own
+    if "(DB)" in row:
+        return Absent("a DeBERTa-v3 scorer needs a GPU to train", "needs a key or GPU")
+    return Absent(f"no pool of {column} scored by a scorer of {row.split(' (')[0]} was given")
+
+
+def _in_domain(context: Context, row: str, column: str) -> Answer | None:
+    """What a task's own study says: random choice, the vote, and the scorer trained on it."""
+    study, tasks = context.study(column), paper().tasks
+    if study is None:
+        return None
+    source = row.removesuffix(" (MB)")
+    other = source != row and "modernbert" not in study.backbone.lower()
+    names = {"Self-consistency": "majority vote", "Random": "random"}
+    same = source in tasks and tasks[source] == tasks.get(column, column)
+    remark = f"of {study.name}" + (", by mu alone" if same else "")
+    remark += "; the scorer's backbone is another than ModernBERT" if other else ""
+    selected = study.evaluation.row("mu only" if same else names.get(row, ""))
+    return None if selected is None else found_or(selected.pass_at_1, "no label", remark=remark)
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+def screen(context: Context, row: str, column: str) -> Answer:
+    name, repaired = row.split(" (")[0], repair_in(row)
+    if not context.studies_of(name):
+        return no_pool(name)
+    studies = context.studies_of(name, repaired=bool(repaired))
+    if not studies:
+        return Absent(NO_REPAIR[bool(repaired)])
+    study = studies[0]
+    if column == "Energy spread":
+        reason = "needs two generators with five correct, scored candidates each"
+        return found_or(study.energy_spread, reason, plain=True)
+    found = next((item for item in study.generators if plain_group(column) in plain_group(item.name)), None)
+    return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
+
+
+def overview(context: Context, row: str, column: str) -> Answer:
+    study = context.study(row)
+    if study is None:
+        return no_pool(row)
+    found = study.overview
+    size = str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}"
+    training = study.training
+    if column == "Train":
+        num_train = study.num_train if training is None else training.num_problems
+        return Absent("not known without the run") if num_train is None else Found(str(num_train))
+    if column == "Candidate accuracy":
+        accuracy, remark = (found.accuracy, "test pool") if training is None else (training.accuracy, "")
+        return found_or(accuracy, "no label", remark=remark)
+    return Found(
+        {"Test": str(found.num_problems), "N": size, "E_constraint": ", ".join(found.constraints) or "none"}[column]
+    )
+
+
+def by_generator(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    wanted = plain_group(row.removesuffix("-IT"))
+    if study.training is not None:
+        by_name = study.training.best_quarter or study.training.by_generator
+        estimate = next((value for name, value in by_name.items() if wanted in plain_group(name)), None)
+        if estimate is None:
+            return Absent("this generator is not in the pool")
+        return found_or(
+            estimate, "no label", remark="share among the best quarter" if study.training.best_quarter else ""
+        )
+    found = next((item for item in study.generators if wanted in plain_group(item.name)), None)
+    if found is None:
+        return Absent("this generator is not in the pool")
+    if found.best_quarter.value is not None:
+        return found_or(found.best_quarter, "no label", remark="share among the best quarter; test pool")
+    return found_or(found.accuracy, "no label", remark="test pool")
+
+
+def text_claim(context: Context, row: str, column: str) -> Answer:
+    name, what = row.split(": ", 1)
+    study = context.study(name)
+    if study is None:
+        return no_pool(name)
+    evaluation, terms = study.evaluation, study.decomposition
+    if what == "pass@2 by energy":
+        found = next((item for item in evaluation.pass_at_n if item.n == 2), None)
+        return Absent("no energies") if found is None else by_energy_and_mu(found.by_energy, found.by_mu, "no label")
+    if what.startswith("zero-violation"):
+        wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
+        selected = evaluation.row(wanted)
+        return found_or(None if selected is None else selected.pass_at_1, "no such selection")
+    if what.startswith("mean violation"):
+        selected = evaluation.row("mu only" if "mu" in what else "constraint only")
+        return found_or(None if selected is None else selected.mean_violation, "no such selection", plain=True)
+    if what.startswith("the "):
+        estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
+        return found_or(estimate, "the two terms do not both choose here")
+    if "judge's rating" in what:
+        rated = next((item for item in study.rated if "judge" in item.name.lower()), None)
+        if rated is None:
+            return Absent("judges need an API key", "needs a key or GPU")
+        return found_or(rated.oracle if "oracle" in what else rated.ours, "not rated", plain=True, remark=rated.name)
+    judges = [item for item in study.judges if "judge" in item.one.lower()]
+    wanted_judges = [
+        item for item in judges if (item.other == VIOLATION if "violation" in what else "judge" in item.other.lower())
+    ]
+    if not wanted_judges:
+        return Absent("judges need an API key", "needs a key or GPU")
+    estimate = wanted_judges[0].spearman
+    if estimate.value is None:
+        return Absent("constant scores")
+    if "violation" in what:  # measured against minus the violation, so that higher is better for both
+        estimate = -estimate
+    return Found(f"{estimate.value:.2f}", estimate)

@@ -1,0 +1,300 @@
+"""The paper's tables with measured values beside the published ones; every cell says which it is.
+
+A cell is *measured*, *not measurable* with the pools at hand (and why), *needs a key or GPU*, or *not applicable* where
+the paper has no value either. Measured values come from ``StudyResults`` and ``Transfer`` alone.
+"""
+
+from collections.abc import Sequence
+
+from raydebm.evaluation.paper.paper_cells import (
+    REPAIRED_COLUMNS,
+    Absent,
+    Answer,
+    Cell,
+    Context,
+    Found,
+    Measure,
+    ReproducedTable,
+    Status,
+    by_energy_and_mu,
+    found_or,
+    no_pool,
+)
+from raydebm.evaluation.paper.paper_measures import (
+    NO_REPAIR,
+    by_generator,
+    by_group,
+    dimension,
+    overview,
+    repair_in,
+    screen,
+    single_shot,
+    text_claim,
+    transferred,
+)
+from raydebm.evaluation.paper.paper_pools import cross_pool, single_multi
+from raydebm.evaluation.paper.published import PublishedTable, paper, share_of
+from raydebm.evaluation.report.table_cells import points
+from raydebm.evaluation.results.entries import ALL_PASSES, OURS, SelectorRow
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT
+from raydebm.evaluation.studies.pool_size import MU_ONLY
+from raydebm.evaluation.studies.study import StudyResults
+from raydebm.evaluation.studies.transfer import Transfer
+from raydebm.evaluation.studies.variants import VariantStudy
+
+
+def reproduced_tables(
+    studies: Sequence[StudyResults], transfers: Sequence[Transfer] = (), variants: Sequence[VariantStudy] = ()
+) -> list[ReproducedTable]:
+    """Every table of results of the paper, in its order of sections."""
+    context = Context(studies, transfers, variants)
+    return [_table(context, published, MEASURES[label]) for label, published in paper().tables.items()]
+
+
+def _table(context: Context, published: PublishedTable, measure: Measure) -> ReproducedTable:
+    columns = published.columns
+    rows = tuple(name for name, _ in published.rows)
+    if set(paper().benchmarks) <= set(columns):
+        columns = (*columns, *context.extra_columns())
+    if published.label == "tab:main_results":
+        rows = (*rows, *OWN_ROWS)
+    return ReproducedTable(
+        label=published.label,
+        title=published.title,
+        note=_note(context, published, columns),
+        columns=columns,
+        rows=tuple(
+            (row, tuple(_cell(published.cell(row, column), measure(context, row, column)) for column in columns))
+            for row in rows
+        ),
+    )
+
+
+def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -> str:
+    """The paper's note, and which pool and scorer stand in each of its columns here."""
+    measured = [
+        f"{column}: {study.name}, scorer on {study.backbone or 'an unnamed backbone'}{_unlike(column, study)}"
+        for column in columns
+        if (study := context.study(column)) is not None
+    ]
+    return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
+
+
+def _unlike(column: str, study: StudyResults) -> str:
+    if column in REPAIRED_COLUMNS and not study.repaired:
+        return ", not repaired (the paper's is, its sweeps over K and N excepted)"
+    return ", repaired (the paper's is not)" if study.repaired and column not in REPAIRED_COLUMNS else ""
+
+
+def _cell(published: str | None, answer: Answer) -> Cell:
+    if isinstance(answer, Found):
+        return Cell(
+            published=published,
+            published_value=share_of(published),
+            measured=answer.text,
+            estimate=answer.estimate,
+            status="measured",
+            reason=answer.remark,
+        )
+    status: Status = "not applicable" if published is None and answer.status != "needs a key or GPU" else answer.status
+    return Cell(
+        published=published,
+        published_value=share_of(published),
+        measured=None,
+        estimate=None,
+        status=status,
+        reason=answer.reason,
+    )
+
+
+def _main_value(study: StudyResults, row: SelectorRow) -> Answer:
+    """pass@1, or the mean violation where the task has one."""
+    if row.mean_violation.value is not None:
+        return found_or(row.mean_violation, "no violation score", plain=True)
+    return found_or(row.pass_at_1, "no label")
+
+
+# ---- tab:main_results ------------------------------------------------------------------------------------------------
+
+_SELECTOR_OF = {
+    "Greedy (T=0)": "greedy",
+    "Random": "random",
+    "Self-consistency": "majority vote",
+    "Oracle": "oracle",
+    "Distributional EBM (ours)": OURS,
+}
+_EXTERNAL: dict[str, tuple[str, str, Status]] = {
+    "EORM (55M)": ("eorm", "train and score the EORM baseline on this pool", "not measurable"),
+    "Skywork-Reward (8B)": ("skywork", "the 8B reward model needs a GPU and its weights", "needs a key or GPU"),
+    "Math-Shepherd PRM (7B)": ("shepherd", "the 7B reward model needs a GPU and its weights", "needs a key or GPU"),
+    "LLM-as-Judge": ("judge", "a judge needs an API key", "needs a key or GPU"),
+}  # fmt: skip
+OWN_ROWS = (
+    "first",
+    "shortest",
+    "longest",
+    "best generator",
+    "mu only",
+    "mu without length",
+    "constraint only",
+    "energy-weighted vote",
+    "tempered vote",
+    "generator-weighted vote",
+    "learned vote",
+    "learned agreement",
+    ALL_PASSES,
+)
+"""Selectors of ours that the paper's table does not have."""
+
+
+def _selection(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    rows = study.evaluation.rows
+    if row in _SELECTOR_OF or row in OWN_ROWS:
+        wanted = _SELECTOR_OF.get(row, row)
+        found = study.evaluation.row(wanted)
+        if found is None and wanted == "best generator":
+            found = next((item for item in rows if item.name.startswith("best generator")), None)
+        reasons = {"greedy": "the pool has no separate sample at temperature 0", ALL_PASSES: "no second pass was drawn"}
+        return _main_value(study, found) if found else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
+    if row in _EXTERNAL:
+        word, reason, status = _EXTERNAL[row]
+        others = (item for item in rows if item.group == "external" and not item.name.startswith(SINGLE_SHOT))
+        found = next((item for item in others if word in item.name.lower()), None)
+        return _main_value(study, found) if found else Absent(reason, status)
+    named = single_shot(row, [item.name for item in rows])
+    found = None if named is None else study.evaluation.row(named)
+    if found is None:
+        return Absent("answers of this model need an API key", "needs a key or GPU")
+    answer = _main_value(study, found)
+    return Found(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Found) else answer
+
+
+# ---- ablations -------------------------------------------------------------------------------------------------------
+
+
+def _ensemble_size(context: Context, row: str, column: str) -> Answer:
+    size, backbone = row.removeprefix("K=").split(", ")
+    study = context.before_repair(column)
+    if backbone == "DeBERTa":
+        study = context.study_with(column, "deberta")
+        if study is None:
+            reason = "no pool scored with a DeBERTa-v3 backbone was given; its training needs a GPU"
+            return Absent(reason, "needs a key or GPU")
+    if study is None:
+        return no_pool(column)
+    found = next((item for item in study.ensemble_sizes if item.num_adapters == int(size)), None)
+    if found is None:
+        return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
+    remark = "mean of all subsets of K adapters; backbone as in the pool's section"
+    return by_energy_and_mu(found.pass_at_1, found.mu_pass_at_1, "no label", remark=remark)
+
+
+def _pool_size(context: Context, row: str, column: str) -> Answer:
+    name, kind = column.rsplit(" ", 1)
+    study, size = context.before_repair(name), int(row.removeprefix("N="))
+    if study is None:
+        return no_pool(name)
+    found = next((item for item in study.pool_sizes if item.n == size), None)
+    if found is None:
+        return Absent(f"the pool has at most {study.overview.most} candidates a problem")
+    if kind == "EBM":
+        return by_energy_and_mu(found.pass_at_1.get(OURS), found.pass_at_1.get(MU_ONLY), "no energies")
+    return found_or(found.pass_at_1.get("random"), "no label")
+
+
+# ---- energies and uncertainty ----------------------------------------------------------------------------------------
+
+
+def _energies(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    evaluation = study.evaluation
+    found = next((item for item in evaluation.energies if item.name == "mu"), None)
+    if found is None:
+        return Absent("no energies")
+    if row == "sigma-AUROC":
+        return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
+    if row == "ECE":
+        rows = () if evaluation.trust is None else evaluation.trust.reliabilities
+        chosen = next((item for item in rows if item.name.startswith("logistic")), rows[0] if rows else None)
+        return (
+            Absent("nothing to fit")
+            if chosen is None
+            else found_or(chosen.ece, "no label", plain=True, remark=chosen.name)
+        )
+    estimate, remark = {
+        "E(correct)": (found.mean_correct, "mu"),
+        "E(incorrect)": (found.mean_incorrect, "mu"),
+        "Energy gap": (found.energy_gap, "mean over problems with both classes"),
+        "Kendall tau": (found.kendall_tau_b, "tau-b, mean over problems"),
+    }[row]
+    return found_or(estimate, "no problem has both classes", plain=True, remark=remark)
+
+
+def _selective(context: Context, row: str, column: str) -> Answer:
+    study = context.study(column)
+    if study is None:
+        return no_pool(column)
+    share = float(row.rstrip("%")) / 100
+    by_energy, by_mu = (
+        next((item.pass_at_1 for item in rows if abs(item.abstain_frac - share) < 1e-9), None)
+        for rows in (study.evaluation.selective, study.evaluation.mu_selective)
+    )
+    return by_energy_and_mu(by_energy, by_mu, "no sigma")
+
+
+def _two_pass(context: Context, row: str, column: str) -> Answer:
+    name, kind = row.split(", ")
+    task, repaired = name.split(" (")[0], repair_in(name)
+    given = context.studies_of(task)
+    if not given:
+        return no_pool(name)
+    # A row that does not name the repair is about a scorer as it was trained.
+    studies = context.studies_of(task, repaired=bool(repaired))
+    if not studies:
+        return Absent(NO_REPAIR[bool(repaired)])
+    study = next((found for found in studies if (len(found.overview.generators) > 1) == (kind == "multi")), None)
+    if study is None:
+        return Absent(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
+    evaluation = study.evaluation
+    loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
+    if loop is None or last is None:
+        return Absent("recorded candidates hold no answers to feedback, so no second pass")
+    first = evaluation.row(OURS)
+    sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
+    delta = next((item.difference for item in evaluation.comparisons if item.one == ALL_PASSES), None)
+    if column == "Delta":
+        return Absent("no label") if delta is None else Found(points(delta), delta)
+    if column == "Pass-2 adopted":
+        return Found(f"{loop.num_adopted}/{sent}")
+    estimate = {
+        "Triage rate": loop.regenerated,
+        "Pass-1": first.pass_at_1 if first else None,
+        "Two-pass": last.pass_at_1,
+    }
+    return found_or(estimate[column], "no label")
+
+
+MEASURES: dict[str, Measure] = {
+    "tab:main_results": _selection,
+    "tab:full_k_sweep": _ensemble_size,
+    "tab:full_pool": _pool_size,
+    "tab:single_multi": single_multi,
+    "tab:energy_sep": _energies,
+    "tab:taco_difficulty": by_group("TACO", {"EBM": OURS}),
+    "tab:kk_difficulty": by_group("K&K", {"EBM": OURS, "Greedy": "greedy", "Random": "random"}),
+    "tab:musr_subsets": by_group("MuSR", {"Avg. candidate accuracy": "random"}),
+    "tab:selective": _selective,
+    "tab:twopass": _two_pass,
+    "tab:tp_perdim": dimension,
+    "tab:full_transfer": transferred,
+    "tab:cross_pool": cross_pool,
+    "tab:confounding_screen": screen,
+    "tab:dataset_overview": overview,
+    "tab:permodel": by_generator,
+    "text": text_claim,
+}

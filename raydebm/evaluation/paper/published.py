@@ -1,0 +1,82 @@
+"""The figures of the paper's tables, so that a report can put the published value beside a measured one.
+
+They stand in ``published.yaml`` as printed ("--" where the paper has none); ``share_of`` reads them as numbers. Labels
+are those of the paper's source. Tables that only state settings (generators, backbones, training) are recipes here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import yaml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTable:
+    label: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """(name, one cell per column)."""
+    note: str = ""
+
+    def cell(self, row: str, column: str) -> str | None:
+        """As printed; None where the paper has none."""
+        cells = dict(self.rows).get(row)
+        if cells is None or column not in self.columns:
+            return None
+        found = cells[self.columns.index(column)]
+        return None if found == "--" else found
+
+
+def share_of(cell: str | None) -> float | None:
+    """ "97.0%" -> 0.97, "0.046" -> 0.046, "+6.0 pp" -> 0.06; None where it is no number."""
+    if cell is None:
+        return None
+    text = cell.replace(" pp", "%").strip()
+    scale = 100.0 if text.endswith("%") else 1.0
+    try:
+        return float(text.rstrip("%")) / scale
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    tables: dict[str, PublishedTable]
+    """By label, in the paper's order of sections."""
+    tasks: dict[str, str]
+    """Column or row name -> name of the task."""
+    benchmarks: tuple[str, ...]
+    """The columns of a table of results over all benchmarks."""
+    settings: dict[str, str]
+    """Tables without results, by label: what a recipe states."""
+
+
+@cache
+def paper() -> Paper:
+    """The paper's figures, from ``published.yaml``."""
+    found = yaml.safe_load(resources.files("raydebm.evaluation.paper").joinpath("published.yaml").read_text("utf-8"))
+    tables = [_table(entry) for entry in found["tables"]]
+    return Paper(
+        tables={table.label: table for table in tables},
+        tasks=found["tasks"],
+        benchmarks=tuple(found["benchmarks"]),
+        settings=found["settings"],
+    )
+
+
+def _table(entry: Mapping[str, str]) -> PublishedTable:
+    rows = [_cells(line) for line in entry["rows"].splitlines()]
+    return PublishedTable(
+        label=entry["label"],
+        title=entry["title"],
+        columns=tuple(_cells(entry["columns"])),
+        rows=tuple((cells[0], tuple(cells[1:])) for cells in rows),
+        note=entry.get("note", ""),
+    )
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")]

@@ -1,0 +1,133 @@
+"""Tables of a reproduction: all pools, what is shown, and the paper's tables as text."""
+
+from dataclasses import dataclass
+
+from raydebm.evaluation.certainty.signals import SIGMA
+from raydebm.evaluation.certainty.trust import LEARNED
+from raydebm.evaluation.paper.paper_cells import Cell, ReproducedTable
+from raydebm.evaluation.paper.reproduction import Reproduction
+from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
+from raydebm.evaluation.results.entries import OURS, SelectorRow
+from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.studies.study import StudyResults
+
+MIN_PROBLEMS = 10
+"""With fewer, a bootstrap interval says little: of one problem it has no width."""
+
+
+def headline(results: StudyResults) -> Table:
+    """The claims of interest, as paired differences with an answer in words."""
+    evaluation = results.evaluation
+    rows = []
+    wanted = {"random", "shortest", "majority vote"}
+    # Where the task has a violation score, that is its main metric.
+    for found in evaluation.violation_comparisons or evaluation.comparisons:
+        alone = found.other in wanted or found.other.startswith(("adapter ", "best generator"))
+        if (found.one == OURS and alone) or found.other == "majority vote":
+            claim = f"{found.one} beats {found.other}"
+            rows.append((claim, points(found.difference), str(found.difference.n), _shown(found.difference)))
+    signals = () if evaluation.trust is None else evaluation.trust.signals
+    best = None if evaluation.trust is None else evaluation.trust.best
+    for signal in signals:
+        # Sigma is the paper's signal and the learned one was fitted on validation: these two were not chosen here.
+        named_before = signal.name in (SIGMA, LEARNED)
+        if named_before or (best is not None and signal.name == best.name):
+            claim = f"leaving the least certain fifth unanswered by {signal.name} raises accuracy"
+            verdict = _shown(signal.gain_at_80)
+            if not named_before:
+                claim += f" (the best of {len(signals)} signals)"
+                verdict = "in hindsight"
+            rows.append((claim, points(signal.gain_at_80), str(signal.gain_at_80.n), verdict))
+    return Table(
+        title="What is shown",
+        caption="Yes: the 95 % interval of the difference is above 0. Not shown: it contains 0, or there are fewer "
+        f"than {MIN_PROBLEMS} problems. In hindsight: chosen on these very problems. In points of "
+        + ("violation avoided (selectors) or pass@1 (signals)." if evaluation.violation_comparisons else "pass@1."),
+        headers=("claim", "difference", "n", "shown"),
+        rows=tuple(rows),
+    )
+
+
+def _shown(difference: Estimate) -> str:
+    if difference.low is None or difference.high is None:
+        return "no value"
+    if difference.n < MIN_PROBLEMS:
+        return "not shown"
+    return "yes" if difference.low > 0 else "no, worse" if difference.high < 0 else "not shown"
+
+
+def overview_of(found: Reproduction) -> Table:
+    """One row per pool: the main numbers."""
+    names = ("random", "shortest", "majority vote", "energy-weighted vote", OURS, "oracle")
+
+    def value(row: SelectorRow | None) -> str:
+        if row is None:
+            return "-"
+        return with_interval(row.pass_at_1) if row.mean_violation.value is None else number(row.mean_violation)
+
+    rows = []
+    for study in found.studies:
+        evaluation = study.evaluation
+        ours = evaluation.row(OURS)
+        rows.append(
+            (
+                study.name,
+                str(evaluation.counts.problems),
+                f"{evaluation.counts.candidates:,}",
+                *(value(evaluation.row(name)) for name in names),
+                "-" if ours is None else with_interval(_main_gap(ours)),
+                str(evaluation.counts.unlabeled),
+            )
+        )
+    return Table(
+        title="All pools",
+        caption=(
+            "pass@1 in % with its 95 % interval, or mean violation (lower is better) where the task has one; gap "
+            "closed by ours: 0 is random choice, 100 the oracle."
+        ),
+        headers=("pool", "problems", "candidates", *names, "gap closed %", "unlabeled"),
+        rows=tuple(rows),
+    )
+
+
+def _main_gap(row: SelectorRow) -> Estimate:
+    return row.gap_closed if row.mean_violation.value is None else row.violation_gap_closed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperTable:
+    """A reproduced table as text, with numbered reasons."""
+
+    label: str
+    title: str
+    note: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...]
+    """(row, cells of (published, measured, status, number of the reason or ""))."""
+    reasons: tuple[str, ...]
+    measured: int
+    total: int
+
+
+def paper_table(found: ReproducedTable) -> PaperTable:
+    reasons: dict[str, int] = {}
+
+    def text(cell: Cell) -> tuple[str, str, str, str]:
+        if cell.status == "not applicable":
+            return ("-", "-", cell.status, "")
+        reason = cell.reason if cell.status == "measured" else f"{cell.status}: {cell.reason}"
+        number = "" if not cell.reason else str(reasons.setdefault(reason, len(reasons) + 1))
+        return (cell.published or "-", cell.measured or "-", cell.status, number)
+
+    rows = tuple((name, tuple(text(cell) for cell in cells)) for name, cells in found.rows)
+    applicable = sum(cell.status != "not applicable" for _, cells in found.rows for cell in cells)
+    return PaperTable(
+        label=found.label,
+        title=found.title,
+        note=found.note,
+        headers=found.columns,
+        rows=rows,
+        reasons=tuple(reasons),
+        measured=found.count("measured"),
+        total=applicable,
+    )

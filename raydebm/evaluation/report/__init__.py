@@ -1,0 +1,1 @@
+"""An evaluation as tables, figures, Markdown and HTML."""

@@ -1,0 +1,93 @@
+"""The decision by the posterior in tables: what was chosen, how good it is, what may be promised."""
+
+from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
+from raydebm.evaluation.report.table_cells import Table, number, percent, with_interval
+from raydebm.evaluation.results.evaluation import Evaluation
+
+
+def promise_table(found: DecisionStudy) -> Table:
+    """What may be promised."""
+    return Table(
+        title="What may be promised",
+        caption=(
+            "For each error: the lowest certified threshold of confidence (learn-then-test, exact binomial; "
+            "Hoeffding-Bentkus for violation scores), the share of the labelled problems that it answers, and what "
+            "happens on the test problems at this threshold."
+        ),
+        headers=(
+            "error at most",
+            "threshold",
+            "coverage %",
+            "upper bound %",
+            "problems",
+            "test coverage %",
+            "test error %",
+        ),
+        rows=tuple(_promise_cells(row) for row in found.promises),
+    )
+
+
+def _promise_cells(row: Promise) -> tuple[str, ...]:
+    share = f"{100 * row.max_error:g} %"
+    if not row.certified or row.tau is None or row.upper_bound is None:
+        more = "" if row.more_problems is None else f", {row.more_problems} more problems would probably do"
+        return (share, f"not certified{more}", "-", "-", str(row.problems), "-", "-")
+    return (
+        share,
+        f"{row.tau:.3f}",
+        f"{100 * row.coverage:.1f}",
+        f"{100 * row.upper_bound:.1f}",
+        str(row.problems),
+        percent(row.test_coverage),
+        with_interval(row.test_error),
+    )
+
+
+def profile_table(found: DecisionStudy) -> Table:
+    """The tests by which the profile was chosen."""
+    return Table(
+        title="Choice of the profile",
+        caption=(
+            "Exact paired tests on labelled problems outside the test, each decided by a posterior that did not see "
+            "it. A challenger replaces the incumbent only where p is small enough (docs/evaluation.md)."
+        ),
+        headers=("challenger", "incumbent", "won", "lost", "p", "replaced"),
+        rows=tuple(
+            (
+                test.challenger,
+                test.incumbent,
+                str(test.wins),
+                str(test.losses),
+                f"{test.p_value:.3g}",
+                "yes" if test.replaced else "no",
+            )
+            for test in found.tests
+        ),
+    )
+
+
+def confidence_table(found: DecisionStudy) -> Table:
+    """What the posterior's confidence is worth on the test problems."""
+    row = found.confidence
+    return Table(
+        title="Confidence",
+        caption="The posterior's probability that its selection is right, beside what happened on the test problems.",
+        headers=("AUROC", "ECE", "Brier", "80 % most certain, correct %", "n"),
+        rows=(
+            (
+                number(row.auroc),
+                number(found.reliability.ece),
+                number(found.reliability.brier),
+                with_interval(row.accuracy_at_80),
+                str(row.auroc.n),
+            ),
+        ),
+    )
+
+
+def decision_tables(evaluation: Evaluation) -> list[Table]:
+    """Those that have rows."""
+    found = evaluation.decision
+    if found is None:
+        return []
+    return [table for table in (promise_table(found), confidence_table(found), profile_table(found)) if table.rows]

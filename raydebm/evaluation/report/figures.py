@@ -1,0 +1,367 @@
+"""Figures of a report: matplotlib figures without global state, and their SVG text.
+
+Colours are Okabe and Ito's, told apart with any colour vision; nothing is said by colour alone (marks, line styles and
+labels differ too). Every function takes rows that are not empty.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raydebm.evaluation.results.costs import CostRow
+from raydebm.evaluation.results.dimensions import DimensionTable
+from raydebm.evaluation.results.energy_measures import PassAtN, PickPoint
+from raydebm.evaluation.results.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
+from raydebm.evaluation.results.metrics import Retained
+from raydebm.evaluation.stats.intervals import Estimate
+
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, INK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#8C8C8C",
+    "#222222",
+)
+GROUP_COLOURS = {
+    "baseline": GREY,
+    "generator": SKY,
+    "external": GREEN,
+    "adapter": ORANGE,
+    "ablation": PURPLE,
+    "ours": BLUE,
+    "decision": BLUE,
+    "bound": INK,
+}
+LINES = (
+    (BLUE, "o", "-"),
+    (ORANGE, "s", "--"),
+    (GREEN, "^", "-."),
+    (RED, "D", ":"),
+    (PURPLE, "v", "-"),
+    (INK, "P", "--"),
+)
+SELECTOR_LINES = {
+    "random": (GREY, "s", "--"),
+    "greedy": (ORANGE, "D", "--"),
+    "majority vote": (GREEN, "^", "-."),
+    "best generator": (PURPLE, "<", ":"),
+    "constraint only": (RED, "X", ":"),
+    "mu only": (SKY, "v", ":"),
+    OURS: (BLUE, "o", "-"),
+    ALL_PASSES: (PURPLE, "v", ":"),
+    "oracle": (INK, "P", "--"),
+}
+SPARE_MARKS = ("*", "h", "d", ">", "p", "8")
+MAX_VECTOR_POINTS = 3000
+"""Above this a scatter is drawn as an image inside the SVG, which keeps the page small."""
+
+Drawn = tuple[float, float, float]
+
+
+def svg_of(figure: Figure) -> str:
+    """The figure as an ``<svg>`` element, the same text for the same data."""
+    sink = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "raydebm", "svg.fonttype": "path"}):
+        figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
+    text = sink.getvalue()
+    return text[text.index("<svg") :]
+
+
+def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
+    """Bars of pass@1 and of the share of the random-to-oracle gap that is closed, with intervals.
+
+    Where the task has a violation score, bars of its mean, and the gap in it.
+    """
+    continuous = any(row.mean_violation.value is not None for row in rows)
+    drawn = [
+        (row, row.mean_violation, row.violation_gap_closed) if continuous else (row, row.pass_at_1, row.gap_closed)
+        for row in rows
+    ]
+    figure = Figure(figsize=(9.0, 1.1 + 0.3 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for place, (row, value, gap) in enumerate(drawn):
+        colour = GROUP_COLOURS.get(row.group, GREY)
+        _bar(left, place, value, colour)
+        _bar(right, place, gap, colour)
+    names = [f"{row.name} (n={value.n})" for row, value, _ in drawn]
+    left.set_yticks(range(len(rows)), names)
+    for tick, row in zip(left.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if row.group in ("ours", "decision") else "normal")
+    left.set_ylim(len(rows) - 0.4, -0.6)
+    if continuous:
+        left.set_xlim(left=0)
+        left.set_xlabel("mean violation x 100 (lower is better)")
+    else:
+        left.set_xlim(0, 100)
+        left.set_xlabel("pass@1, %")
+    right.set_xlabel("gap closed, %")
+    right.axvline(0, color=INK, linewidth=0.8)
+    right.set_xlim(*_gap_limits([gap for _, _, gap in drawn]))
+    for axes in (left, right):
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    right.spines["left"].set_visible(False)
+    right.tick_params(axis="y", length=0)
+    return figure
+
+
+def _gap_limits(gaps: Sequence[Estimate]) -> tuple[float, float]:
+    """Room for every bar and its interval, without letting one wide interval flatten the rest."""
+    spans = [span for gap in gaps if (span := percent_of(gap)) is not None]
+    lowest, highest = min([0.0, *(low for _, low, _ in spans)]), max([100.0, *(high for _, _, high in spans)])
+    return max(lowest - 5, -200.0), min(highest + 5, 200.0)
+
+
+def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
+    drawn = percent_of(estimate)
+    if drawn is None:
+        axes.text(1, place, "no value", va="center", fontsize=8, color=INK)
+        return
+    value, low, high = drawn
+    axes.barh(place, value, height=0.68, color=colour, alpha=0.85)
+    axes.errorbar(
+        value, place, xerr=[[value - low], [high - value]], color=INK, elinewidth=1.1, capsize=2.5, fmt="none"
+    )
+
+
+def percent_of(estimate: Estimate) -> Drawn | None:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return None
+    # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
+    low, high = min(estimate.low, estimate.value), max(estimate.high, estimate.value)
+    return 100 * estimate.value, 100 * low, 100 * high
+
+
+def dimension_figure(found: DimensionTable) -> Figure:
+    """A row per part of the violation, a mark with its interval per selector."""
+    figure = Figure(figsize=(8.0, 1.6 + 0.55 * len(found.rows)), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    for index, name in enumerate(found.selectors):
+        colour, mark, _ = _look_of(name, index)
+        offset = (index - (len(found.selectors) - 1) / 2) * 0.8 / len(found.selectors)
+        drawn = [
+            (place + offset, span)
+            for place, (_, values) in enumerate(found.rows)
+            if (span := percent_of(values[index])) is not None
+        ]
+        axes.errorbar(
+            [value for _, (value, _, _) in drawn],
+            [place for place, _ in drawn],
+            xerr=[[value - low for _, (value, low, _) in drawn], [high - value for _, (value, _, high) in drawn]],
+            color=colour, marker=mark, linestyle="none", markersize=5, elinewidth=1.0, capsize=2, label=name,
+        )  # fmt: skip
+    axes.set_yticks(range(len(found.rows)), [name for name, _ in found.rows])
+    axes.set_ylim(len(found.rows) - 0.5, -0.5)
+    for place in range(1, len(found.rows)):
+        axes.axhline(place - 0.5, color="#dddddd", linewidth=0.6)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(left=-1)  # marks at 0 must not be cut
+    axes.set_xlabel("mean x 100 (lower is better)")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=4)
+    return figure
+
+
+def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
+    """Share of problems with a correct candidate among the first n, by energy and by chance."""
+    figure, axes = axes_of("candidates looked at (n)", "share with a correct one, %")
+    draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest E first", LINES[0])
+    if any(row.by_mu != row.by_energy for row in rows):
+        draw_band(axes, [(row.n, row.by_mu) for row in rows], "lowest mu first", LINES[2], alpha=0.09)
+    draw_band(axes, [(row.n, row.by_chance) for row in rows], "in random order", LINES[1])
+    if rows[-1].n > 16:
+        axes.set_xscale("log", base=2)
+    ticks = [row.n for row in rows if row.n <= 4 or row.n % 4 == 0 or row is rows[-1]]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_abstain: float) -> Figure:
+    """Each problem's selection on the mu-sigma plane, with both thresholds."""
+    figure, axes = axes_of("mu of the selected candidate (lower is better)", "sigma of the selected candidate")
+    looks: tuple[tuple[bool | None, str, dict[str, Any]], ...] = (
+        (True, "correct", {"c": BLUE, "marker": "o", "s": 16, "alpha": 0.5, "linewidths": 0}),
+        (None, "unlabeled", {"c": INK, "marker": "+", "s": 26, "linewidths": 1.0}),
+        (False, "incorrect", {"c": RED, "marker": "x", "s": 26, "linewidths": 1.4}),
+    )
+    for correct, name, look in looks:
+        points = [pick for pick in picks if pick.correct is correct]
+        if points:
+            axes.scatter(
+                [point.mu for point in points],
+                [point.sigma for point in points],
+                **look,
+                label=f"{name} (n={len(points)})",
+                rasterized=len(picks) > MAX_VECTOR_POINTS,
+            )
+    top = max(pick.sigma for pick in picks)
+    ceiling = max(1.15 * top, 1e-6)
+    for theta, name, style in ((theta_sigma, "theta_sigma", "--"), (theta_abstain, "theta_abstain", ":")):
+        inside = theta <= ceiling
+        label = f"{name} = {theta:.3g}" + ("" if inside else " (above the plot)")
+        if inside:
+            axes.axhline(theta, color=INK, linestyle=style, linewidth=1.2, label=label)
+        else:
+            axes.plot([], [], color=INK, linestyle=style, linewidth=1.2, label=label)
+    axes.set_ylim(0, ceiling)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    return figure
+
+
+def selective_figure(rows: Sequence[Retained], by_mu: Sequence[Retained] = ()) -> Figure:
+    """Accuracy on what is left when the selections with the highest sigma are not answered; selections by E, and by mu
+    alone where these differ."""
+    figure, axes = axes_of("left unanswered, % (highest sigma first)", "correct among answered, %")
+    both = bool(by_mu) and tuple(by_mu) != tuple(rows)
+    name = "selected by E" if both else None
+    draw_band(axes, [(100 * row.abstain_frac, row.pass_at_1) for row in rows], name, LINES[0])
+    if both:
+        points = [(100 * row.abstain_frac, row.pass_at_1) for row in by_mu]
+        draw_band(axes, points, "selected by mu", LINES[2], alpha=0.09)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def cost_figure(rows: Sequence[CostRow], *, continuous: bool) -> Figure:
+    """Worth against US dollars per 1,000 problems; the Pareto front is joined and named."""
+    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
+    figure, axes = axes_of("US dollars per 1,000 problems", ylabel)
+    known = [
+        (1000 * row.usd.value, 100 * row.worth.value, row)
+        for row in rows
+        if row.usd.value is not None and row.worth.value is not None
+    ]
+    for on_front, colour, mark in ((False, GREY, "o"), (True, BLUE, "D")):
+        points = [(usd, worth) for usd, worth, row in known if row.is_on_front == on_front]
+        label = "on the front" if on_front else "another is as cheap and as good"
+        axes.plot([usd for usd, _ in points], [worth for _, worth in points], mark, color=colour, label=label)
+    front = sorted((usd, worth, row.name) for usd, worth, row in known if row.is_on_front)
+    axes.step([usd for usd, _, _ in front], [worth for _, worth, _ in front], color=BLUE, linewidth=1.0, where="post")
+    for usd, worth, name in front:
+        axes.annotate(name, (usd, worth), xytext=(4, 4), textcoords="offset points", fontsize=8, color=INK)
+    if all(usd > 0 for usd, _, _ in known):
+        axes.set_xscale("log")
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    return figure
+
+
+def _look_of(name: str, index: int) -> tuple[str, str, str]:
+    """A selector's colour, mark and line; single-shot models differ by their marks."""
+    name = "best generator" if name.startswith("best generator") else name
+    return SELECTOR_LINES.get(name, (ORANGE, SPARE_MARKS[index % len(SPARE_MARKS)], ":"))
+
+
+def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
+    """pass@1, or mean violation where the task has one, per group of problems for the main selectors."""
+    continuous = any(row.mean_violation for row in rows)
+    values = [row.mean_violation if continuous else row.pass_at_1 for row in rows]
+    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
+    figure, axes = axes_of("", ylabel, width=max(6.4, 1.2 * len(rows) + 2))
+    names = list(dict.fromkeys(name for found in values for name in found))
+    for index, name in enumerate(names):
+        colour, mark, style = _look_of(name, index)
+        offset = (index - (len(names) - 1) / 2) * 0.09
+        points = [
+            (place + offset, drawn)
+            for place, found in enumerate(values)
+            if name in found and (drawn := percent_of(found[name])) is not None
+        ]
+        axes.errorbar(
+            [place for place, _ in points],
+            [value for _, (value, _, _) in points],
+            yerr=[
+                [value - low for _, (value, low, _) in points],
+                [high - value for _, (value, _, high) in points],
+            ],
+            color=colour,
+            marker=mark,
+            linestyle=style,
+            linewidth=1.0,
+            markersize=5,
+            capsize=2,
+            label=name,
+        )
+    axes.set_xticks(range(len(rows)), [f"{row.difficulty}\nn={row.num_problems}" for row in rows])
+    if continuous:
+        axes.set_ylim(bottom=0)
+    else:
+        axes.set_ylim(-3, 103)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    return figure
+
+
+def training_figure(training: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Loss and validation accuracy per epoch of every adapter, from the contents of their training.json."""
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    losses, accuracies = figure.subplots(1, 2)
+    for index, (name, record) in enumerate(training.items()):
+        colour, mark, _ = LINES[index % len(LINES)]
+        epochs = record["epochs"]
+        _curve(losses, epochs, "validation_loss", label=name, color=colour, marker=mark, linestyle="-")
+        _curve(losses, epochs, "train_loss", color=colour, linestyle=":")
+        _curve(accuracies, epochs, "validation_accuracy", scale=100, color=colour, marker=mark, linestyle="-")
+    longest = max(len(record["epochs"]) for record in training.values())
+    if all(record.get("settings", {}).get("loss", "bradley_terry") == "bradley_terry" for record in training.values()):
+        losses.axhline(math.log(2), color=GREY, linewidth=0.9, linestyle="--", label="chance, ln 2")
+    losses.plot([], [], color=INK, linestyle="-", label="validation")
+    losses.plot([], [], color=INK, linestyle=":", label="training")
+    losses.set_ylabel("loss, nats")
+    accuracies.set_ylabel("validation pairs ranked right, %")
+    for axes in (losses, accuracies):
+        tidy(axes)
+        axes.set_xlabel("epoch")
+        axes.set_xlim(0.8, longest + 0.2)
+        axes.set_xticks(range(1, longest + 1, max(1, longest // 10)))
+    figure.legend(
+        *losses.get_legend_handles_labels(), loc="outside lower center", ncols=min(8, len(training) + 3), frameon=False
+    )
+    return figure
+
+
+def _curve(axes: Axes, epochs: Sequence[Mapping[str, Any]], field: str, *, scale: float = 1, **style: Any) -> None:
+    points = [(epoch["epoch"], scale * epoch[field]) for epoch in epochs if epoch.get(field) is not None]
+    if points:
+        axes.plot([x for x, _ in points], [y for _, y in points], markersize=4, linewidth=1.2, **style)
+
+
+def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, 4.0), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    return figure, axes
+
+
+def tidy(axes: Axes) -> None:
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_band(
+    axes: Axes,
+    points: Sequence[tuple[float, Estimate]],
+    label: str | None,
+    look: tuple[str, str, str],
+    *,
+    alpha: float = 0.18,
+) -> None:
+    colour, mark, style = look
+    drawn = [(x, percent) for x, estimate in points if (percent := percent_of(estimate)) is not None]
+    places = [x for x, _ in drawn]
+    axes.fill_between(
+        places, [p[1] for _, p in drawn], [p[2] for _, p in drawn], color=colour, alpha=alpha, linewidth=0
+    )
+    axes.plot(places, [p[0] for _, p in drawn], color=colour, marker=mark, linestyle=style, markersize=4, label=label)

@@ -1,0 +1,365 @@
+"""Figures of the studies; the same conventions as ``figures``. Every function takes rows that are not empty."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from raydebm.decision.calibration import GridRow
+from raydebm.evaluation.certainty.reliability import Reliability, SigmaBin
+from raydebm.evaluation.certainty.uncertainty import SignalRow
+from raydebm.evaluation.report.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    LINES,
+    ORANGE,
+    RED,
+    SELECTOR_LINES,
+    axes_of,
+    draw_band,
+    percent_of,
+    tidy,
+)
+from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow
+from raydebm.evaluation.studies.ensemble import EnsembleSize
+from raydebm.evaluation.studies.generators import GeneratorRow
+from raydebm.evaluation.studies.pool_size import PoolSize
+from raydebm.evaluation.studies.study import Ridge
+from raydebm.evaluation.studies.transfer import Transfer
+
+HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+SHORT = 26
+MIN_COVERAGE = 0.1
+"""Below this share answered a single wrong selection decides the risk."""
+
+
+def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
+    """pass@1, pair accuracy with its prediction, and sigma-AUROC by number of adapters."""
+    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.08)  # type: ignore[union-attr, call-arg]
+    chosen, pairs, spread = figure.subplots(1, 3)
+    for axes in (chosen, pairs, spread):
+        tidy(axes)
+        axes.set_xticks([row.num_adapters for row in rows])
+        axes.set_xlim(0.7, rows[-1].num_adapters + 0.3)
+        axes.set_xlabel("adapters (K)")
+    draw_band(chosen, [(row.num_adapters, row.pass_at_1) for row in rows], "mean of subsets", LINES[0])
+    if any(row.mu_pass_at_1 != row.pass_at_1 for row in rows):
+        by_mu = [(row.num_adapters, row.mu_pass_at_1) for row in rows]
+        draw_band(chosen, by_mu, "mean of subsets, mu alone", LINES[2], alpha=0.09)
+    extremes = [
+        (row.num_adapters, 100 * row.worst, 100 * row.best) for row in rows if row.worst is not None and row.best
+    ]
+    for index, name in ((1, "worst and best subset"), (2, None)):
+        places, values = [found[0] for found in extremes], [found[index] for found in extremes]
+        chosen.plot(places, values, color=ORANGE, marker="_", linestyle="none", markersize=9, label=name)
+    chosen.set_ylabel("pass@1, %")
+    draw_band(pairs, [(row.num_adapters, row.pair_accuracy) for row in rows], "measured", LINES[0])
+    predicted = [
+        (r.num_adapters, 100 * r.predicted_pair_accuracy) for r in rows if r.predicted_pair_accuracy is not None
+    ]
+    if predicted:
+        places, values = [place for place, _ in predicted], [value for _, value in predicted]
+        pairs.plot(places, values, "x--", color=RED, linewidth=1.2, markersize=5, label="P(K, q, rho)")
+    pairs.set_ylabel("pairs ranked right, %")
+    draw_band(spread, [(row.num_adapters, row.sigma_auroc) for row in rows if row.num_adapters > 1], None, LINES[2])
+    spread.axhline(50, color=GREY, linewidth=0.9, linestyle="--", label="chance")
+    spread.set_ylabel("sigma-AUROC, %")
+    for axes in (chosen, pairs, spread):
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    return figure
+
+
+def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
+    """Expected pass@1, or mean violation where the task has one, by number of candidates."""
+    continuous = bool(rows[-1].violation)
+    values = [(row.n, row.violation if continuous else row.pass_at_1) for row in rows]
+    ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
+    figure, axes = axes_of("candidates per problem (n)", ylabel)
+    looks = {**SELECTOR_LINES, "energy-weighted vote": (ORANGE, "D", "-.")}
+    for name in values[-1][1]:
+        draw_band(axes, [(n, found[name]) for n, found in values], name, looks.get(name, LINES[4]), alpha=0.09)
+    axes.set_xscale("log", base=2)
+    _log_ticks(axes, [row.n for row in rows])
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    return figure
+
+
+def _log_ticks(axes: Axes, places: Sequence[int]) -> None:
+    """The last size may stand close to a power of two; then only the last is labelled."""
+    shown = [place for place in places if place == places[-1] or place * 1.4 < places[-1]]
+    axes.set_xticks(shown, [str(place) for place in shown])
+    axes.minorticks_off()
+
+
+def lambda_figure(rows: Sequence[LambdaRow], *, chosen: float) -> Figure:
+    """pass@1 (and mean violation, where the task has one) by lambda."""
+    continuous = any(row.mean_violation.value is not None for row in rows)
+    figure = Figure(figsize=(9.0 if continuous else 6.4, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2 if continuous else 1, squeeze=False).ravel()
+    places = list(range(len(rows)))
+    draw_band(panels[0], [(place, row.pass_at_1) for place, row in zip(places, rows, strict=True)], None, LINES[0])
+    panels[0].set_ylabel("pass@1, %")
+    if continuous:
+        pairs = [(place, row.mean_violation) for place, row in zip(places, rows, strict=True)]
+        draw_band(panels[1], pairs, None, LINES[3])
+        panels[1].set_ylabel("mean violation x 100 (lower is better)")
+    for axes in panels:
+        tidy(axes)
+        axes.set_xticks(places, [f"{row.lambda_:g}" for row in rows])
+        axes.set_xlabel("lambda")
+        for place, row in zip(places, rows, strict=True):
+            if row.lambda_ == chosen:
+                axes.axvline(place, color=INK, linestyle=":", linewidth=1.2, label=f"used: {chosen:g}")
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def grid_figure(rows: Sequence[GridRow], *, theta_sigma: float, theta_abstain: float) -> Figure:
+    """pass@1 among the answered, and the share left unanswered, by pair of thresholds; a cross marks the chosen one."""
+    gates = sorted({row.theta_sigma for row in rows})
+    stops = sorted({row.theta_abstain for row in rows})
+    values = np.full((2, len(gates), len(stops)), math.nan)
+    continuous = any(row.mean_violation is not None for row in rows)
+    for row in rows:
+        place = gates.index(row.theta_sigma), stops.index(row.theta_abstain)
+        worth = row.mean_violation if continuous else row.pass_at_1
+        values[0][place] = math.nan if worth is None else 100 * worth
+        values[1][place] = 100 * row.abstain_frac
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    titles = ("mean violation of the answers x 100" if continuous else "correct among answered, %", "unanswered, %")
+    for axes, found, title in zip(figure.subplots(1, 2), values, titles, strict=True):
+        image = axes.imshow(found, cmap="cividis", aspect="auto", origin="lower")
+        figure.colorbar(image, ax=axes, label=title)
+        for ticks, places, name in (
+            (axes.set_xticks, stops, "theta_abstain"),
+            (axes.set_yticks, gates, "theta_sigma"),
+        ):
+            step = max(1, math.ceil(len(places) / 7))
+            ticks(range(0, len(places), step), [f"{places[index]:.3g}" for index in range(0, len(places), step)])
+            (axes.set_xlabel if name == "theta_abstain" else axes.set_ylabel)(name)
+        if theta_sigma in gates and theta_abstain in stops:
+            at = stops.index(theta_abstain), gates.index(theta_sigma)
+            axes.plot(*at, "x", color=RED, markersize=10, markeredgewidth=2)
+    return figure
+
+
+def decomposition_figure(found: Decomposition) -> Figure:
+    """Candidates on the plane of mu and E_constraint; what the sum selects is outlined."""
+    figure, axes = axes_of("mu (lower is better)", "E_constraint (lower is better)")
+    looks: tuple[tuple[bool, str, dict[str, Any]], ...] = (
+        (False, "incorrect", {"c": RED, "marker": "x", "s": 14, "alpha": 0.45, "linewidths": 0.9}),
+        (True, "correct", {"c": BLUE, "marker": "o", "s": 12, "alpha": 0.45, "linewidths": 0}),
+    )
+    # Penalties repeat; a little fixed jitter shows how many points stand on one line.
+    spread = max((point.penalty for point in found.points), default=0.0) or 1.0
+    jitter = np.random.default_rng(0).uniform(-0.012, 0.012, len(found.points)) * spread
+    for correct, name, look in looks:
+        index = [i for i, point in enumerate(found.points) if point.correct is correct]
+        if index:
+            axes.scatter(
+                [found.points[i].mu for i in index],
+                [found.points[i].penalty + jitter[i] for i in index],
+                **look,
+                label=name,
+                rasterized=len(found.points) > 1500,
+            )
+    chosen = [i for i, point in enumerate(found.points) if point.selected]
+    axes.scatter(
+        [found.points[i].mu for i in chosen],
+        [found.points[i].penalty + jitter[i] for i in chosen],
+        facecolors="none", edgecolors=INK, marker="*", s=45, linewidths=0.7, label="selected",
+        rasterized=len(chosen) > 600,
+    )  # fmt: skip
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    return figure
+
+
+def ridge_figure(rows: Sequence[Ridge]) -> Figure:
+    """Distributions of mu: correct filled, incorrect as a dashed outline, one line of densities per row."""
+    figure = Figure(figsize=(7.0, 1.3 + 0.62 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    top = max((max((*row.correct, *row.incorrect), default=0.0) for row in rows), default=0.0) or 1.0
+    for place, row in enumerate(rows):
+        base = float(len(rows) - 1 - place)
+        centres = (np.array(row.edges[:-1]) + np.array(row.edges[1:])) / 2
+        if row.correct:
+            axes.fill_between(
+                centres, base, base + 0.9 * np.array(row.correct) / top, color=BLUE, alpha=0.45, linewidth=0.6,
+                label="correct" if place == 0 else None,
+            )  # fmt: skip
+        if row.incorrect:
+            axes.plot(
+                centres, base + 0.9 * np.array(row.incorrect) / top, color=RED, linestyle="--", linewidth=1.2,
+                label="incorrect" if place == 0 else None,
+            )  # fmt: skip
+        axes.axhline(base, color="#bbbbbb", linewidth=0.6)
+    names = [f"{short_name(row.name)}\n{row.num_correct:,} / {row.num_incorrect:,}" for row in rows]
+    axes.set_yticks([len(rows) - 1 - place for place in range(len(rows))], names, fontsize=8, va="bottom")
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(-0.1, len(rows) + 0.1)
+    axes.set_xlabel("mu (lower is better)")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    return figure
+
+
+def reliability_figure(rows: Sequence[Reliability], bins: Sequence[SigmaBin]) -> Figure:
+    """Predicted against observed for each probability, and accuracy by tenths of sigma."""
+    panels = len(rows) + bool(bins)
+    columns = 2 if panels == 4 else min(3, panels)
+    lines = math.ceil(panels / columns)
+    figure = Figure(figsize=(3.4 * columns, 3.5 * lines), layout="constrained")
+    places = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, row in zip(places, rows, strict=False):
+        _diagram(axes, row)
+    if bins:
+        _sigma_panel(places[len(rows)], bins)
+    for axes in places[panels:]:
+        axes.remove()
+    return figure
+
+
+def _diagram(axes: Axes, row: Reliability) -> None:
+    tidy(axes)
+    axes.plot([0, 100], [0, 100], color=GREY, linewidth=1.0, linestyle="--")
+    largest = max(found.n for found in row.bins)
+    for found in row.bins:
+        drawn = percent_of(found.accuracy)
+        if drawn is None:
+            continue
+        value, low, high = drawn
+        width = 100 * (found.high - found.low)
+        axes.bar(100 * found.low, value, width=width, align="edge", color=BLUE, alpha=0.15 + 0.5 * found.n / largest)
+        span = [[value - low], [high - value]]
+        place = 100 * found.mean_predicted
+        axes.errorbar(place, value, yerr=span, color=INK, fmt="o", markersize=3.5, elinewidth=1.0, capsize=2)
+    ece = "-" if row.ece.value is None else f"{row.ece.value:.3f}"
+    axes.set_title(f"{_wrapped(row.name)}\nECE {ece}, n={row.ece.n}", fontsize=8)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("predicted, %")
+    axes.set_ylabel("observed, %")
+
+
+def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
+    tidy(axes)
+    for place, found in enumerate(bins):
+        drawn = percent_of(found.accuracy)
+        if drawn is not None:
+            value, low, high = drawn
+            axes.bar(place, value, color=GREEN, alpha=0.55)
+            span = [[value - low], [high - value]]
+            axes.errorbar(place, value, yerr=span, color=INK, elinewidth=1.0, capsize=2, fmt="none")
+    shown = range(0, len(bins), 3)
+    axes.set_xticks(list(shown), [f"{bins[place].low:.2g}" for place in shown])
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("sigma of the pick, by tenths")
+    axes.set_ylabel("correct, %")
+    axes.set_title("accuracy by sigma\n(flat: sigma does not tell)", fontsize=8)
+
+
+def _wrapped(text: str, width: int = 34) -> str:
+    words, lines = text.split(" "), [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)
+
+
+def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
+    """Error among the answered by the share answered, for sigma and the signals of lowest AURC."""
+    figure, axes = axes_of("answered, % (most certain first)", "wrong among the answered, %")
+    known = [row for row in rows if row.aurc.value is not None and row.risk_coverage]
+    ranked = sorted(known, key=lambda row: (row.name != "sigma", row.aurc.value))[:most]
+    for row, (colour, mark, style) in zip(ranked, LINES, strict=False):
+        shown = [(x, y) for x, y in row.risk_coverage if x >= MIN_COVERAGE] or row.risk_coverage
+        axes.plot(
+            [100 * x for x, _ in shown],
+            [100 * y for _, y in shown],
+            color=colour, linestyle=style, marker=mark, markevery=0.12, markersize=4, linewidth=1.3,
+            label=f"{row.name} (AURC {row.aurc.value:.3f})",
+        )  # fmt: skip
+    axes.set_ylim(bottom=0)
+    axes.axvline(80, color=GREY, linewidth=0.8, linestyle=":")
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    return figure
+
+
+def transfer_figure(found: Transfer) -> Figure:
+    """pass@1 by mu alone, with the lift over random choice as colour: green above, pink below; in-domain cells are
+    framed."""
+    lifts = np.full((len(found.sources), len(found.targets)), math.nan)
+    for cell in found.cells:
+        if cell.by_mu.lift.value is not None:
+            lifts[found.sources.index(cell.source), found.targets.index(cell.target)] = 100 * cell.by_mu.lift.value
+    longest = max(len(source) for source in found.sources)
+    width = 1.8 + 0.08 * longest + 1.25 * len(found.targets)
+    figure = Figure(figsize=(width, 1.5 + 0.62 * len(found.sources)), layout="constrained")
+    axes = figure.subplots()
+    limit = max(float(np.nanmax(np.abs(lifts))) if not np.isnan(lifts).all() else 1.0, 1e-6)
+    image = axes.imshow(lifts, cmap="PiYG", norm=TwoSlopeNorm(0.0, -limit, limit), aspect="auto")
+    for cell in found.cells:
+        row, column = found.sources.index(cell.source), found.targets.index(cell.target)
+        share, lift = cell.by_mu.pass_at_1.value, cell.by_mu.lift.value
+        if share is not None and lift is not None:
+            dark = abs(100 * lift) > 0.7 * limit
+            text = f"{100 * share:.1f}\n({100 * lift:+.1f})"
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else INK)
+        if cell.in_domain:
+            corner = (column - 0.48, row - 0.48)
+            axes.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, edgecolor=INK, linewidth=2.0))
+    axes.set_xticks(range(len(found.targets)), found.targets, fontsize=8, rotation=20 if len(found.targets) > 4 else 0)
+    axes.set_yticks(range(len(found.sources)), found.sources, fontsize=8)
+    axes.set_xlabel("evaluated on")
+    axes.set_ylabel("trained on")
+    figure.colorbar(image, ax=axes, label="lift over random, points", shrink=0.9)
+    return figure
+
+
+def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: Mapping[str, float]) -> Figure:
+    """Who wrote the selected candidates, as bars by generator, beside each one's share of all correct candidates.
+
+    Args:
+        shares: scorer (such as before and after a repair) -> generator -> share of the selections.
+        share_of_correct: generator -> its share of the correct candidates.
+    """
+    names = sorted(share_of_correct, key=lambda name: -share_of_correct[name])
+    series = [("share of correct candidates", share_of_correct), *shares.items()]
+    figure = Figure(figsize=(7.0, 1.4 + 0.22 * len(names) * len(series)), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    height = 0.8 / len(series)
+    colours = (GREY, BLUE, ORANGE, GREEN, RED)
+    for index, (label, values) in enumerate(series):
+        axes.barh(
+            [place + (index - (len(series) - 1) / 2) * height for place in range(len(names))],
+            [100 * values.get(name, 0.0) for name in names],
+            height=height * 0.92, color=colours[index % len(colours)], hatch=HATCHES[index % len(HATCHES)],
+            edgecolor="white", linewidth=0.4, label=label,
+        )  # fmt: skip
+    axes.set_yticks(range(len(names)), [short_name(name) for name in names], fontsize=8)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel("share, %")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=len(series))
+    return figure
+
+
+def picks_of(rows: Sequence[GeneratorRow]) -> tuple[dict[str, float], dict[str, float]]:
+    """(share of the selections, share of the correct candidates) by generator."""
+    picked = {row.name: row.picked.value for row in rows if row.picked.value is not None}
+    correct = {row.name: row.share_of_correct for row in rows if row.share_of_correct is not None}
+    return picked, correct
+
+
+def short_name(name: str) -> str:
+    return name if len(name) <= SHORT else name[: SHORT - 3] + "..."

@@ -1,0 +1,409 @@
+"""The studies as tables of text."""
+
+from raydebm.decision.calibration import GridRow
+from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
+from raydebm.evaluation.report.trust_tables import comparison_table
+from raydebm.evaluation.results.entries import OURS
+from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.studies.study import StudyResults
+from raydebm.evaluation.studies.transfer import Transfer
+
+
+def _plain(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def overview_table(results: StudyResults) -> Table:
+    found = results.overview
+    rows = [
+        ("problems", str(found.num_problems)),
+        ("candidates", f"{found.num_candidates:,}"),
+        (
+            "candidates per problem",
+            str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}",
+        ),
+        ("generators", str(len(found.generators))),
+        ("candidates correct, %", with_interval(found.accuracy)),
+        *([("mean violation of candidates", number(found.mean_violation))] if found.mean_violation.n else []),
+        ("problems with a correct candidate, %", with_interval(found.solvable)),
+        ("problems with correct and incorrect ones, %", with_interval(found.mixed)),
+        ("failed to generate", str(found.num_failed)),
+        ("did not parse", str(found.num_unparsed)),
+        ("could not be scored", str(found.num_unscored)),
+        ("without a label", str(found.num_unlabeled)),
+        ("scored with a cut problem text", str(found.num_truncated_problems)),
+        ("mean characters of a problem", _plain(found.prompt_characters)),
+        ("mean characters of a candidate", _plain(found.text_characters)),
+        *((f"candidates that break the constraint {name}", str(count)) for name, count in found.constraints.items()),
+        *((f"problems of group {name or '(none)'}", str(count)) for name, count in found.difficulties.items()),
+    ]
+    return Table(
+        title="The pool",
+        caption="What was evaluated. Only problems with correct and incorrect candidates can be chosen well or badly.",
+        headers=("what", "value"),
+        rows=tuple(rows),
+    )
+
+
+def generator_table(results: StudyResults) -> Table:
+    continuous = results.evaluation.is_continuous
+    rows = []
+    for row in results.generators:
+        lengths = f"{_plain(row.characters_correct)} / {_plain(row.characters_incorrect)}"
+        rows.append(
+            (
+                row.name,
+                str(row.num_candidates),
+                str(row.num_failed),
+                with_interval(row.accuracy),
+                *([number(row.mean_violation)] if continuous else []),
+                str(row.num_unparsed),
+                lengths,
+                _plain(row.completion_tokens),
+                "-" if row.truncated_frac is None else f"{100 * row.truncated_frac:.1f}",
+                percent(row.picked),
+                "-" if row.share_of_correct is None else f"{100 * row.share_of_correct:.1f}",
+                number(row.mu_correct, digits=2),
+                with_interval(row.pair_accuracy),
+            )
+        )
+    spread = number(results.energy_spread, digits=2)
+    return Table(
+        title="Generators",
+        caption=(
+            "Accuracy: mean over problems of the share correct. Failed: requests without an answer, in no figure. "
+            "Picked: share of the selections that this generator wrote, beside its share of a problem's correct "
+            "candidates, both over the problems that have one; if they differ much, the scorer may know authors rather "
+            "than answers. Own pairs: pairs of two candidates of this generator that mu ranks right. "
+            f"Standard deviation over generators of the mean mu of correct candidates: {spread}."
+        ),
+        headers=(
+            "generator", "candidates", "failed", "correct %", *(["mean violation"] if continuous else []),
+            "unparsed", "characters, correct / incorrect", "tokens",
+            "cut off %", "picked %", "of the correct %", "mu of correct", "own pairs ranked right %",
+        ),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def ensemble_table(results: StudyResults) -> Table:
+    continuous = results.evaluation.is_continuous
+    return Table(
+        title="Ensemble size (K)",
+        caption=(
+            "Means over all subsets of K adapters (a random 40 where there are more), selection by E (mu of the subset "
+            "plus the constraint term) and by mu alone; worst and best: of single subsets, by E. P(K, q, rho): what "
+            "the theory predicts for pairs."
+        ),
+        headers=(
+            "K",
+            "subsets",
+            "pass@1 % by E",
+            "by mu",
+            "worst - best %",
+            "pairs ranked right %",
+            "P(K, q, rho) %",
+            "sigma-AUROC % by E",
+            "by mu",
+            *(["mean violation by E", "by mu"] if continuous else []),
+        ),
+        rows=tuple(
+            (
+                str(row.num_adapters),
+                f"{row.num_subsets} of {row.num_possible}",
+                with_interval(row.pass_at_1),
+                with_interval(row.mu_pass_at_1),
+                "-" if row.worst is None or row.best is None else f"{100 * row.worst:.1f} - {100 * row.best:.1f}",
+                with_interval(row.pair_accuracy),
+                "-" if row.predicted_pair_accuracy is None else f"{100 * row.predicted_pair_accuracy:.1f}",
+                with_interval(row.sigma_auroc),
+                with_interval(row.mu_sigma_auroc),
+                *([number(row.mean_violation), number(row.mu_mean_violation)] if continuous else []),
+            )
+            for row in results.ensemble_sizes
+        ),
+    )
+
+
+def pool_size_table(results: StudyResults) -> Table:
+    names = list(results.pool_sizes[-1].pass_at_1) if results.pool_sizes else []
+    violated = list(results.pool_sizes[-1].violation) if results.pool_sizes else []
+    return Table(
+        title="Candidates per problem (N)",
+        caption=(
+            "pass@1 in % when only n random candidates of each pool are there: the exact expectation over all subsets "
+            "for ours, random and oracle, the mean of 32 seeded subsets for votes. Smaller pools are used whole."
+            + (" Last columns: mean violation, lower is better." if violated else "")
+        ),
+        headers=("n", *names, *(f"violation, {name}" for name in violated)),
+        rows=tuple(
+            (
+                str(row.n),
+                *(with_interval(row.pass_at_1[name]) for name in names),
+                *(number(row.violation[name]) for name in violated),
+            )
+            for row in results.pool_sizes
+        ),
+    )
+
+
+def pool_kind_table(results: StudyResults) -> Table:
+    return Table(
+        title="One generator or several",
+        caption=(
+            "pass@1 in % on pools of one generator, and on random mixed pools; the same scorer for all, trained on the "
+            "mixed pool. A generator's row is about the problems that it answered; on the same problems are the last "
+            "columns: ours on as many random candidates of all generators, and what the whole pool adds to this one. "
+            "Ours is selection by E."
+        ),
+        headers=(
+            "pool", "candidates", "problems", "random", "majority vote", "ours", "mu only", "oracle",
+            "ours, mixed of this size", "whole pool minus this", "the same by mu",
+        ),
+        rows=tuple(
+            (
+                row.name,
+                str(row.n),
+                str(row.oracle.n),
+                *(with_interval(found) for found in (row.random, row.majority, row.ours, row.mu_only, row.oracle)),
+                with_interval(row.same_size),
+                points(row.whole_minus),
+                points(row.mu_whole_minus),
+            )
+            for row in results.pool_kinds
+        ),
+    )  # fmt: skip
+
+
+def lambda_table(results: StudyResults) -> Table:
+    found = results.decomposition
+    text = (
+        "E_constraint tells no two parsed candidates of a problem apart here, so lambda changes nothing."
+        if found is None
+        else f"On {found.num_constrained} problems E_constraint tells candidates apart. mu's pick is among those of "
+        f"lowest E_constraint on {with_interval(found.agree)} % of all problems (the only such one on "
+        f"{with_interval(found.agree_alone)} %); the pick of E is neither term's on {with_interval(found.neither)} %."
+    )
+    chosen = results.evaluation.policy["lambda"]
+    return Table(
+        title="Lambda and the two terms",
+        caption=f"Selection by mu + lambda E_constraint. {text}",
+        headers=("lambda", "pass@1 %", "mean violation"),
+        rows=tuple(
+            (f"{row.lambda_:g}", with_interval(row.pass_at_1), number(row.mean_violation)) for row in results.lambdas
+        )
+        if found is not None
+        else (),
+        emphasised=tuple(index for index, row in enumerate(results.lambdas) if row.lambda_ == chosen),
+    )
+
+
+def variance_table(results: StudyResults) -> Table:
+    """The partition of sigma squared; empty where there is none."""
+    found = results.variance
+    return Table(
+        title="Partitioned variance",
+        caption=(
+            "Where sigma squared comes from, on candidates of problems whose E_constraint tells candidates apart. The "
+            "analytic term adds nothing to it (first row, rounding only). Each adapter's energy is split within "
+            "problems into what moves with E_constraint and the rest: a share above 0 of the former is uncertainty "
+            "about constraints that sigma holds nevertheless, because the adapters learnt from labels that depend on "
+            "them. Shares in % of sigma squared; they add up to 100."
+        ),
+        headers=("what", "value"),
+        rows=()
+        if found is None
+        else (
+            ("largest difference of sigma with and without the analytic term", f"{found.identity_error:.1e}"),
+            ("problems / candidates", f"{found.num_problems} / {found.num_candidates:,}"),
+            ("mean sigma squared", number(found.variance, digits=4)),
+            ("variance of what does not move with E_constraint", with_interval(found.quality)),
+            ("variance of what does", with_interval(found.constraint)),
+            ("twice their covariance", with_interval(found.covariance)),
+            ("energy per unit of E_constraint, by adapter", ", ".join(f"{slope:.2f}" for slope in found.slopes)),
+        ),
+    )
+
+
+def threshold_table(results: StudyResults) -> Table:
+    return Table(
+        title="Thresholds",
+        caption=(
+            "What each value would do on one pass: as theta_sigma (share sent to another pass, accuracy of those "
+            "accepted at once) and as theta_abstain (share left unanswered, accuracy of the rest); all in %."
+        ),
+        headers=("theta", "which", "sent on", "accepted: correct", "abstained", "answered: correct"),
+        rows=tuple(
+            (
+                f"{row.theta:.3g}",
+                row.where,
+                percent(row.triage_rate),
+                with_interval(row.accepted),
+                percent(row.abstain_frac),
+                with_interval(row.answered),
+            )
+            for row in results.thresholds
+        ),
+    )
+
+
+def grid_table(results: StudyResults) -> Table:
+    """The best rows of calibration's grid: most accurate first, or those that violate least."""
+    continuous = any(row.mean_violation is not None for row in results.grid)
+
+    def rank(row: GridRow) -> tuple[float, float, float]:
+        loss = -(row.pass_at_1 or 0.0) if row.mean_violation is None else row.mean_violation
+        return (loss, row.abstain_frac, row.regenerate_frac)
+
+    best = sorted(results.grid, key=rank)[:10]
+    return Table(
+        title="Grid of thresholds",
+        caption=(
+            f"The ten {'of lowest mean violation' if continuous else 'most accurate'} of {len(results.grid)} pairs of "
+            "thresholds on validation problems at the lambda in use, all passes included; all shares in %. Lift: over "
+            "one pass without abstaining, in points."
+        ),
+        headers=(
+            "theta_sigma",
+            "theta_abstain",
+            "answered: correct",
+            "lift",
+            "n",
+            "abstained",
+            "sent on",
+            *(["mean violation"] if continuous else []),
+        ),
+        rows=tuple(
+            (
+                f"{row.theta_sigma:g}",
+                f"{row.theta_abstain:g}",
+                "-" if row.pass_at_1 is None else f"{100 * row.pass_at_1:.1f}",
+                "-" if row.lift is None else f"{100 * row.lift:+.1f}",
+                str(row.num_answered),
+                f"{100 * row.abstain_frac:.1f}",
+                f"{100 * row.regenerate_frac:.1f}",
+                *([_plain(row.mean_violation, 3)] if continuous else []),
+            )
+            for row in best
+        ),
+    )
+
+
+def two_pass_table(results: StudyResults) -> Table:
+    """The row of the paper's two-pass table; empty where the loop was not run with more than one pass."""
+    evaluation = results.evaluation
+    loop, first, last = evaluation.loop, evaluation.row(OURS), evaluation.row("ours, all passes")
+    rows: list[tuple[str, ...]] = []
+    if loop is not None and first is not None and last is not None:
+        delta = next((row.difference for row in evaluation.comparisons if row.one == "ours, all passes"), None)
+        sent = round((loop.regenerated.value or 0) * loop.num_problems)
+        rows = [
+            (
+                results.name,
+                f"{sent}/{loop.num_problems} ({percent(loop.regenerated)})",
+                with_interval(first.pass_at_1),
+                with_interval(last.pass_at_1),
+                "-" if delta is None else points(delta),
+                f"{loop.num_adopted}/{sent}",
+                f"{loop.num_fixed} / {loop.num_broken}",
+            )
+        ]
+    return Table(
+        title="Two passes",
+        caption="Problems sent to a second pass, accuracy before and after, and selections that came from it.",
+        headers=("pool", "sent on %", "first pass %", "both passes %", "difference", "adopted", "fixed / broken"),
+        rows=tuple(rows),
+    )
+
+
+def judge_table(results: StudyResults) -> Table:
+    return Table(
+        title="Agreement of scorers",
+        caption=(
+            "Spearman's rank correlation over all candidates that both have scored, every score turned so that higher "
+            "is better; intervals resample problems (n)."
+        ),
+        headers=("one", "other", "Spearman", "candidates", "n"),
+        rows=tuple(
+            (row.one, row.other, number(row.spearman, digits=2), str(row.num_candidates), str(row.spearman.n))
+            for row in results.judges
+        ),
+    )
+
+
+def rated_table(results: StudyResults) -> Table:
+    return Table(
+        title="What other scorers say of selections",
+        caption=(
+            "Mean score by each other scorer (a judge's rating, a model's reward) of our selections, of the best "
+            "candidates by their labels (lowest violation, else correct; the mean over equals) and of all candidates; "
+            "the difference is paired over problems."
+        ),
+        headers=("scorer", "ours", "oracle", "random", "ours minus oracle", "n"),
+        rows=tuple(
+            (
+                row.name,
+                *(number(found, digits=2) for found in (row.ours, row.oracle, row.random)),
+                number(row.ours_minus_oracle, digits=2, signed=True),
+                str(row.ours_minus_oracle.n),
+            )
+            for row in results.rated
+        ),
+    )
+
+
+def study_tables(results: StudyResults) -> list[Table]:
+    """All that have rows."""
+    found = [
+        overview_table(results),
+        generator_table(results),
+        ensemble_table(results),
+        pool_size_table(results),
+        pool_kind_table(results),
+        lambda_table(results),
+        variance_table(results),
+        threshold_table(results),
+        grid_table(results),
+        two_pass_table(results),
+        judge_table(results),
+        rated_table(results),
+    ]
+    return [table for table in found if table.rows]
+
+
+def transfer_tables(found: Transfer) -> list[Table]:
+    """The matrix, and the paired tests where some pool has two scorers."""
+    tests = comparison_table(found.comparisons)
+    return [transfer_table(found), *([tests] if tests.rows else [])]
+
+
+def transfer_table(found: Transfer) -> Table:
+    """pass@1 by mu alone with the lift over random choice, then by E; an asterisk marks the in-domain scorer."""
+
+    def line(name: str, estimates: dict[str, Estimate]) -> tuple[str, ...]:
+        shown = (with_interval(estimates[target]) if target in estimates else "-" for target in found.targets)
+        return (name, *(cell for text in shown for cell in (text, "-")))
+
+    rows: list[tuple[str, ...]] = []
+    for source in found.sources:
+        cells = []
+        for target in found.targets:
+            cell = found.cell(source, target)
+            mark = "*" if cell is not None and cell.in_domain else ""
+            if cell is None:
+                cells += ["-", "-"]
+                continue
+            cells.append(f"{with_interval(cell.by_mu.pass_at_1)}{mark} ({points(cell.by_mu.lift)})")
+            cells.append(with_interval(cell.by_energy.pass_at_1))
+        rows.append((source, *cells))
+    return Table(
+        title=found.title,
+        caption=(
+            "pass@1 in % of the selections of each scorer (rows) on each pool (columns) by mu alone, in brackets the "
+            "difference to random choice in points; beside it by E, with the constraints and lambda of the pool's own "
+            "run, which owe nothing to the scorer. * the scorer trained on that task. 95 % intervals over problems "
+            "that all rows cover."
+        ),
+        headers=("trained on", *(text for target in found.targets for text in (target, f"{target}, by E"))),
+        rows=(*rows, line("self-consistency", found.vote), line("random", found.random)),
+    )

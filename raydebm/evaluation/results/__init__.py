@@ -1,0 +1,1 @@
+"""One evaluation: every number of a report, as data."""

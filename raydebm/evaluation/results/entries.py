@@ -1,0 +1,213 @@
+"""What every selector is worth on every problem, and the rows and comparisons that follow from it."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+
+from raydebm.decision.policy import Policy
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.results.outcomes import OutcomeValues
+from raydebm.evaluation.selectors.agreement import LEARNED, TEMPERED
+from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, value_of
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.significance import Comparison, compare
+from raydebm.records import Problem
+
+OURS = "ours"
+VOTE, WEIGHTED_VOTE = "majority vote", "energy-weighted vote"
+VOTES = (WEIGHTED_VOTE, TEMPERED, GENERATOR_VOTE, LEARNED_VOTE, LEARNED)
+ALL_PASSES = "ours, all passes"
+ANSWERED = "ours, answered only"
+BY_DIFFICULTY = ("random", "greedy", "majority vote", OURS, ALL_PASSES, "oracle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorRow:
+    """What one selector is worth."""
+
+    name: str
+    group: str
+    description: str
+    pass_at_1: Estimate
+    """Expected share correct, over problems whose choice is labelled."""
+    gap_closed: Estimate
+    """(selector - random) / (oracle - random) on the same problems; 0 is random, 1 the oracle."""
+    ours_minus: Estimate
+    """Ours minus this selector, paired by problem."""
+    mean_violation: Estimate
+    """In [0, 1], lower is better; no value where the task has no violation score."""
+    violation_avoided: Estimate
+    """Mean violation of this selector minus that of ours, paired by problem: above 0, ours violates less."""
+    violation_gap_closed: Estimate
+    """(random - selector) / (random - oracle) in mean violation, on the same problems."""
+    num_unlabeled: int
+    """Problems left out because the choice has no label, or because the rule was not asked there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifficultyRow:
+    difficulty: str
+    num_problems: int
+    pass_at_1: dict[str, Estimate]
+    """By selector."""
+    mean_violation: dict[str, Estimate]
+    """By selector; empty where the task has no violation score."""
+    num_choices: tuple[int, ...] = ()
+    """Of the problems that offer choices: how many, each number once."""
+    guess: float | None = None
+    """Chance that one of a problem's choices, at random, is right; None where some problem offers none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """A selector or the loop, with its value on each problem."""
+
+    name: str
+    group: str
+    description: str
+    correct: Floats
+    violation: Floats
+    unlabeled: Bools
+    """Problems that are left out because the choice has no label."""
+
+
+def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> Entry:
+    values = [value_of(selector, pool) for pool in pools]
+    correct = np.array([value.correct for value in values])
+    return Entry(
+        name=selector.name,
+        group=selector.group,
+        description=selector.description,
+        correct=correct,
+        violation=np.array([value.violation for value in values]),
+        unlabeled=np.isnan(correct),
+    )
+
+
+def pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
+    rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
+    decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
+    return [*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES), *decided]
+
+
+def comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
+    """In pass@1: ours against every other selector, votes that use energies against the plain one."""
+    values = {entry.name: entry.correct for entry in entries}
+    return compare(values, pairs_of(entries), bootstrap=bootstrap, seed=seed)
+
+
+def violation_comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
+    """The same in violation avoided; empty where the task has no violation score."""
+    avoided = {entry.name: 1 - entry.violation for entry in entries if not np.isnan(entry.violation).all()}
+    return compare(avoided, pairs_of(entries), bootstrap=bootstrap, seed=seed)
+
+
+def loop_entries(results: OutcomeValues, policy: Policy) -> list[Entry]:
+    entries = [
+        Entry(
+            name=ANSWERED,
+            group="ours",
+            description="the loop's answers; problems it abstains on are left out, so n is smaller",
+            correct=np.where(results.accepted, results.final, math.nan),
+            violation=np.where(results.accepted, results.violation, math.nan),
+            unlabeled=results.accepted & np.isnan(results.final),
+        )
+    ]
+    if policy.max_passes > 1:
+        every_pass = Entry(
+            name=ALL_PASSES,
+            group="ours",
+            description=f"the loop's selection after up to {policy.max_passes} passes, also where it abstains",
+            correct=results.final,
+            violation=results.violation,
+            unlabeled=np.isnan(results.final),
+        )
+        entries.insert(0, every_pass)
+    return entries
+
+
+def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[SelectorRow]:
+    by_name = {entry.name: entry.correct for entry in entries}
+    chance, bound = by_name["random"], by_name["oracle"]
+    violated = {entry.name: entry.violation for entry in entries}
+    damage, least = violated["random"], violated["oracle"]
+    ours, ours_violated = (found.get(OURS, np.full(len(chance), math.nan)) for found in (by_name, violated))
+    rows = []
+    for entry in entries:
+        unknown = np.isnan(entry.correct + chance + bound)
+        unscored = np.isnan(entry.violation + damage + least)
+        rows.append(
+            SelectorRow(
+                name=entry.name,
+                group=entry.group,
+                description=entry.description,
+                pass_at_1=bootstrap.proportion(entry.correct),
+                gap_closed=bootstrap.ratio(
+                    np.where(unknown, math.nan, entry.correct - chance), np.where(unknown, math.nan, bound - chance)
+                ),
+                ours_minus=bootstrap.mean(ours - entry.correct),
+                mean_violation=bootstrap.mean(entry.violation),
+                violation_avoided=bootstrap.mean(entry.violation - ours_violated),
+                violation_gap_closed=bootstrap.ratio(
+                    np.where(unscored, math.nan, damage - entry.violation), np.where(unscored, math.nan, damage - least)
+                ),
+                num_unlabeled=int(entry.unlabeled.sum()),
+            )
+        )
+    return rows
+
+
+def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], bootstrap: Bootstrap) -> list[DifficultyRow]:
+    shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
+    violated = [entry for entry in shown if not np.isnan(entry.violation).all()]
+    groups = np.array([pool.problem.difficulty for pool in pools])
+    found = sorted({str(group) for group in groups}, key=_natural)
+    if len(found) < 2:
+        return []
+    return [
+        DifficultyRow(
+            difficulty=group or "(none)",
+            num_problems=int((groups == group).sum()),
+            pass_at_1={
+                entry.name: bootstrap.proportion(np.where(groups == group, entry.correct, math.nan)) for entry in shown
+            },
+            mean_violation={
+                entry.name: bootstrap.mean(np.where(groups == group, entry.violation, math.nan)) for entry in violated
+            },
+            **_choices([pool.problem for pool, name in zip(pools, groups, strict=True) if name == group]),
+        )
+        for group in found
+    ]
+
+
+class _Choices(TypedDict):
+    num_choices: tuple[int, ...]
+    guess: float | None
+
+
+def _choices(problems: Sequence[Problem]) -> _Choices:
+    """What a problem's ``data["choices"]`` says, where all have such a list."""
+    counts = [len(found) for problem in problems if isinstance(found := problem.data.get("choices"), list | tuple)]
+    if len(counts) < len(problems) or 0 in counts:
+        return {"num_choices": tuple(sorted(set(counts))), "guess": None}
+    return {"num_choices": tuple(sorted(set(counts))), "guess": math.fsum(1 / count for count in counts) / len(counts)}
+
+
+LEVELS = ("easy", "medium", "medium_hard", "hard", "very_hard")
+
+
+def _natural(text: str) -> tuple[float, float, str]:
+    """Sorts by the first number ("10 people" after "9 people"), and named levels from easy to very hard."""
+    number = re.search(r"\d+", text)
+    level = text.lower().replace(" ", "_").replace("-", "_")
+    return (
+        float(number.group()) if number else math.inf,
+        float(LEVELS.index(level)) if level in LEVELS else math.inf,
+        text,
+    )

@@ -1,0 +1,203 @@
+"""Compare every selector on the same pools, and measure what energies and signals of certainty are worth."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
+from raydebm.errors import PoolError
+from raydebm.evaluation.certainty.confidence import Decided, DecisionStudy, decision_study
+from raydebm.evaluation.certainty.trust import Trust, trust
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.provenance import command_line, versions
+from raydebm.evaluation.results.costs import cost_rows
+from raydebm.evaluation.results.dimensions import dimension_table
+from raydebm.evaluation.results.energy_measures import energy_measures
+from raydebm.evaluation.results.entries import (
+    comparisons,
+    difficulties,
+    entry_of,
+    loop_entries,
+    selector_rows,
+    violation_comparisons,
+)
+from raydebm.evaluation.results.evaluation import BY_PART, Counts, Evaluation
+from raydebm.evaluation.results.outcomes import LoopSummary, OutcomeValues, outcome_values, summarise_loop, wave_savings
+from raydebm.evaluation.results.stopping_rows import stopping_rows
+from raydebm.evaluation.selectors.agreement import agreement_selectors
+from raydebm.evaluation.selectors.learned_vote import learned_votes
+from raydebm.evaluation.selectors.length_control import length_controlled
+from raydebm.evaluation.selectors.peers import peer_selectors
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
+from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.records import Label, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluationInputs:
+    """What is evaluated, and what a report states about it."""
+
+    pools: Sequence[EvaluatedPool]
+    """The test split (``pools.pool.assemble_pools``)."""
+    policy: Policy
+    """Lambda of the combined energy, and the thresholds that the outcomes were made with."""
+    config: EvaluationConfig
+    """Number of bootstrap resamples, tolerance, prices, and the shuffle seed to state."""
+    task: str
+    title: str = ""
+    """Name of the run; the task's by default."""
+    seed: int = 0
+    """Run seed; the resamples follow from it."""
+    adapters: Sequence[str] = ()
+    """Names in the order of the energies."""
+    validation: Sequence[EvaluatedPool] = ()
+    """Pools on which "the best generator" is chosen; without them the best one in hindsight is shown."""
+    outcomes: Sequence[Outcome] | None = None
+    """The loop's outcome per problem, for the rows about later passes and abstention."""
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    """By candidate id, for candidates of later passes."""
+    fit: Mapping[str, Any] | None = None
+    """How the policy's posterior was fitted (``calibration/decision.json``); None: it has none."""
+    positive_frac: float = 0.25
+    """For tasks with a violation score, the share of a pool that the scorer was trained to prefer; it counts as correct
+    where the energies themselves are judged (gaps, pairs, theory)."""
+    command: str | None = None
+    """How to repeat this; the command line of this process by default."""
+
+    def adapter_names(self) -> list[str]:
+        """The adapters' names, one per energy of a candidate."""
+        num_members = max(pool.members.shape[1] for pool in self.pools)
+        # Fewer energies than names: some adapters were not trained, and we cannot know here which; better no name than
+        # the wrong one.
+        if len(self.adapters) == num_members:
+            return list(self.adapters)
+        return [f"member {index + 1}" for index in range(num_members)]
+
+
+def evaluate(inputs: EvaluationInputs) -> Evaluation:
+    """Compare every selector on the same pools.
+
+    Raises:
+        PoolError: there is no pool, or no candidate has a label.
+    """
+    pools, policy, config, seed = inputs.pools, inputs.policy, inputs.config, inputs.seed
+    if not pools or all(np.isnan(pool.correct).all() for pool in pools):
+        raise PoolError(
+            f"evaluation needs labelled candidates: of {len(pools)} pools none has a label; run the label stage first"
+        )
+    names, decided = inputs.adapter_names(), Decided.of(pools, policy)
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
+    selectors = selectors_of(
+        pools, lambda_=policy.lambda_, adapters=names, validation=inputs.validation, decided=decided
+    )
+    entries = [entry_of(selector, pools) for selector in selectors]
+    results = None if inputs.outcomes is None or not names else _outcome_values(inputs)
+    if results is not None:
+        entries[-1:-1] = loop_entries(results, policy)  # before the oracle
+    rows = selector_rows(entries, bootstrap)
+    energies = energy_measures(
+        pools, names, lambda_=policy.lambda_, bootstrap=bootstrap, positive_frac=inputs.positive_frac,
+        tolerance=config.tolerance,
+    )  # fmt: skip
+    return Evaluation(
+        title=inputs.title or inputs.task,
+        task=inputs.task,
+        seed=seed,
+        shuffle_seed=config.shuffle_seed,
+        num_bootstrap=config.num_bootstrap,
+        policy=policy.settings(),
+        generators=tuple(sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})),
+        adapters=tuple(names),
+        counts=_counts(pools),
+        rows=tuple(rows),
+        costs=cost_rows(selectors, rows, pools, prices=config.prices, bootstrap=bootstrap),
+        energies=energies.rows,
+        pass_at_n=energies.pass_at_n,
+        tolerance=energies.tolerance,
+        sigma_auroc=energies.sigma_auroc,
+        selective=energies.selective,
+        mu_sigma_auroc=energies.mu_sigma_auroc,
+        mu_selective=energies.mu_selective,
+        theory=energies.theory,
+        difficulties=tuple(difficulties(pools, entries, bootstrap)),
+        loop=None if results is None else _loop_summary(results, inputs, bootstrap),
+        picks=energies.picks,
+        comparisons=tuple(comparisons(entries, bootstrap, seed)),
+        dimensions=dimension_table(pools, list(filter(_is_shown_by_part, selectors)), bootstrap),
+        violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
+        trust=_trust(inputs, bootstrap),
+        decision=_decision(inputs, decided, bootstrap),
+        stopping=tuple(stopping_rows(pools, num_bootstrap=config.num_bootstrap, seed=seed)),
+        command=command_line() if inputs.command is None else inputs.command,
+        versions=versions(),
+    )
+
+
+def _outcome_values(inputs: EvaluationInputs) -> OutcomeValues:
+    return outcome_values(inputs.pools, inputs.outcomes or (), labels=inputs.labels)
+
+
+def _loop_summary(results: OutcomeValues, inputs: EvaluationInputs, bootstrap: Bootstrap) -> LoopSummary:
+    return replace(summarise_loop(results, bootstrap), waves=wave_savings(inputs.outcomes or ()))
+
+
+def _is_shown_by_part(selector: Selector) -> bool:
+    return selector.name in BY_PART or selector.name.startswith((SINGLE_SHOT, "best generator"))
+
+
+def _trust(inputs: EvaluationInputs, bootstrap: Bootstrap) -> Trust | None:
+    return trust(
+        Stack.of(inputs.pools),
+        Stack.of(inputs.validation) if inputs.validation else None,
+        lambda_=inputs.policy.lambda_,
+        bootstrap=bootstrap,
+        seed=inputs.seed,
+    )
+
+
+def _decision(inputs: EvaluationInputs, decided: Decided | None, bootstrap: Bootstrap) -> DecisionStudy | None:
+    if decided is None or inputs.fit is None:
+        return None
+    return decision_study(decided, inputs.pools, fit=inputs.fit, bootstrap=bootstrap)
+
+
+def selectors_of(
+    pools: Sequence[EvaluatedPool],
+    *,
+    lambda_: float,
+    adapters: Sequence[str],
+    validation: Sequence[EvaluatedPool],
+    decided: Decided | None = None,
+) -> list[Selector]:
+    """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last."""
+    selectors = standard_selectors(
+        pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(validation)
+    )
+    tuned = [
+        *length_controlled(validation),
+        *learned_votes(validation),
+        *agreement_selectors(pools, validation, lambda_=lambda_),
+        *([] if decided is None else decided.selectors()),
+        *peer_selectors(pools, validation),
+    ]
+    end = -2 if adapters else -1  # before ours and the oracle
+    selectors[end:end] = tuned
+    return selectors
+
+
+def _counts(pools: Sequence[EvaluatedPool]) -> Counts:
+    written = [item for pool in pools for item in pool.candidates]
+    return Counts(
+        problems=len(pools),
+        candidates=len(written),
+        greedy=sum(len(pool.greedy) for pool in pools),
+        failed=sum(len(pool.failed) for pool in pools),
+        unparsed=sum(not item.report.parsed for item in written),
+        unscored=sum(item.energies is None for item in written),
+        unlabeled=sum(pool.num_unlabeled for pool in pools),
+    )

@@ -1,0 +1,150 @@
+"""Evaluating a run: from pools and outcomes to numbers with intervals. ``report`` makes pages of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.certainty.confidence import CHOSEN, POSTERIOR, DecisionStudy
+from raydebm.evaluation.certainty.trust import Trust
+from raydebm.evaluation.results.costs import CostRow
+from raydebm.evaluation.results.dimensions import DimensionTable
+from raydebm.evaluation.results.energy_measures import EnergyRow, PassAtN, PickPoint
+from raydebm.evaluation.results.entries import (
+    ALL_PASSES,
+    ANSWERED,
+    OURS,
+    DifficultyRow,
+    SelectorRow,
+)
+from raydebm.evaluation.results.metrics import (
+    Retained,
+)
+from raydebm.evaluation.results.outcomes import LoopSummary
+from raydebm.evaluation.results.stopping import StoppingRow
+from raydebm.evaluation.results.theory import EnsembleTheory
+from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.stats.significance import Comparison
+from raydebm.generators.tally import SavedSamples
+
+BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracle")
+"""Selectors whose parts of the violation are shown, with single-shot models and the best generator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    problems: int
+    candidates: int
+    """Of the pools, greedy ones left out."""
+    greedy: int
+    failed: int
+    """Without text."""
+    unparsed: int
+    """With text but without an answer."""
+    unscored: int
+    """With text but without energies."""
+    unlabeled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Everything a report says, as data."""
+
+    title: str
+    task: str
+    seed: int
+    shuffle_seed: int
+    num_bootstrap: int
+    policy: dict[str, Any]
+    generators: tuple[str, ...]
+    adapters: tuple[str, ...]
+    counts: Counts
+    rows: tuple[SelectorRow, ...]
+    energies: tuple[EnergyRow, ...]
+    """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
+    pass_at_n: tuple[PassAtN, ...]
+    costs: tuple[CostRow, ...]
+    """Of every selector, beside what it is worth."""
+    tolerance: float | None
+    """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
+    sigma_auroc: Estimate
+    """Of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
+    selective: tuple[Retained, ...]
+    mu_sigma_auroc: Estimate
+    """As ``sigma_auroc``, of the selections by mu alone."""
+    mu_selective: tuple[Retained, ...]
+    theory: EnsembleTheory | None
+    difficulties: tuple[DifficultyRow, ...]
+    loop: LoopSummary | None
+    picks: tuple[PickPoint, ...]
+    comparisons: tuple[Comparison, ...]
+    """Ours against every other selector, and every vote that uses energies against the plain one."""
+    dimensions: DimensionTable | None
+    """Parts of the violation by selector; None where no candidate violates anything."""
+    violation_comparisons: tuple[Comparison, ...]
+    """The same in violation avoided (1 - violation score); empty where the task has none."""
+    trust: Trust | None
+    """Signals of certainty and calibration; None without energies."""
+    decision: DecisionStudy | None
+    """The posterior's rule; None where none was fitted."""
+    stopping: tuple[StoppingRow, ...]
+    """The vote when sampling stops early; empty where no answer occurs twice."""
+    command: str
+    versions: dict[str, str]
+    saved: SavedSamples | None = None
+    """What sampling in waves did not send, over all splits; None where the first pass was sampled at once."""
+
+    def row(self, name: str) -> SelectorRow | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    @property
+    def is_continuous(self) -> bool:
+        """The task has a violation score; its mean is then what selectors are compared by."""
+        return any(row.mean_violation.value is not None for row in self.rows)
+
+    def facts(self) -> dict[str, Any]:
+        """The few numbers to show and to keep in a manifest."""
+        shown = ("random", "majority vote", "greedy", POSTERIOR, CHOSEN, OURS, ALL_PASSES, ANSWERED, "oracle")
+        rows = [row for name in shown if (row := self.row(name)) is not None]
+        found = {row.name: row.pass_at_1.value for row in rows}
+        violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
+        return {
+            "num_problems": self.counts.problems,
+            "num_candidates": self.counts.candidates,
+            "num_unlabeled": self.counts.unlabeled,
+            "pass_at_1": found,
+            **({"mean_violation": violated} if violated else {}),
+            "coverage": None if self.loop is None else self.loop.coverage.value,
+            **self._decision_facts(),
+        }
+
+    def _decision_facts(self) -> dict[str, Any]:
+        if self.decision is None:
+            return {}
+        found = self.decision
+        return {
+            "profile": found.profile,
+            "confidence_auroc": found.confidence.auroc.value,
+            "confidence_ece": found.reliability.ece.value,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Evaluation":
+        """Inverse of ``to_json``.
+
+        Raises:
+            PoolError: the value is not an evaluation of this version.
+        """
+        try:
+            return _ADAPTER.validate_python(value)
+        except ValueError as error:
+            raise PoolError(f"not an evaluation of this version, run the evaluation stage again: {error}") from error
+
+
+_ADAPTER = TypeAdapter(Evaluation)

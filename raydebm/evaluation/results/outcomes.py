@@ -1,0 +1,163 @@
+"""What the multi-pass loop did over a set of problems: answers, abstentions, and what later passes changed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, correct_of, violation_of
+from raydebm.evaluation.selectors.selector import Value, value_of_nothing
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.records import Decision, Label, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveSavings:
+    """What the stopping rule of ``triage.waves`` left out of the passes of the loop."""
+
+    num_passes: int
+    """Passes that were sampled in waves."""
+    num_ended_early: int
+    num_samples: int
+    """Samples that were never asked for."""
+    sample_share: float
+    """Share of the planned samples that was never asked for."""
+    token_share: float | None
+    """Share of the tokens saved, prompts included: a sample that was not asked for counts the mean of its pass. None
+    where no candidate of a pass that ended early states its tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSummary:
+    """What the multi-pass loop did."""
+
+    num_problems: int
+    coverage: Estimate
+    """Share of problems answered."""
+    answered: Estimate
+    """Share correct among answered, labelled problems."""
+    regenerated: Estimate
+    """Share of problems for which a later pass was asked for."""
+    num_abstained: int
+    num_failed_passes: int
+    """Problems whose last pass drew nothing at all, so the decision rests on earlier ones."""
+    num_adopted: int
+    """Problems whose selection comes from a later pass."""
+    num_fixed: int
+    """Selections that a later pass turned from incorrect to correct."""
+    num_broken: int
+    """Selections that a later pass turned from correct to incorrect."""
+    num_abstained_correct: int
+    """Abstentions whose selection was correct: what caution cost."""
+    num_abstained_incorrect: int
+    """Abstentions whose selection was incorrect or which had none: what caution saved."""
+    num_unlabeled: int
+    """Answered problems whose answer has no label."""
+    waves: WaveSavings | None = None
+    """None where no pass was sampled in waves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OutcomeValues:
+    """The loop's result per problem, in the order of the pools."""
+
+    accepted: Bools
+    regenerated: Bools
+    pass_failed: Bools
+    """The last pass drew nothing."""
+    adopted: Bools
+    """The selection comes from a later pass."""
+    first: Floats
+    """Correctness of the first pass's selection: 1, 0, or NaN for unlabeled."""
+    final: Floats
+    """Correctness of the last selection, also where the loop abstains."""
+    violation: Floats
+    """Violation score of the last selection; NaN where it has none."""
+
+
+def outcome_values(
+    pools: Sequence[EvaluatedPool], outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]
+) -> OutcomeValues:
+    """Look the outcomes' labels up. Where nothing could be selected, see ``selectors.value_of_nothing``.
+
+    Raises:
+        PoolError: a pool's problem has no outcome.
+    """
+    by_problem = {outcome.problem.problem_id: outcome for outcome in outcomes}
+    absent = [pool.problem.problem_id for pool in pools if pool.problem.problem_id not in by_problem]
+    if absent:
+        raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
+    found = [by_problem[pool.problem.problem_id] for pool in pools]
+    nothing = [value_of_nothing(pool) for pool in pools]
+    last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in found]
+    worth = [_worth(chosen, labels, none) for chosen, none in zip(last, nothing, strict=True)]
+    return OutcomeValues(
+        accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in found]),
+        regenerated=np.array([len(outcome.passes) > 1 for outcome in found]),
+        pass_failed=np.array([outcome.passes[-1].num_failed == outcome.passes[-1].num_requested for outcome in found]),
+        adopted=np.array(
+            [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in found], dtype=bool
+        ),
+        first=np.array(
+            [
+                _worth(outcome.passes[0].selected, labels, none).correct
+                for outcome, none in zip(found, nothing, strict=True)
+            ]
+        ),
+        final=np.array([value.correct for value in worth]),
+        violation=np.array([value.violation for value in worth]),
+    )
+
+
+def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
+    """Counts and shares with intervals."""
+    accepted, first, final = results.accepted, results.first, results.final
+    return LoopSummary(
+        num_problems=len(accepted),
+        coverage=bootstrap.proportion(accepted.astype(float)),
+        answered=bootstrap.proportion(np.where(accepted, final, math.nan)),
+        regenerated=bootstrap.proportion(results.regenerated.astype(float)),
+        num_abstained=int((~accepted).sum()),
+        num_failed_passes=int(results.pass_failed.sum()),
+        num_adopted=int(results.adopted.sum()),
+        num_fixed=int(((first == 0) & (final == 1)).sum()),
+        num_broken=int(((first == 1) & (final == 0)).sum()),
+        num_abstained_correct=int((~accepted & (final == 1)).sum()),
+        num_abstained_incorrect=int((~accepted & (final == 0)).sum()),
+        num_unlabeled=int((accepted & np.isnan(final)).sum()),
+    )
+
+
+def wave_savings(outcomes: Sequence[Outcome]) -> WaveSavings | None:
+    """What sampling in waves left out of all passes; None where no pass was sampled so."""
+    stops = [
+        (outcome, record.pass_index, record.stop) for outcome in outcomes for record in outcome.passes if record.stop
+    ]
+    if not stops:
+        return None
+    num_saved = sum(stop.num_saved for _, _, stop in stops)
+    unknown = any(stop.num_saved and stop.tokens_saved is None for _, _, stop in stops)
+    saved = sum(stop.tokens_saved or 0 for _, _, stop in stops)
+    used = sum(_tokens_of_pass(outcome, pass_index) for outcome, pass_index, _ in stops)
+    return WaveSavings(
+        num_passes=len(stops),
+        num_ended_early=sum(stop.num_saved > 0 for _, _, stop in stops),
+        num_samples=num_saved,
+        sample_share=num_saved / sum(stop.num_planned for _, _, stop in stops),
+        token_share=None if unknown or saved + used == 0 else saved / (saved + used),
+    )
+
+
+def _tokens_of_pass(outcome: Outcome, pass_index: int) -> int:
+    """Prompt and completion tokens of the candidates of a pass, as far as they are stated."""
+    drawn = [scored.candidate for scored in outcome.pool if scored.candidate.pass_index == pass_index]
+    return sum((candidate.prompt_tokens or 0) + (candidate.completion_tokens or 0) for candidate in drawn)
+
+
+def _worth(candidate_id: str | None, labels: Mapping[str, Label], nothing: Value) -> Value:
+    if candidate_id is None:
+        return nothing
+    label = labels.get(candidate_id)
+    return Value(correct_of(label), violation_of(label))

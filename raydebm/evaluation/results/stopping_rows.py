@@ -1,0 +1,77 @@
+"""Stopping rules on a run's own pools: what each would have drawn of them, and what the vote would then have been."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from raydebm.decision.stopping import SettledRule, StoppingRule
+from raydebm.decision.stopping.published import (
+    BetaRule,
+    CannotBeOvertakenRule,
+    DirichletRule,
+    FixedBudgetRule,
+    UnanimousWaveRule,
+)
+from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.results.stopping import (
+    RecordedAnswers,
+    StoppingRow,
+    Trajectories,
+    replay,
+    stopping_row,
+    trajectories,
+)
+from raydebm.evaluation.stats.intervals import Bootstrap
+
+NUM_REPLAYS = 5
+SINGLES, WINDOW = (2, 1), (5,)
+_RULES: tuple[tuple[str, StoppingRule, tuple[int, ...]], ...] = (
+    ("whole pool", FixedBudgetRule(), SINGLES),
+    ("settled, 0.95", SettledRule(), SINGLES),
+    ("Beta, 0.95", BetaRule(), SINGLES),
+    ("Dirichlet, 0.95", DirichletRule(), SINGLES),
+    ("ESC, window 5", UnanimousWaveRule(), WINDOW),
+    ("cannot be overtaken", CannotBeOvertakenRule(), SINGLES),
+)
+
+
+def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: int) -> list[StoppingRow]:
+    """Every rule at its published setting, in ``NUM_REPLAYS`` random orders; none where no answer occurs twice.
+
+    The cost is completion tokens where every candidate has them, else characters.
+    """
+    pools = [pool for pool in pools if pool.candidates]
+    keys = [[item.report.vote_key for item in pool.candidates if item.report.vote_key is not None] for pool in pools]
+    if all(len(set(found)) == len(found) for found in keys):
+        return []
+    recorded = [recorded_answers(pool, cost) for pool, cost in zip(pools, _costs(pools), strict=True)]
+    bootstrap = Bootstrap.of(len(recorded), num_bootstrap=num_bootstrap, seed=seed)
+    budget = max(len(pool.answers) for pool in recorded)
+    made: dict[tuple[int, ...], Trajectories] = {}
+    for waves in (SINGLES, WINDOW):
+        made[waves] = trajectories(recorded, waves=waves, max_samples=budget, num_replays=NUM_REPLAYS, seed=seed)
+    return [stopping_row(name, replay(made[waves], rule), bootstrap) for name, rule, waves in _RULES]
+
+
+def recorded_answers(pool: EvaluatedPool, cost: Floats) -> RecordedAnswers:
+    """A pool's candidates as a replay sees them."""
+    return RecordedAnswers(
+        problem_id=pool.problem.problem_id,
+        group="pool",
+        answers=tuple(item.report.vote_key for item in pool.candidates),
+        correct=pool.correct[: len(pool.candidates)],
+        tokens=cost,
+    )
+
+
+def _costs(pools: Sequence[EvaluatedPool]) -> list[Floats]:
+    tokens = [
+        np.array(
+            [math.nan if (n := item.candidate.completion_tokens) is None else n for item in pool.candidates], float
+        )
+        for pool in pools
+    ]
+    if not any(np.isnan(column).any() for column in tokens):
+        return tokens
+    return [np.array([len(item.candidate.text or "") for item in pool.candidates], float) for pool in pools]

@@ -1,0 +1,1 @@
+"""Ways of choosing one candidate of a pool."""

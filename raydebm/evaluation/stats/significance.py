@@ -1,0 +1,127 @@
+"""Paired tests over problems: is the difference of two selectors more than the choice of problems explains?
+
+Two selectors that are right or wrong on every problem are compared by the exact McNemar test (a binomial test on the
+problems where only one of them is right). Expected values between 0 and 1 (random choice, shared ties) and violation
+scores are compared by a sign-flip permutation test of the mean difference. Both are two-sided.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from raydebm.evaluation.stats.intervals import Bools, Bootstrap, Estimate, Floats, mean_of_known
+from raydebm.identity import seed_for
+
+Test = Literal["McNemar, exact", "sign-flip permutation", "none"]
+NUM_PERMUTATIONS = 10_000
+CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One selector against another on the problems where both have a label."""
+
+    one: str
+    other: str
+    difference: Estimate
+    """one minus other, with its interval by bootstrap over problems."""
+    only_one: float
+    """Problems (expected number) on which only ``one`` is right; of violations the sum of what it avoids more."""
+    only_other: float
+    p_value: float | None
+    """Two-sided; None without a common problem."""
+    p_holm: float | None
+    """After Holm's correction for all comparisons of the same table."""
+    test: Test
+
+
+def compare(
+    values: Mapping[str, Floats], pairs: Sequence[tuple[str, str]], *, bootstrap: Bootstrap, seed: int
+) -> list[Comparison]:
+    """Compare named selectors, each given as its value per problem (NaN: left out).
+
+    Args:
+        values: shape (n,) each, in the same order of problems, in [0, 1]; or (S, n), of S trainings in the same order.
+            A problem's difference is then the mean over the trainings in which both have a value.
+        pairs: (one, other) names; pairs with an unknown name are skipped.
+        bootstrap: for the interval of each difference.
+        seed: of the permutations.
+    """
+    known = [(one, other) for one, other in pairs if one in values and other in values and one != other]
+    tables = {name: np.atleast_2d(found) for name, found in values.items()}
+    differences = [mean_of_known(tables[one] - tables[other]) for one, other in known]
+    kinds = [_binary(tables[one], tables[other], found) for (one, other), found in zip(known, differences, strict=True)]
+    flipped = iter(
+        sign_flip_p_values([d for d, binary in zip(differences, kinds, strict=True) if not binary], seed=seed)
+    )
+    p_values = [mcnemar_p_value(d) if binary else next(flipped) for d, binary in zip(differences, kinds, strict=True)]
+    return [
+        Comparison(
+            one=one,
+            other=other,
+            difference=bootstrap.mean(difference),
+            only_one=float(np.nansum(np.clip(difference, 0, None))),
+            only_other=float(np.nansum(np.clip(-difference, 0, None))),
+            p_value=p_value,
+            p_holm=holm,
+            test="none" if p_value is None else "McNemar, exact" if binary else "sign-flip permutation",
+        )
+        for (one, other), difference, binary, p_value, holm in zip(
+            known, differences, kinds, p_values, holm_adjusted(p_values), strict=True
+        )
+    ]
+
+
+def _binary(one: Floats, other: Floats, difference: Floats) -> bool:
+    """Both are right or wrong wherever both are known, and by as much in every training."""
+    both = np.stack([one, other])[:, ~np.isnan(one + other)]
+    known = difference[~np.isnan(difference)]
+    return bool(np.isin(both, (0.0, 1.0)).all() and np.isin(known, (-1.0, 0.0, 1.0)).all())
+
+
+def mcnemar_p_value(difference: Floats) -> float | None:
+    """Exact two-sided McNemar test of differences in {-1, 0, 1}; None when no problem is common to both."""
+    # Imported here because it takes seconds, which commands that evaluate nothing need not wait for.
+    from scipy.stats import binomtest
+
+    if np.isnan(difference).all():
+        return None
+    wins, losses = int((difference == 1).sum()), int((difference == -1).sum())
+    return 1.0 if wins + losses == 0 else float(binomtest(wins, wins + losses, 0.5).pvalue)
+
+
+def sign_flip_p_values(differences: Sequence[Floats], *, seed: int, num: int = NUM_PERMUTATIONS) -> list[float | None]:
+    """Two-sided p of each mean difference under random signs, the same signs for all; (1 + hits) / (1 + num)."""
+    if not differences:
+        return []
+    table = np.nan_to_num(np.stack(differences, axis=1))
+    observed = np.abs(table.sum(axis=0))
+    generator = np.random.default_rng(seed_for(seed, "sign flips", len(table)))
+    hits = np.zeros(len(differences))
+    for start in range(0, num, CHUNK):
+        signs = generator.integers(0, 2, size=(min(CHUNK, num - start), len(table)), dtype=np.int8) * 2.0 - 1.0
+        # Sums in another order differ in the last digits; an equal statistic must count as one.
+        hits += (np.abs(signs @ table) >= observed - 1e-9).sum(axis=0)
+    absent: Bools = np.stack([np.isnan(difference).all() for difference in differences])
+    return [None if none else float((1 + count) / (1 + num)) for count, none in zip(hits, absent, strict=True)]
+
+
+def holm_adjusted(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction of the values that are there."""
+    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p_value, index) in enumerate(order):
+        highest = max(highest, min(1.0, p_value * (len(order) - rank)))
+        adjusted[index] = highest
+    return adjusted
+
+
+def p_text(p_value: float | None) -> str:
+    """A p-value as text of fixed precision."""
+    if p_value is None or math.isnan(p_value):
+        return "-"
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -1,0 +1,330 @@
+"""The summary over folds as documents (Markdown, JSON, one self-contained HTML page) and as tables by problem."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raydebm.evaluation.certainty.reliability import Reliability
+from raydebm.evaluation.certainty.uncertainty import SignalRow
+from raydebm.evaluation.provenance import versions
+from raydebm.evaluation.report.evaluation_report import Plate, markdown_table, plate_of, template
+from raydebm.evaluation.report.study_figures import reliability_figure
+from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
+from raydebm.evaluation.report.trust_tables import comparison_table
+from raydebm.evaluation.trainings.folds import FoldSignal, FoldSummary, FoldTraining
+from raydebm.evaluation.trainings.seed_signals import best_signal, signal_sentence
+from raydebm.evaluation.trainings.seeds import selector_table
+from raydebm.evaluation.trainings.seeds_report import selector_sentences
+from raydebm.run.codec import Codec
+from raydebm.run.directory import RunDir
+
+STAGE = "folds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorValue:
+    """What a selector gives on one problem, by one seed; NaN where it has no value there."""
+
+    problem_id: str
+    fold: int
+    seed: int
+    selector: str
+    correct: float
+    violation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalValue:
+    """What a signal of certainty says about one problem, by one seed; ``correct`` and ``violation`` are those of the
+    selection by energy."""
+
+    problem_id: str
+    fold: int
+    seed: int
+    signal: str
+    value: float
+    correct: float
+    violation: float
+
+
+SELECTORS = Codec(SelectorValue, int32=("fold",))
+SIGNALS = Codec(SignalValue, int32=("fold",))
+
+
+def summary(found: FoldSummary) -> str:
+    """What was found, in sentences that follow from the numbers alone."""
+    trainings = "one training" if len(found.seeds) == 1 else f"{len(found.seeds)} trainings"
+    text = [
+        f"{found.num_problems} problems of task {found.task}, each tested once in {found.num_folds} folds, by "
+        f"{trainings} on the other folds.",
+        *selector_sentences([row.overall for row in found.rows]),
+        signal_sentence([row.overall for row in found.signals], continuous=found.is_continuous),
+        *(f"ECE of {row.name}: {number(row.ece)} (n={row.ece.n})." for row in found.confidence),
+    ]
+    return " ".join(filter(None, text))
+
+
+def write_folds(found: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, *, command: str) -> str:
+    """Write folds.json, report.md, report.html, selectors.parquet and signals.parquet below ``<run>/folds/``.
+
+    Args:
+        parts: what the summary was made of.
+
+    Returns:
+        The page's address.
+    """
+    page = template("figures_and_tables.html.j2").render(
+        title=_title(found),
+        summary=summary(found),
+        plates=_plates(found.confidence),
+        tables=fold_tables(found),
+        provenance=_provenance(command).items(),
+    )
+    run.write_records(SELECTORS, _selector_values(parts), STAGE, "selectors.parquet")
+    run.write_records(SIGNALS, _signal_values(parts), STAGE, "signals.parquet")
+    run.write_json(found.to_json(), STAGE, "folds.json")
+    run.write_bytes(render_markdown(found, command=command).encode(), STAGE, "report.md")
+    run.write_bytes(page.encode(), STAGE, "report.html")
+    return run.uri(STAGE, "report.html")
+
+
+def render_markdown(found: FoldSummary, *, command: str) -> str:
+    parts = [f"# {_title(found)}", summary(found)]
+    for table in fold_tables(found):
+        parts += [f"## {table.title}", table.caption, markdown_table(table)]
+    parts += ["## How these numbers were made"]
+    parts.append("\n".join(f"- {name}: `{value}`" for name, value in _provenance(command).items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def fold_tables(found: FoldSummary) -> list[Table]:
+    """Those that have rows."""
+    tables = [
+        _selectors(found),
+        _by_fold(found),
+        _sizes(found),
+        _signals(found),
+        comparison_table(found.comparisons, what="violation avoided" if found.is_continuous else "pass@1"),
+        _decision(found.decision),
+        _calibration(found.confidence),
+        _reliability(found.confidence),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _decision(rows: Sequence[SignalRow]) -> Table:
+    return Table(
+        title="Confidence in the chosen profile's selections",
+        caption="The posterior's probability that its selection is right, each problem by the fold that tested it.",
+        headers=("signal", "AUROC", "80 % most certain, correct %", "gain", "n"),
+        rows=tuple(
+            (row.name, number(row.auroc), with_interval(row.accuracy_at_80), points(row.gain_at_80), str(row.auroc.n))
+            for row in rows
+        ),
+    )
+
+
+def _title(found: FoldSummary) -> str:
+    return f"{found.title}: {found.num_folds} folds"
+
+
+def _provenance(command: str) -> dict[str, str]:
+    return {
+        "command": command,
+        "intervals": "95 %, percentile bootstrap over the problems of all folds, with the trainings as they are",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+
+
+def _plates(rows: Sequence[Reliability]) -> list[Plate]:
+    drawn = [row for row in rows if row.bins]
+    if not drawn:
+        return []
+    caption = (
+        "Share of correct selections against the mean confidence, in ten bins that hold equally many problems of all "
+        "folds; lines: 95 % intervals. Points on the dashed diagonal mean that the confidence can be taken at its word."
+    )
+    return [plate_of(reliability_figure(drawn, ()), "Reliability of confidence", caption)]
+
+
+def _selectors(found: FoldSummary) -> Table:
+    seeds = f"seed {found.seeds[0]}" if len(found.seeds) == 1 else f"means over seeds {_listed(found.seeds)}"
+    caption = (
+        f"{found.num_problems} problems, each tested once by a training on other folds ({found.num_folds} folds, "
+        f"{seeds}). The interval resamples problems; the standard deviation is over folds, so it holds other problems "
+        f"and another training."
+    )
+    if found.absent:
+        absent = "; ".join(f"{name} in {_listed(folds)}" for name, folds in found.absent.items())
+        caption += f" Not every fold has every selector and signal, and n is then smaller. Absent: {absent}."
+    rows = [row.overall for row in found.rows]
+    return selector_table(
+        rows, [row.sd for row in found.rows], spread="sd over folds", caption=caption, continuous=found.is_continuous
+    )
+
+
+def _by_fold(found: FoldSummary) -> Table:
+    what, scale, digits = ("mean violation", 1.0, 3) if found.is_continuous else ("pass@1 %", 100.0, 1)
+    shown = len(found.seeds) > 1
+    return Table(
+        title="Fold by fold",
+        caption=f"{what} of each fold's test problems" + (", mean over seeds; then over all folds by seed." * shown),
+        headers=("selector", *_fold_headers(found), *(f"seed {seed}" for seed in found.seeds if shown)),
+        rows=tuple(
+            (
+                row.overall.name,
+                *(_plain(value, scale, digits) for value in row.by_fold),
+                *(_plain(value, scale, digits) for value in row.overall.by_seed if shown),
+            )
+            for row in found.rows
+        ),
+        emphasised=tuple(index for index, row in enumerate(found.rows) if row.overall.group == "ours"),
+    )
+
+
+def _sizes(found: FoldSummary) -> Table:
+    return Table(
+        title="What each fold was tested and trained on",
+        caption=(
+            "Problems tested, problems for training, and problems for early stopping and for whatever is chosen or "
+            "fitted afterwards; pairs of candidates that training compares; lambda as calibrated in the fold."
+        ),
+        headers=("fold", "seed", "tested", "training", "validation", "training pairs", "lambda"),
+        rows=tuple(
+            (
+                str(fold.fold),
+                str(fold.seed),
+                str(fold.num_test),
+                str(fold.num_train),
+                str(fold.num_validation),
+                f"{fold.num_pairs:,}",
+                f"{fold.lambda_:g}",
+            )
+            for fold in found.folds
+        ),
+    )
+
+
+def _signals(found: FoldSummary) -> Table:
+    best = best_signal([row.overall for row in found.signals])
+    what = "1 - violation" if found.is_continuous else "accuracy %"
+    return Table(
+        title="Signals of certainty",
+        caption=(
+            "AUROC for a correct selection in % (50 is chance), over all problems; each problem has the value that "
+            "its own fold's training gave, and nothing is standardised across folds, so a signal whose scale differs "
+            "from training to training ranks worse over all problems than within folds (their mean, then each). Then "
+            f"{what} among the 80 % most certain selections of all problems, and the gain over answering everything. "
+            "Set apart: the best gain, found in hindsight."
+        ),
+        headers=(
+            "signal",
+            "AUROC %",
+            "mean of folds",
+            *_fold_headers(found),
+            f"{what} at 80 %",
+            "gain",
+            "n",
+        ),
+        rows=tuple(_signal_cells(row, found) for row in found.signals),
+        emphasised=tuple(index for index, row in enumerate(found.signals) if row.overall is best),
+    )
+
+
+def _signal_cells(row: FoldSignal, found: FoldSummary) -> tuple[str, ...]:
+    known = [value for value in row.auroc_by_fold if value is not None]
+    overall = row.overall
+    return (
+        overall.name,
+        with_interval(overall.auroc),
+        _plain(sum(known) / len(known) if known else None, 100, 1),
+        *(_plain(value, 100, 1) for value in row.auroc_by_fold),
+        number(overall.right_at_80) if found.is_continuous else with_interval(overall.right_at_80),
+        number(overall.gain_at_80, signed=True) if found.is_continuous else points(overall.gain_at_80),
+        str(overall.gain_at_80.n),
+    )
+
+
+def _calibration(rows: Sequence[Reliability]) -> Table:
+    return Table(
+        title="Calibration of confidence",
+        caption=(
+            "Probability that the selection is correct, over the problems of all folds: expected calibration error in "
+            "ten bins of equal mass, Brier score (lower is better), and the Brier score of always saying the mean "
+            "accuracy, which a useful probability beats."
+        ),
+        headers=("probability", "ECE", "Brier", "Brier of the mean", "n"),
+        rows=tuple(
+            (
+                row.name,
+                number(row.ece),
+                number(row.brier),
+                "-" if row.base_brier is None else f"{row.base_brier:.3f}",
+                str(row.ece.n),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _reliability(rows: Sequence[Reliability]) -> Table:
+    return Table(
+        title="Reliability of confidence",
+        caption="Each bin of equal mass: lowest, highest and mean confidence, and the share correct, all in %.",
+        headers=("probability", "from", "to", "mean", "correct", "n"),
+        rows=tuple(
+            (
+                row.name,
+                _plain(bin_.low, 100, 1),
+                _plain(bin_.high, 100, 1),
+                _plain(bin_.mean_predicted, 100, 1),
+                with_interval(bin_.accuracy),
+                str(bin_.n),
+            )
+            for row in rows
+            for bin_ in row.bins
+        ),
+    )
+
+
+def _fold_headers(found: FoldSummary) -> tuple[str, ...]:
+    return tuple(f"fold {fold}" for fold in sorted({facts.fold for facts in found.folds}))
+
+
+def _plain(value: float | None, scale: float, digits: int) -> str:
+    return "-" if value is None else f"{scale * value:.{digits}f}"
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _selector_values(parts: Sequence[FoldTraining]) -> Iterator[SelectorValue]:
+    for part in parts:
+        for entry in part.training.entries:
+            for row, problem_id in enumerate(part.training.problem_ids):
+                yield SelectorValue(
+                    problem_id=problem_id,
+                    fold=part.facts.fold,
+                    seed=part.facts.seed,
+                    selector=entry.name,
+                    correct=float(entry.correct[row]),
+                    violation=float(entry.violation[row]),
+                )
+
+
+def _signal_values(parts: Sequence[FoldTraining]) -> Iterator[SignalValue]:
+    for part in parts:
+        certainty = part.training.certainty
+        if certainty is None:
+            continue
+        for signal in certainty.signals:
+            for row, problem_id in enumerate(part.training.problem_ids):
+                yield SignalValue(
+                    problem_id=problem_id,
+                    fold=part.facts.fold,
+                    seed=part.facts.seed,
+                    signal=signal.name,
+                    value=float(signal.values[row]),
+                    correct=float(certainty.correct[row]),
+                    violation=float(certainty.violation[row]),
+                )

@@ -1,0 +1,83 @@
+"""The summary over seeds as documents: Markdown, JSON, and one self-contained HTML page with the same numbers."""
+
+from collections.abc import Sequence
+
+from raydebm.evaluation.provenance import versions
+from raydebm.evaluation.report.evaluation_report import markdown_table, template
+from raydebm.evaluation.report.table_cells import number, with_interval
+from raydebm.evaluation.results.entries import OURS, VOTE
+from raydebm.evaluation.trainings.seed_signals import signal_sentence
+from raydebm.evaluation.trainings.seeds import SeedRow, SeedSummary, seed_tables
+from raydebm.run.directory import RunDir
+
+
+def summary(found: SeedSummary) -> str:
+    """What was found, in sentences that follow from the numbers alone."""
+    text = [f"{len(found.seeds)} trainings on {found.num_problems} test problems of task {found.task}."]
+    text += selector_sentences(found.rows)
+    ours = found.row(OURS)
+    if ours is not None and ours.sd is not None:
+        unit = "mean violation" if found.is_continuous else "points of pass@1"
+        spread = f"{ours.sd if found.is_continuous else 100 * ours.sd:.3g}"
+        text.append(f"From one training to another it varies by {spread} {unit} (standard deviation).")
+    text.append(signal_sentence(found.signals, continuous=found.is_continuous))
+    return " ".join(filter(None, text))
+
+
+def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
+    """What the selectors are worth, and which ones ours is better and worse than; none without ours and its bounds."""
+    by_name = {row.name: row for row in rows}
+    if not {OURS, "random", "oracle"} <= by_name.keys():
+        return []
+    continuous = any(row.mean_violation.value is not None for row in rows)
+    pick = number if continuous else with_interval
+    shown = {"mu + lambda E": OURS, "random choice": "random", "majority vote": VOTE, "the oracle": "oracle"}
+    values = [
+        f"{title} {pick(row.mean_violation if continuous else row.pass_at_1)}"
+        for title, name in shown.items()
+        if (row := by_name.get(name)) is not None
+    ]
+    what = "Mean violation (lower is better)" if continuous else "Correct, in %"
+    text = [
+        f"{what}: {', '.join(values)}; 95 % intervals over problems in brackets.",
+        f"Energy closes {with_interval(by_name[OURS].gap_closed)} % of the gap between random choice and the oracle.",
+    ]
+    beaten = [row.name for row in rows if row.ours_minus.low is not None and row.ours_minus.low > 0]
+    ahead = [row.name for row in rows if row.ours_minus.high is not None and row.ours_minus.high < 0]
+    if beaten:
+        text.append(f"Better than: {', '.join(beaten)}.")
+    if ahead:
+        text.append(f"Worse than: {', '.join(ahead)}.")
+    return text
+
+
+def render_markdown(found: SeedSummary, *, command: str) -> str:
+    parts = [f"# {found.title}: {len(found.seeds)} seeds", summary(found)]
+    for table in seed_tables(found):
+        parts += [f"## {table.title}", table.caption, markdown_table(table)]
+    parts += ["## How these numbers were made"]
+    parts.append("\n".join(f"- {name}: `{value}`" for name, value in _provenance(command).items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
+    """Write seeds.json, report.md and report.html below ``<run>/seeds/``; returns the page's address."""
+    page = template("figures_and_tables.html.j2").render(
+        title=f"{found.title}: {len(found.seeds)} seeds",
+        summary=summary(found),
+        plates=[],
+        tables=seed_tables(found),
+        provenance=_provenance(command).items(),
+    )
+    run.write_json(found.to_json(), "seeds", "seeds.json")
+    run.write_bytes(render_markdown(found, command=command).encode(), "seeds", "report.md")
+    run.write_bytes(page.encode(), "seeds", "report.html")
+    return run.uri("seeds", "report.html")
+
+
+def _provenance(command: str) -> dict[str, str]:
+    return {
+        "command": command,
+        "intervals": "95 %, percentile bootstrap over problems of each problem's mean over trainings",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }

@@ -1,0 +1,200 @@
+import math
+
+import numpy as np
+import pytest
+
+from raydebm.confounding.screen import screen, with_energies
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.records import Energies
+
+
+@pytest.fixture
+def pools(make_pool):
+    """Six problems, in each a right and a wrong answer by ``a`` and by ``b``; energies from a rule."""
+
+    def make(energy, *, count=6, rows=((0, "a"), (1, "a"), (1, "b"), (0, "b"))):
+        return [
+            make_pool(
+                *(
+                    (correct, {"generator": name, "members": (energy(correct, name, problem),)})
+                    for correct, name in rows
+                ),
+                problem_id=f"p{problem}",
+            )
+            for problem in range(count)
+        ]
+
+    return make
+
+
+def screened(pools, **options):
+    bootstrap = Bootstrap.of(len(pools), num_bootstrap=200, seed=1)
+    return screen(pools, lambda_=1.0, bootstrap=bootstrap, **options)
+
+
+def rows_of(found):
+    return {row.generator: row for row in found.generators}
+
+
+def test_an_energy_that_knows_only_the_writer_by_hand(pools):
+    """``a`` always -1, ``b`` always +1: all the variance of correct answers' energies is the writer's."""
+    found = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0))
+
+    rows = rows_of(found)
+    assert (rows["a"].pick_share.value, rows["b"].pick_share.value) == (1.0, 0.0)
+    assert (rows["a"].correct_share.value, rows["a"].excess.value) == (0.5, 0.5)
+    assert (rows["a"].energy_correct.value, rows["a"].energy_incorrect.value) == (-1.0, -1.0)
+    assert (rows["a"].offset.value, rows["b"].offset.value) == (-1.0, 1.0)
+    assert (found.spread.value, found.spread_range.value, found.spread_in_problem.value) == (1.0, 2.0, 1.0)
+    assert found.identity_share.value == 1.0
+    assert found.within_auroc.value == 0.5
+    assert (found.gap_within.value, found.relative_spread.value) == (0.0, None)
+    assert found.pairs_within.value == 0.5
+    assert found.pairs_between.value == 0.5
+    assert found.accuracy["ours"].value == 0.0  # a tie between the two by ``a``, and the first of them is wrong
+    assert len(found.warnings()) == 4
+
+
+def test_picks_of_a_generator_are_about_the_problems_that_it_answered(make_pool, pools):
+    """a answers half of the problems, and is picked there although b is as right as a."""
+    other = [
+        make_pool(
+            (1, {"generator": "b", "members": (1.0,)}),
+            (0, {"generator": "c", "members": (2.0,)}),
+            problem_id=f"q{index}",
+        )
+        for index in range(6)
+    ]
+    row = rows_of(screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0) + other))["a"]
+
+    assert (row.pick_share.value, row.correct_share.value, row.excess.value, row.excess.n) == (1.0, 0.5, 0.5, 6)
+
+
+def test_an_energy_that_knows_only_the_writer_ranks_nobody_within(make_pool):
+    """b's problems are harder where a answered too. Against plain means of the problems b would look ranked."""
+
+    def of(problem_id, *rows):
+        energy = {"a": -1.0, "b": 1.0, "c": 3.0}
+        return make_pool(
+            *((right, {"generator": name, "members": (energy[name],)}) for right, name in rows), problem_id=problem_id
+        )
+
+    hard = [of(f"p{index}", (0, "b"), (1, "a"), (0, "a")) for index in range(4)]
+    easy = [of(f"q{index}", (1, "b"), (1, "c"), (0, "c")) for index in range(4)]
+
+    assert rows_of(screened(hard + easy))["b"].within_auroc.value == pytest.approx(0.5)
+
+
+def test_what_could_not_be_tested_is_said(make_pool):
+    """One answer by each of two generators, without energies."""
+    found = screened([make_pool((1, {"generator": "a"}), (0, {"generator": "b"}))])
+
+    assert found.warnings() == ()
+    assert found.verdict().startswith("nothing could be tested")
+
+
+def test_a_screen_that_could_test_everything_names_nothing_untested(pools):
+    found = screened(pools(lambda correct, name, problem: -2.0 * correct + 0.1 * ((name == "a") == problem % 2)))
+
+    assert found.untested() == ()
+    assert found.verdict() == "nothing found that points to a shortcut"
+
+
+def test_an_energy_that_knows_only_correctness_has_no_spread_and_no_warning(pools):
+    found = screened(pools(lambda correct, name, problem: 1.0 - 2.0 * correct))
+
+    assert found.spread.value == 0.0
+    assert found.identity_share.value is None
+    assert found.within_auroc.value == 1.0
+    assert found.pairs_within.value == found.pairs_between.value == 1.0
+    assert (found.accuracy["ours"].value, found.accuracy["best generator"].value) == (1.0, 0.5)
+    assert found.ours_minus_best_generator.value == 0.5
+
+
+def test_the_scale_of_the_energies_does_not_change_what_has_no_unit(pools):
+    """Who wrote it weighs 1 each way, what is wrong weighs 4: the spread is a quarter of the gap."""
+
+    def energy(correct, name, problem):
+        return (-1.0 if name == "a" else 1.0) - 4.0 * correct
+
+    small, large = (screened(pools(lambda *key, scale=scale: scale * energy(*key))) for scale in (1.0, 10.0))
+
+    assert (small.spread.value, large.spread.value) == (1.0, 10.0)
+    assert small.gap_within.value == 4.0
+    assert small.relative_spread.value == large.relative_spread.value == 0.25
+    assert small.identity_share.value == large.identity_share.value
+
+
+def test_difficult_problems_spread_energies_but_not_within_problems(make_pool):
+    """``b`` is right on the easy half only, where all energies are low: its mean is lower, its offset is 0."""
+    easy = [((1, "a", -3.0), (1, "b", -3.0))] * 6
+    hard = [((1, "a", 3.0), (0, "b", 4.0))] * 6
+    pools = [
+        make_pool(
+            *((correct, {"generator": name, "members": (energy,)}) for correct, name, energy in rows),
+            problem_id=f"p{index}",
+        )
+        for index, rows in enumerate([*easy, *hard])
+    ]
+
+    found = screened(pools)
+
+    assert found.spread.value == 1.5
+    assert found.spread_in_problem.value == 0.0
+
+
+def test_one_answer_a_generator_leaves_the_ranking_over_problems(make_pool):
+    """Within a problem no two answers share a writer; over problems each writer's right answers still rank lower."""
+    pools = []
+    for index in range(6):
+        right, wrong = ("a", "b") if index % 2 else ("b", "a")
+        rows = ((1, {"generator": right, "members": (-1.0,)}), (0, {"generator": wrong, "members": (1.0,)}))
+        pools.append(make_pool(*rows, problem_id=f"p{index}"))
+
+    found = screened(pools)
+
+    assert (found.pairs_within.value, found.pairs_within.n) == (None, 0)
+    assert found.within_auroc.value == 1.0
+
+
+def test_unlabeled_unscored_and_greedy_candidates_take_no_part(make_pool):
+    rows = (
+        (1, {"generator": "a", "members": (-1.0,)}),
+        (0, {"generator": "b", "members": (1.0,)}),
+        (None, {"generator": "b", "members": (-9.0,), "penalty": math.inf}),
+        (1, {"generator": "b", "members": None}),
+        (1, {"generator": "b", "members": (-8.0,), "greedy": True}),
+    )
+    found = screened([make_pool(*rows, problem_id=f"p{index}") for index in range(6)])
+
+    rows = rows_of(found)
+    assert (rows["b"].num_candidates, rows["b"].num_correct) == (6, 0)
+    assert rows["a"].pick_share.value == 1.0
+    assert rows["b"].energy_correct.value is None
+
+
+def test_a_generator_with_few_correct_answers_has_no_mean_to_compare(pools):
+    found = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0, count=4))
+
+    assert found.spread.value is None
+    assert found.identity_share.value == 1.0
+
+
+def test_the_best_generator_is_the_one_that_validation_chose(pools):
+    found = screened(
+        pools(lambda correct, name, problem: 1.0 - 2.0 * correct, rows=((1, "a"), (0, "b"))), best_generator="b"
+    )
+
+    assert found.accuracy["best generator"].value == 0.0
+
+
+def test_other_energies_replace_those_of_the_pools(make_pool):
+    pool = make_pool((1, {"members": (1.0, 3.0)}), (0, {"members": (0.0, 0.0)}))
+
+    changed = with_energies([pool], {"pa": Energies(candidate_id="pa", members=(-5.0,)), "pb": None})[0]
+
+    assert changed.candidates[0].energies.mu == -5.0
+    assert changed.mu[0] == -5.0
+    assert np.isnan(changed.mu[1])
+    assert changed.candidates[1].energies is None
+    assert pool.mu[0] == 2.0

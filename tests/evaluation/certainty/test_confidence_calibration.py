@@ -1,0 +1,92 @@
+"""Calibration in bins of equal mass, every number by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from raydebm.errors import PoolError
+from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration, equal_mass_bins
+from raydebm.evaluation.stats.intervals import Bootstrap
+
+
+def calibration(confidence, happened):
+    values = np.array(confidence, dtype=float)
+    bootstrap = Bootstrap.of(len(values), num_bootstrap=200, seed=0)
+    return confidence_calibration("p", "it is so", values, np.array(happened, dtype=float), bootstrap)
+
+
+def test_twenty_values_make_ten_bins_of_two():
+    assert equal_mass_bins(np.arange(20.0)[::-1]).tolist() == [9 - place // 2 for place in range(20)]
+
+
+def test_five_values_stand_in_five_bins():
+    # Middle ranks 0.5, 1.5, ... of 5: tenths 1, 3, 5, 7, 9.
+    assert equal_mass_bins(np.array([0.1, 0.2, 0.3, 0.4, 0.5])).tolist() == [1, 3, 5, 7, 9]
+
+
+def test_equal_values_share_the_bin_of_their_middle_rank():
+    # Nine of ten are equal: their middle rank is 1 + 9 / 2 of 10, in the sixth tenth.
+    assert equal_mass_bins(np.array([1.0] * 9 + [0.2])).tolist() == [5] * 9 + [0]
+
+
+def test_ece_by_hand():
+    """Twenty problems, two a bin, confidences of a bin equal: |0.05 - 0.5| in the lowest, else exactly right."""
+    confidence = np.repeat([0.05, 0.0, 0.01, 0.02, 0.03, 0.04, 0.96, 0.97, 0.98, 0.99], 2)
+    happened = np.array([1, 0] + [0] * 10 + [1] * 8)
+
+    found = calibration(confidence, happened)
+
+    gaps = [0.45, 0, 0.01, 0.02, 0.03, 0.04, 0.04, 0.03, 0.02, 0.01]
+    assert found.ece.value == pytest.approx(sum(gaps) / 10)
+    assert [bin_.n for bin_ in found.bins] == [2] * 10
+
+
+def test_bins_say_range_mean_and_accuracy():
+    found = calibration([0.9, 0.9, 0.1, 0.3], [1, 0, 0, 1])
+
+    # Middle ranks 0.5 and 1.5 of 4 (tenths 1 and 3), and 3 for both 0.9 (tenth 7).
+    assert [(b.low, b.high, b.mean_predicted, b.accuracy.value, b.n) for b in found.bins] == [
+        (0.1, 0.1, 0.1, 0.0, 1),
+        (0.3, 0.3, 0.3, 1.0, 1),
+        (0.9, 0.9, pytest.approx(0.9), 0.5, 2),
+    ]
+    assert found.ece.value == pytest.approx((0.1 + 0.7 + 2 * 0.4) / 4)
+
+
+def test_brier_scores_by_hand():
+    found = calibration([0.9, 0.5], [1, 0])
+
+    assert found.brier.value == pytest.approx((0.01 + 0.25) / 2)
+    assert found.base_brier == pytest.approx(0.25)
+
+
+def test_the_order_of_the_problems_changes_nothing():
+    rng = np.random.default_rng(0)
+    confidence, order = rng.choice([0.2, 0.5, 0.7, 0.9], 50), rng.permutation(50)
+    happened = (rng.random(50) < confidence).astype(float)
+
+    one, other = calibration(confidence, happened), calibration(confidence[order], happened[order])
+
+    assert one.ece.value == pytest.approx(other.ece.value)
+    assert [(bin_.low, bin_.n, bin_.accuracy.value) for bin_ in one.bins] == [
+        (bin_.low, bin_.n, bin_.accuracy.value) for bin_ in other.bins
+    ]
+
+
+def test_problems_without_confidence_or_outcome_are_left_out():
+    found = calibration([0.5, math.nan, 0.5], [1, 1, math.nan])
+
+    assert (found.ece.n, found.ece.value, found.bins[0].n) == (1, 0.5, 1)
+
+
+def test_without_any_problem_there_is_no_number():
+    found = calibration([math.nan], [1])
+
+    assert (found.ece.value, found.brier.value, found.base_brier, found.bins) == (None, None, None, ())
+
+
+@pytest.mark.parametrize("wrong", [-0.01, 1.5])
+def test_what_is_no_probability_is_refused(wrong):
+    with pytest.raises(PoolError, match=rf"p is no probability: it is {wrong}"):
+        calibration([0.5, wrong], [1, 0])

@@ -1,0 +1,156 @@
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss
+
+from raydebm.evaluation.certainty.reliability import (
+    fitted,
+    isotonic,
+    logistic,
+    pair_reliability,
+    reliability,
+    sigma_bins,
+)
+from raydebm.evaluation.certainty.trust import certainty, trust
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap
+
+
+def bootstrap(n):
+    return Bootstrap.of(n, num_bootstrap=100, seed=0)
+
+
+def test_ece_by_hand():
+    """Bin 0.9: two at 0.95, one right, gap 0.45; bin 0.1: one at 0.15, wrong, gap 0.15."""
+    found = reliability("p", "", np.array([0.95, 0.95, 0.15]), np.array([1.0, 0.0, 0.0]), bootstrap(3))
+
+    assert found.ece.value == pytest.approx((2 * 0.45 + 0.15) / 3)
+    assert [(round(b.low, 1), b.n, b.accuracy.value) for b in found.bins] == [(0.1, 1, 0.0), (0.9, 2, 0.5)]
+
+
+def test_brier_agrees_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    predicted, happened = rng.random(50), rng.integers(0, 2, 50).astype(float)
+
+    found = reliability("p", "", predicted, happened, bootstrap(50))
+
+    assert found.brier.value == pytest.approx(brier_score_loss(happened, predicted))
+    assert found.base_brier == pytest.approx(happened.mean() * (1 - happened.mean()))
+
+
+def test_certainty_of_one_belongs_to_the_last_bin():
+    found = reliability("p", "", np.array([1.0]), np.array([1.0]), bootstrap(1))
+
+    assert (found.bins[0].low, found.ece.value) == (0.9, 0.0)
+
+
+def test_unlabeled_problems_are_left_out():
+    found = reliability("p", "", np.array([0.2, 0.3]), np.array([math.nan, 0.0]), bootstrap(2))
+
+    assert found.ece.n == 1
+
+
+def test_sigma_bins_hold_equally_many_problems():
+    found = sigma_bins(np.arange(20.0), np.repeat([1.0, 0.0], 10), bootstrap(20))
+
+    assert [b.accuracy.n for b in found] == [2] * 10
+    assert (found[0].accuracy.value, found[-1].accuracy.value) == (1.0, 0.0)
+
+
+def made_up(n, seed):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 2))
+    return features, (rng.random(n) < 1 / (1 + np.exp(-2 * features[:, 0]))).astype(float)
+
+
+@pytest.mark.parametrize("fit", [logistic, isotonic])
+def test_a_fit_on_validation_is_calibrated_on_test(fit):
+    test, validation = made_up(2000, 0), made_up(2000, 1)
+
+    predicted = fitted(fit, test, validation, seed=0)
+
+    assert reliability("p", "", predicted, test[1], bootstrap(2000)).ece.value < 0.04
+
+
+def test_cross_fitting_never_predicts_a_problem_that_it_saw():
+    """Features are unique names of problems; a fit that remembers would be always right, one that may not is not."""
+    rng = np.random.default_rng(0)
+    features, correct = np.arange(100.0)[:, None], rng.integers(0, 2, 100).astype(float)
+
+    def remembering(seen, outcomes, asked):
+        memory = dict(zip(seen[:, 0], outcomes, strict=True))
+        return np.array([memory.get(x, 0.25) for x in asked[:, 0]])
+
+    assert (fitted(remembering, (features, correct), None, seed=0) == 0.25).all()
+
+
+def test_too_few_mistakes_to_fit_on_give_no_probability():
+    features = np.random.default_rng(0).normal(size=(30, 2))
+    correct = np.array([0.0] * 3 + [1.0] * 27)
+
+    assert fitted(logistic, (features, correct), None, seed=0) is None
+
+
+def test_pair_probabilities_by_hand(make_pool):
+    """One pair with a difference of ln 3: p = 3/4, and 1/4 for its other reading; both bins are off by 1/4."""
+    pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (math.log(3.0),)}))
+
+    found = pair_reliability(Stack.of([pool]), bootstrap(1))
+
+    assert found.ece.value == pytest.approx(0.25)
+    assert found.brier.value == pytest.approx(1 / 16)
+    assert [b.accuracy.value for b in found.bins] == [0.0, 1.0]
+
+
+def test_without_a_pair_there_is_no_pair_probability(make_pool):
+    assert pair_reliability(Stack.of([make_pool((1, {"members": (0.0,)}))]), bootstrap(1)) is None
+
+
+def leaning_pools(make_pool, n, seed):
+    """Easy problems have a clear winner and small spread, hard ones neither."""
+    rng = np.random.default_rng(seed)
+    pools = []
+    for index in range(n):
+        hard = index % 2
+        rows = []
+        for _ in range(6):
+            correct = int(rng.random() < (0.3 if hard else 0.8))
+            mu = (0.3 if hard else 2.0) * (1 - correct) + rng.normal(0, 0.5)
+            spread = 1.0 if hard else 0.1
+            rows.append(
+                (correct, {"members": (mu - spread, mu + spread * rng.random()), "key": "r" if correct else "w"})
+            )
+        pools.append(make_pool(*rows, problem_id=f"{seed}-{index}"))
+    return pools
+
+
+def test_trust_finds_the_signal_that_tells(make_pool):
+    test, validation = (Stack.of(leaning_pools(make_pool, 120, seed)) for seed in (0, 1))
+
+    found = trust(test, validation, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
+
+    assert found.signal("sigma").auroc.value > 0.7
+    assert found.signal("learned certainty").gain_at_80.value > 0
+    assert found.fitted_on == "the picks of validation problems"
+    assert {row.name.split(" ")[0] for row in found.reliabilities} >= {"logistic", "isotonic", "sigmoid"}
+
+
+def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
+    found = trust(Stack.of(leaning_pools(make_pool, 120, 0)), None, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
+
+    assert "5 folds" in found.fitted_on
+    assert any("other folds" in row.name for row in found.reliabilities)
+
+
+def test_constant_signals_are_added_on_request_and_change_no_fit(make_pool):
+    test, validation = (Stack.of(leaning_pools(make_pool, 40, seed)) for seed in (0, 1))
+    options = {"lambda_": 1.0, "bootstrap": bootstrap(40), "seed": 0}
+
+    plain = {found.name: found.values for found in certainty(test, validation, **options).signals}
+    more = {found.name: found.values for found in certainty(test, validation, **options, constant=True).signals}
+
+    # No pool breaks a constraint, so the penalty of the selection is 0 everywhere.
+    assert more.keys() - plain.keys() == {"E_constraint of the pick"}
+    assert not more["E_constraint of the pick"].any()
+    assert more["learned certainty"].tolist() == plain["learned certainty"].tolist()

@@ -1,0 +1,162 @@
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from raydebm.evaluation.certainty.signals import Signal, signals
+from raydebm.evaluation.certainty.uncertainty import Ranking, kept, perfect_aurc, signal_rows
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.stats.intervals import Bootstrap
+
+
+def row_of(certainty, correct, **options):
+    bootstrap = Bootstrap.of(len(correct), num_bootstrap=200, seed=0)
+    signal = Signal("s", "", np.array(certainty, dtype=float))
+    return signal_rows([signal], np.array(correct, dtype=float), bootstrap, **options)[0]
+
+
+def ones(n):
+    return np.ones((1, n))
+
+
+def test_aurc_by_hand():
+    """Most certain first: right, wrong, right. Risks 0, 1/2, 1/3."""
+    ranking = Ranking.of(np.array([1.0, 3.0, 2.0]), np.array([1.0, 1.0, 0.0]))
+
+    assert ranking.aurc(ones(3))[0] == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
+
+
+def test_equal_certainty_shares_its_errors():
+    """All equal: the risk is 1/2 at every coverage, whatever the order."""
+    ranking = Ranking.of(np.zeros(4), np.array([1.0, 0.0, 1.0, 0.0]))
+
+    assert ranking.aurc(ones(4))[0] == pytest.approx(0.5)
+    assert ranking.accuracy_without(0.75, ones(4))[0] == pytest.approx(0.5)
+
+
+def test_aurc_of_a_weight_is_that_of_so_many_equal_problems():
+    """Weights 2 and 1: the first problem's two copies share their errors, as equals do."""
+    certainty, right = np.array([2.0, 1.0]), np.array([1.0, 0.0])
+    copied = Ranking.of(np.array([2.0, 2.0, 1.0]), np.array([1.0, 1.0, 0.0]))
+
+    assert Ranking.of(certainty, right).aurc(np.array([[2.0, 1.0]]))[0] == pytest.approx(copied.aurc(ones(3))[0])
+
+
+def test_a_perfect_signal_has_prr_one_and_a_reversed_one_less_than_nothing():
+    correct = [1, 1, 1, 0, 0]
+
+    assert row_of([5, 4, 3, 2, 1], correct).prr.value == pytest.approx(1.0)
+    assert row_of([1, 2, 3, 4, 5], correct).prr.value < 0
+    assert row_of([5, 4, 3, 2, 1], correct).aurc.value == pytest.approx(
+        perfect_aurc(1 - np.array(correct, dtype=float), ones(5))[0]
+    )
+
+
+def test_auroc_agrees_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    certainty, correct = rng.integers(0, 5, 80).astype(float), rng.integers(0, 2, 80)
+
+    assert row_of(certainty, correct).auroc.value == pytest.approx(roc_auc_score(correct, certainty))
+
+
+def test_accuracy_at_80_percent_drops_the_least_certain_fifth():
+    row = row_of([5, 4, 3, 2, 1], [1, 1, 0, 1, 0])
+
+    assert row.accuracy_at_80.value == pytest.approx(3 / 4)
+    assert row.gain_at_80.value == pytest.approx(3 / 4 - 3 / 5)
+    assert [estimate.value for estimate in row.selective][:1] == [3 / 5]
+
+
+def test_violation_among_the_most_certain():
+    row = row_of([5, 4, 3, 2, 1], [1, 1, 0, 1, 0], violation=np.array([0.0, 0.1, 0.2, 0.1, 1.0]))
+
+    assert row.violation_at_80.value == pytest.approx(0.1)
+
+
+def test_the_curve_ends_at_the_risk_of_all():
+    points = row_of([3, 2, 1, 0], [1, 0, 1, 1]).risk_coverage
+
+    assert points[0] == (0.25, 0.0)
+    assert points[-1] == (1.0, 0.25)
+
+
+def test_problems_without_a_label_or_a_signal_are_left_out():
+    row = row_of([3, math.nan, 1, 0], [1, 1, math.nan, 0])
+
+    assert row.auroc.n == 2
+    assert row_of([math.nan], [1]).auroc.value is None
+
+
+def named(pools, lambda_=1.0):
+    return {signal.name: signal.values for signal in signals(Stack.of(pools), lambda_)}
+
+
+def test_signals_by_hand(make_pool):
+    """First pool: x at E = 0, its rival y at 1, two of three say x, adapter 1 alone prefers y. Second: 5 against 9."""
+    first = make_pool(
+        (1, {"members": (-1.0, 1.0), "key": "x"}),
+        (0, {"members": (3.0, 3.0), "key": "x"}),
+        (0, {"members": (2.0, 0.0), "key": "y"}),
+        problem_id="one",
+    )
+    second = make_pool(
+        (1, {"members": (5.0, 5.0), "key": "x"}), (0, {"members": (9.0, 9.0), "key": "y"}), problem_id="two"
+    )
+
+    found = named([first, second])
+
+    assert found["sigma"].tolist() == [-1.0, 0.0]
+    assert found["mu of the pick"].tolist() == [0.0, -5.0]
+    assert found["vote share"].tolist() == [pytest.approx(2 / 3), 0.5]
+    assert found["energy margin"].tolist() == [1 / 2, 4 / 5]  # of 1 and 4
+    assert found["adapter agreement"].tolist() == [0.5, 1.0]
+    assert found["pool sigma"].tolist() == [pytest.approx(-2 / 3), 0.0]
+    mass = [1.0, math.exp(-3.0), math.exp(-1.0)]
+    assert found["energy-weighted share"][0] == pytest.approx((mass[0] + mass[1]) / sum(mass))
+    assert found["vote entropy"][0] == pytest.approx(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
+
+
+def test_where_nothing_is_picked_there_is_no_certainty(make_pool):
+    pools = [
+        make_pool((0, {"members": (1.0, 2.0), "penalty": math.inf}), problem_id="one"),
+        make_pool((1, {"members": (1.0, 2.0)}), problem_id="two"),
+        make_pool((1, {"members": (1.0, 3.0)}), problem_id="three"),
+    ]
+
+    assert math.isnan(named(pools)["sigma"][0])
+
+
+def test_a_signal_that_never_varies_is_no_signal(make_pool):
+    pools = [make_pool((1, {"members": (0.0, float(i))}), problem_id=f"p{i}") for i in range(3)]
+
+    assert "E_constraint of the pick" not in named(pools)
+
+
+def test_one_adapter_has_no_spread(make_pool):
+    rival = (0, {"members": (2.0,), "key": "y"})
+    pools = [make_pool((1, {"members": (float(i),)}), rival, problem_id=f"p{i}") for i in range(3)]
+
+    assert "sigma" not in named(pools)
+
+
+def test_without_another_answer_the_margin_is_the_same_in_every_set_of_pools(make_pool):
+    alone = make_pool((1, {"members": (0.0, 1.0), "key": "x"}), problem_id="p")
+    near = make_pool((1, {"members": (0.0, 0.0), "key": "x"}), (0, {"members": (1.0, 1.0), "key": "y"}), problem_id="q")
+    far = make_pool((1, {"members": (0.0, 0.0), "key": "x"}), (0, {"members": (9.0, 9.0), "key": "y"}), problem_id="r")
+
+    margins = [
+        next(found for found in signals(Stack.of([alone, other]), 1.0) if found.name == "energy margin").values
+        for other in (near, far)
+    ]
+
+    assert [found.tolist() for found in margins] == [[1.0, 0.5], [1.0, 0.9]]
+
+
+def test_what_is_left_out_is_rounded_once():
+    """10 % of 15 is 1.5: two are left out, and n says so."""
+    right = np.array([1.0] * 13 + [0.0] * 2)
+    ranking = Ranking.of(np.arange(15.0, 0, -1), right)
+
+    assert kept(0.1, 15) == 13
+    assert ranking.accuracy_without(0.1, ones(15))[0] == 1.0

@@ -1,0 +1,50 @@
+import pytest
+
+from raydebm.evaluation.paper.paper_tables import MEASURES
+from raydebm.evaluation.paper.published import paper, share_of
+
+
+def test_every_table_is_rectangular_and_has_a_measure():
+    tables = paper().tables
+
+    assert set(tables) == set(MEASURES)
+    assert not set(tables) & set(paper().settings)
+    for table in tables.values():
+        assert len({name for name, _ in table.rows}) == len(table.rows)
+        for _, cells in table.rows:
+            assert len(cells) == len(table.columns)
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "column", "printed"),
+    [
+        ("tab:main_results", "Distributional EBM (ours)", "TravelPlanner", "0.046"),
+        ("tab:main_results", "Oracle", "MuSR", "86.1%"),
+        ("tab:energy_sep", "sigma-AUROC", "K&K", "0.87"),
+        ("tab:full_transfer", "MuSR (DB)", "GSM8K", "96.1%"),
+        ("tab:twopass", "TravelPlanner, single", "Delta", "+6.0 pp"),
+        ("tab:tp_perdim", "Preferences", "Oracle", "0.180"),
+    ],
+)
+def test_values_as_printed(label, row, column, printed):
+    assert paper().tables[label].cell(row, column) == printed
+
+
+def test_a_dash_and_an_unknown_cell_are_nothing():
+    table = paper().tables["tab:main_results"]
+
+    assert table.cell("EORM (55M)", "MuSR") is None
+    assert table.cell("no such row", "MuSR") is None
+
+
+@pytest.mark.parametrize(
+    ("printed", "value"),
+    [("97.0%", 0.97), ("0.046", 0.046), ("-89.8 pp", -0.898), ("56/201", None), ("5 constraints", None), (None, None)],
+)
+def test_cells_as_numbers(printed, value):
+    assert share_of(printed) == (None if value is None else pytest.approx(value))
+
+
+def test_every_benchmark_of_the_tables_is_a_task():
+    assert set(paper().benchmarks) <= set(paper().tasks)
+    assert paper().tasks["K&K"] == "knights_knaves"

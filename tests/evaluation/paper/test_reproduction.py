@@ -1,0 +1,613 @@
+"""The report of several pools: the paper's tables beside ours, files, figures."""
+
+import dataclasses
+import json
+import math
+import random
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import hand_made
+import pytest
+
+from raydebm.config import EvaluationConfig
+from raydebm.decision.calibration import GridRow
+from raydebm.decision.policy import Policy
+from raydebm.errors import PoolError
+from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Section, reproduction
+from raydebm.evaluation.paper.reproduction_report import chapters, render_html, render_markdown, write_reproduction
+from raydebm.evaluation.paper.reproduction_tables import headline, paper_table
+from raydebm.evaluation.report import study_figures
+from raydebm.evaluation.report.figures import svg_of
+from raydebm.evaluation.report.study_tables import study_tables, transfer_table
+from raydebm.evaluation.report.table_cells import Table
+from raydebm.evaluation.studies.study import StudyResults
+from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+from raydebm.run.directory import RunDir
+
+CONFIG = EvaluationConfig(num_bootstrap=100)
+ADAPTERS = ("a0", "a1", "a2")
+
+
+def some_pools(make_pool, *, prefix="p", num_problems=40, continuous=False, seed=0):
+    """Energies lean towards the truth, four generators, a constraint, two judges."""
+    rng = random.Random(seed)
+    pools = []
+    for index in range(num_problems):
+        ease, rows, judged = rng.gauss(0, 1), [], []
+        for _ in range(8):
+            generator = rng.choice(["llama-3.1-8b", "qwen-2.5-7b", "gemma", "gpt-oss"])
+            correct = int(rng.random() < 1 / (1 + math.exp(-ease)))
+            mu, penalty = 1.0 - correct + rng.gauss(0, 0.8), 0.0 if correct else rng.choice([0.0, 0.5, 1.0, math.inf])
+            rows.append(
+                (
+                    None if rng.random() < 0.02 else correct,
+                    {
+                        "members": tuple(mu + rng.gauss(0, 0.2 + 0.3 * abs(ease)) for _ in ADAPTERS),
+                        "penalty": penalty,
+                        "broken": [("budget", penalty)] if 0 < penalty < math.inf else (),
+                        "key": "right" if correct else rng.choice(["wrong", "other"]),
+                        "generator": generator,
+                        "text": "x" * rng.randint(10, 90),
+                    },
+                )
+            )
+            judged.append(correct + rng.gauss(0, 1))
+        pools.append(
+            make_pool(
+                *rows,
+                problem_id=f"{prefix}{index:03d}-",
+                difficulty=f"{2 + index % 2} people",
+                scores={"judge one": judged, "judge two": [score + rng.gauss(0, 1) for score in judged]},
+                violations=[0.0 if label else rng.random() for label, _ in rows] if continuous else None,
+            )
+        )
+    return pools
+
+
+def row(lambda_, theta_sigma, theta_abstain):
+    return GridRow(
+        lambda_=lambda_, theta_sigma=theta_sigma, theta_abstain=theta_abstain, pass_at_1=0.5 + 0.1 * theta_abstain,
+        lift=0.1, num_answered=30, num_unlabeled=0, abstain_frac=0.2, regenerate_frac=0.3,
+    )  # fmt: skip
+
+
+def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False, seed=0, repaired=False):
+    return hand_made.studied(
+        some_pools(make_pool, continuous=continuous, seed=seed),
+        some_pools(make_pool, prefix="v", seed=1),
+        policy=Policy(),
+        config=CONFIG,
+        task=task,
+        name=name,
+        adapters=ADAPTERS,
+        grid=[row(1.0, 0.2, 0.9), row(1.0, 0.8, 1.5), row(1.0, 0.2, 1.5), row(2.0, 0.2, 0.9)],
+        command="raydebm reproduce --config x.yaml",
+        subject={
+            "num_train": 30,
+            "backbone": "encoder-mini",
+            "repaired": repaired,
+            "notes": ("Made <up> for a test.",),
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def puzzles(make_pool):
+    return studied(make_pool)
+
+
+@pytest.fixture(scope="module")
+def plans(make_pool):
+    return studied(make_pool, task="travelplanner", name="plans", continuous=True)
+
+
+@pytest.fixture(scope="module")
+def matrix(make_pool):
+    home = some_pools(make_pool, seed=2, num_problems=12)
+    other = some_pools(make_pool, prefix="o", seed=3, num_problems=12)
+    return transfer(
+        [
+            ScoredRun(source="K&K (MB)", target="K&K", pools=home, in_domain=True),
+            ScoredRun(source="a scorer with a long name", target="K&K", pools=home),
+            ScoredRun(source="K&K (MB)", target="GSM8K", pools=other),
+        ],
+        title="Transfer",
+        num_bootstrap=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def found(puzzles, plans, matrix):
+    picks = Picks(
+        title="Before and after the repair",
+        shares={"before": {"g": 0.9, "h": 0.1}, "after": {"g": 0.5, "h": 0.5}},
+        share_of_correct={"g": 0.6, "h": 0.4},
+    )
+    section = Section(
+        title="Confounding",
+        text="Who is picked.",
+        tables=(Table(title="Spread", caption="How to read it.", headers=("a", "b"), rows=(("1", "2"),)),),
+        picks=(picks,),
+    )
+    return reproduction([puzzles, plans], transfers=[matrix], sections=[section], command="raydebm reproduce")
+
+
+@pytest.fixture(scope="module")
+def report(found, tmp_path_factory):
+    """(run directory, addresses, chapters) of the written report. Its figures are drawn once: that takes the time."""
+    curve = {"epochs": [{"epoch": 1, "train_loss": 0.6, "validation_loss": 0.65, "validation_accuracy": 0.6}]}
+    run, drawn = RunDir(str(tmp_path_factory.mktemp("report"))), []
+
+    def draw(*arguments):
+        drawn.append(chapters(*arguments))
+        return drawn[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("raydebm.evaluation.paper.reproduction_report.chapters", draw)
+        addresses = write_reproduction(found, run, training={"puzzles": {"a0": curve}})
+    return run, addresses, drawn[0]
+
+
+@pytest.fixture(scope="module")
+def parts(report):
+    return report[2]
+
+
+def cell(found, label, row, column):
+    table = next(table for table in found.tables if table.label == label)
+    return dict(table.rows)[row][table.columns.index(column)]
+
+
+def test_a_measured_cell_stands_beside_the_published_one(found, puzzles):
+    ours = cell(found, "tab:main_results", "Distributional EBM (ours)", "K&K")
+
+    assert (ours.published, ours.published_value, ours.status) == ("99.9%", pytest.approx(0.999), "measured")
+    assert ours.estimate == puzzles.evaluation.row("ours").pass_at_1
+    assert f"n={ours.estimate.n}" in ours.measured
+
+
+def test_the_main_metric_of_a_continuous_task_is_its_violation(found, plans):
+    ours = cell(found, "tab:main_results", "Distributional EBM (ours)", "TravelPlanner")
+
+    assert ours.estimate == plans.evaluation.row("ours").mean_violation
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "column", "status", "why"),
+    [
+        ("tab:main_results", "Random", "MuSR", "not measurable", "no scored pool of MuSR"),
+        ("tab:main_results", "Claude Opus 4.6", "K&K", "needs a key or GPU", "API key"),
+        ("tab:main_results", "Skywork-Reward (8B)", "K&K", "needs a key or GPU", "GPU"),
+        ("tab:main_results", "EORM (55M)", "K&K", "not applicable", "EORM"),
+        ("tab:full_k_sweep", "K=5, ModernBERT", "K&K", "not measurable", "3 adapters"),
+        ("tab:full_pool", "N=32", "GSM8K EBM", "not measurable", "no scored pool of GSM8K"),
+        ("tab:twopass", "K&K, multi", "Two-pass", "not measurable", "no second pass|no answers to feedback"),
+        ("tab:full_transfer", "GSM8K (DB)", "MuSR", "needs a key or GPU", "DeBERTa"),
+        ("tab:permodel", "Gemma-4-26B-IT", "K&K", "not measurable", "not in the pool"),
+    ],
+)
+def test_what_is_not_measured_says_why(found, label, row, column, status, why):
+    absent = cell(found, label, row, column)
+
+    assert (absent.status, absent.measured) == (status, None)
+    assert any(part in absent.reason for part in why.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "column"),
+    [
+        ("tab:main_results", "LLM-as-Judge", "K&K"),
+        ("tab:main_results", "tempered vote", "K&K"),
+        ("tab:full_k_sweep", "K=3, ModernBERT", "K&K"),
+        ("tab:single_multi", "Single-model EBM", "K&K"),
+        ("tab:energy_sep", "E(correct)", "K&K"),
+        ("tab:energy_sep", "ECE", "K&K"),
+        ("tab:kk_difficulty", "2 people", "EBM"),
+        ("tab:selective", "40%", "K&K"),
+        ("tab:tp_perdim", "Budget", "EBM+E_constraint"),
+        ("tab:full_transfer", "K&K (MB)", "GSM8K"),
+        ("tab:full_transfer", "Random", "K&K"),
+        ("tab:full_transfer", "TP (MB)", "TP"),
+        ("tab:full_transfer", "Self-consistency", "TP"),
+        ("tab:confounding_screen", "K&K", "Energy spread"),
+        ("tab:confounding_screen", "K&K", "LLaMA-3.1-8B"),
+        ("tab:dataset_overview", "K&K", "Train"),
+        ("tab:permodel", "Qwen-2.5-7B", "K&K"),
+        ("text", "TravelPlanner: the pick is neither term's", "published"),
+        ("text", "TravelPlanner: two judges, Spearman", "published"),
+    ],
+)
+def test_what_the_pools_hold_is_measured(found, label, row, column):
+    assert cell(found, label, row, column).status == "measured"
+
+
+def test_a_judge_who_rates_violations_lower_has_a_negative_rank_correlation_with_them(make_pool):
+    """Ratings 3, 1, 2 of violations 0.1, 0.2, 0.3 in every problem: 1 - 6 * (4 + 1 + 1) / (3 * 8) = -0.5."""
+    pools = [
+        make_pool(
+            *[(0, {"members": (0.0,)})] * 3,
+            scores={"judge": [3, 1, 2]}, violations=[0.1, 0.2, 0.3], problem_id=f"p{index}",
+        )
+        for index in range(4)
+    ]  # fmt: skip
+    results = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="travelplanner", name="plans")
+
+    found = cell(reproduction([results]), "text", "TravelPlanner: judge and violation score, Spearman", "published")
+
+    assert found.measured.startswith("-0.50")
+    assert (found.estimate.value, found.estimate.low, found.estimate.high) == pytest.approx((-0.5, -0.5, -0.5))
+
+
+def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
+    other = studied(make_pool, name="more puzzles")
+
+    table = reproduction([puzzles, other]).tables[0]
+
+    assert table.columns[-1] == "more puzzles"
+    assert dict(table.rows)["Oracle"][-1].status == "measured"
+
+
+@pytest.fixture(scope="module")
+def before(make_pool):
+    return studied(make_pool, task="taco", name="programs")
+
+
+@pytest.fixture(scope="module")
+def after(make_pool):
+    return studied(make_pool, task="taco", name="programs, repaired", seed=5, repaired=True)
+
+
+def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
+    found = reproduction([before, after])
+
+    for name, study_of in (("TACO (pre-DFR)", before), ("TACO (post-DFR)", after)):
+        assert cell(found, "tab:confounding_screen", name, "Energy spread").estimate == study_of.energy_spread
+    assert before.energy_spread != after.energy_spread
+
+
+def test_the_papers_sweeps_on_taco_are_of_the_scorer_before_the_repair_and_its_results_of_the_one_after(before, after):
+    found = reproduction([before, after])
+
+    swept = cell(found, "tab:full_k_sweep", "K=3, ModernBERT", "TACO").estimate
+    assert swept == before.ensemble_sizes[2].pass_at_1
+    main = cell(found, "tab:main_results", "Distributional EBM (ours)", "TACO").estimate
+    assert main == after.evaluation.row("ours").pass_at_1
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "column"),
+    [("tab:twopass", "TACO (DFR), multi", "Two-pass"), ("tab:confounding_screen", "TACO (post-DFR)", "Energy spread")],
+)
+def test_an_unrepaired_scorer_never_fills_a_row_of_the_repair(before, label, row, column):
+    absent = cell(reproduction([before]), label, row, column)
+
+    assert (absent.measured, absent.reason) == (
+        None,
+        "no run with a repaired scorer was given; `raydebm repair` makes one",
+    )
+
+
+def test_a_repaired_scorer_never_fills_a_row_before_the_repair(after):
+    absent = cell(reproduction([after]), "tab:confounding_screen", "TACO (pre-DFR)", "Energy spread")
+
+    assert (absent.measured, absent.reason) == (None, "only a repaired scorer was given")
+
+
+def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
+    [table] = [table for table in reproduction([before]).tables if table.label == "tab:main_results"]
+
+    assert "TACO: programs, scorer on encoder-mini, not repaired (the paper's is" in table.note
+
+
+def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
+    train = some_pools(make_pool, prefix="t", num_problems=12, seed=7)
+    own = hand_made.studied(some_pools(make_pool), policy=Policy(), config=CONFIG, task="knights_knaves", train=train)
+    found = reproduction([own])
+
+    assert cell(found, "tab:dataset_overview", "K&K", "Train").measured == "12"
+    assert cell(found, "tab:dataset_overview", "K&K", "Candidate accuracy").estimate == own.training.accuracy
+    by_generator = own.training.by_generator["qwen-2.5-7b"]
+    assert cell(found, "tab:permodel", "Qwen-2.5-7B", "K&K").estimate == by_generator
+    assert cell(reproduction([puzzles]), "tab:permodel", "Qwen-2.5-7B", "K&K").reason == "test pool"
+
+
+def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
+    pools = [
+        make_pool(
+            (index % 2, {"members": (0.0,), "generator": "qwen"}),
+            (0, {"members": (1.0,), "generator": "qwen"}),
+            problem_id=f"p{index}",
+            difficulty=f"{2 + index // 4} people",
+        )
+        for index in range(8)
+    ]
+    single = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="knights_knaves", name="one generator")
+
+    found = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+    absent = cell(reproduction([puzzles]), "tab:kk_difficulty", "2 people", "Single-model EBM")
+
+    assert found.estimate.value == 0.5
+    assert absent.reason == "no run on the candidates of one generator was given"
+
+
+def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_pool):
+    def asked(name, subset, count):
+        pool = make_pool((1, {}), (0, {}), problem_id=name, difficulty=subset)
+        return replace(pool, problem=replace(pool.problem, data={"choices": ["x"] * count}))
+
+    subsets = (("a", "murder mysteries", 2), ("b", "team allocation", 3), ("c", "team allocation", 2))
+    stories = hand_made.studied([asked(*each) for each in subsets], policy=Policy(), config=CONFIG, task="musr")
+    found = reproduction([stories])
+
+    assert cell(found, "tab:musr_subsets", "Murder mysteries", "n choices").measured == "2"
+    assert cell(found, "tab:musr_subsets", "Murder mysteries", "Random baseline").measured == "50.0"
+    assert cell(found, "tab:musr_subsets", "Team allocation", "n choices").measured == "2, 3"
+    assert cell(found, "tab:musr_subsets", "Team allocation", "Random baseline").measured == "41.7"
+
+
+def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
+    pools = [
+        make_pool(
+            (0, {"generator": "qwen-2.5-7b", "members": (0.0,)}),
+            (1, {"generator": "qwen-2.5-7b", "members": (1.0,)}),
+            (1, {"generator": "claude-opus-4.6", "greedy": True}),
+            problem_id=f"p{index}",
+        )
+        for index in range(4)
+    ]
+    policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
+    results = hand_made.studied(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
+
+    found = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
+
+    assert (found.estimate.value, found.reason) == (1.0, "here: single-shot claude-opus-4.6")
+
+
+@pytest.mark.parametrize("other", ["claude-3-opus-20240229", "claude-3.5-sonnet", "llama-72b", "qwen2.5-7b"])
+def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other):
+    pools = [
+        make_pool(
+            (0, {"generator": "small", "members": (0.0,)}),
+            (1, {"generator": other, "greedy": True}),
+            problem_id=f"p{index}",
+        )
+        for index in range(4)
+    ]
+    policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
+    results = hand_made.studied(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
+    found = reproduction([results])
+
+    rows = ("Claude Opus 4.6", "Claude Sonnet 4.6", "Qwen-72B-Instruct")
+    assert {cell(found, "tab:main_results", row, "K&K").status for row in rows} == {"needs a key or GPU"}
+
+
+def test_every_cell_is_counted(found):
+    total = sum(len(cells) for table in found.tables for _, cells in table.rows)
+
+    assert sum(found.facts()["cells"].values()) == total
+    assert found.facts()["cells"]["measured"] > 60
+
+
+def test_reasons_are_numbered_once_each(found):
+    table = paper_table(found.tables[0])
+
+    assert len(set(table.reasons)) == len(table.reasons)
+    used = {reason for _, cells in table.rows for *_, reason in cells if reason}
+    assert used == {str(number) for number in range(1, len(table.reasons) + 1)}
+
+
+def test_the_headline_answers_yes_or_not_shown(puzzles, plans):
+    claims = {row[0]: row[-1] for row in headline(puzzles).rows}
+
+    assert claims["ours beats random"] == "yes"
+    assert any("unanswered by sigma" in claim for claim in claims)
+    assert "violation avoided" in headline(plans).caption
+
+
+def test_studies_and_reports_survive_json(found, puzzles):
+    assert StudyResults.from_json(json.loads(json.dumps(puzzles.to_json(), allow_nan=False))) == puzzles
+    assert Reproduction.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+    with pytest.raises(PoolError, match="run it again"):
+        StudyResults.from_json({})
+    with pytest.raises(PoolError, match="run it again"):
+        Reproduction.from_json({})
+
+
+def test_nothing_or_one_name_twice_is_an_error(puzzles):
+    with pytest.raises(PoolError, match="at least one scored pool"):
+        reproduction([])
+    with pytest.raises(PoolError, match="two studies are named 'puzzles'"):
+        reproduction([puzzles, puzzles])
+
+
+class Page(HTMLParser):
+    """Collects what a page would load from elsewhere, its anchors and where its links go."""
+
+    def __init__(self):
+        super().__init__()
+        self.outside, self.anchors, self.links = [], set(), set()
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if tag in {"script", "link", "iframe"}:
+            self.outside.append(tag)
+        for name in ("src", "href", "xlink:href"):
+            value = values.get(name)
+            if value and not value.startswith(("#", "data:")):
+                self.outside.append(value)
+        if tag == "section" and "id" in values:
+            self.anchors.add(values["id"])
+        if tag == "a":
+            self.links.add(values["href"].removeprefix("#"))
+
+
+def test_the_page_stands_alone_and_its_contents_lead_somewhere(found, parts):
+    text = render_html(found, parts)
+    page = Page()
+    page.feed(text)
+
+    assert page.outside == []
+    assert page.links == page.anchors == {"paper", "across", "pool-1", "pool-2", "section-1"}
+    assert "Made &lt;up&gt; for a test." in text
+    assert text.count("<svg") == sum(len(part.plates) for part in parts)
+
+
+def test_markdown_and_page_hold_the_same_tables(found, parts):
+    text = render_markdown(found, parts)
+
+    for part in parts:
+        assert f"## {part.title}" in text
+        for table in part.tables:
+            assert f"### {table.title}" in text
+            assert all(len(line) == len(table.headers) for line in table.rows)
+    for table in found.tables:
+        assert f"({table.label})" in text
+
+
+def test_training_curves_are_drawn_where_they_are_given(parts):
+    with_training = [part.title for part in parts if any(plate.title == "Training" for plate in part.plates)]
+
+    assert with_training == ["puzzles"]
+
+
+def test_files_are_written_and_markdown_points_to_its_figures(report):
+    run, written, _ = report
+
+    assert [address.rsplit("/", 1)[1] for address in written] == ["results.json", "report.md", "report.html"]
+    text = run.read_bytes("reproduction", "report.md").decode()
+    addresses = re.findall(r"!\[[^]]*\]\(([^)]*)\)", text)
+    assert len(addresses) > 20
+    for address in addresses:
+        assert ET.fromstring(run.read_bytes("reproduction", *address.split("/"))).tag.endswith("svg")
+
+
+def test_pools_without_energies_or_answers_are_studied_by_what_remains(make_pool):
+    plain = hand_made.studied([make_pool((1, {}), (0, {}))], policy=Policy(), config=CONFIG, task="gsm8k")
+
+    found = reproduction([plain])
+
+    assert (plain.ensemble_sizes, plain.ridges, plain.decomposition) == ((), (), None)
+    assert cell(found, "tab:main_results", "Random", "GSM8K").status == "measured"
+    assert cell(found, "tab:energy_sep", "ECE", "GSM8K").status == "not measurable"
+    assert "<svg" in render_html(found, chapters(found))
+
+
+def test_the_grid_is_that_of_the_lambda_in_use_most_accurate_first(puzzles):
+    table = next(table for table in study_tables(puzzles) if table.title == "Grid of thresholds")
+
+    assert [line[:3] for line in table.rows] == [("0.8", "1.5", "65.0"), ("0.2", "1.5", "65.0"), ("0.2", "0.9", "59.0")]
+
+
+def test_the_in_domain_cell_is_marked(matrix):
+    rows = {row[0]: row for row in transfer_table(matrix).rows}
+
+    assert "*" in rows["K&K (MB)"][1]
+    assert rows["a scorer with a long name"][3:] == ("-", "-")
+    assert rows["random"][3] != "-"
+
+
+def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_pool):
+    pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
+    run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=pools)
+    found = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
+
+    measured = cell(found, "tab:full_transfer", "GSM8K (MB)", "K&K")
+
+    assert measured.estimate.value == 0.0
+    assert measured.measured == "0.0 [0.0, 97.5], n=1; by E 100.0 [2.5, 100.0]"
+    assert measured.reason == "by mu alone"
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda study, matrix: study_figures.ensemble_size_figure(study.ensemble_sizes),
+        lambda study, matrix: study_figures.pool_size_figure(study.pool_sizes),
+        lambda study, matrix: study_figures.lambda_figure(study.lambdas, chosen=1.0),
+        lambda study, matrix: study_figures.decomposition_figure(study.decomposition),
+        lambda study, matrix: study_figures.grid_figure(study.grid, theta_sigma=0.8, theta_abstain=1.5),
+        lambda study, matrix: study_figures.ridge_figure(study.ridges),
+        lambda study, matrix: study_figures.reliability_figure(
+            study.evaluation.trust.reliabilities, study.evaluation.trust.sigma_bins
+        ),
+        lambda study, matrix: study_figures.risk_coverage_figure(study.evaluation.trust.signals),
+        lambda study, matrix: study_figures.transfer_figure(matrix),
+        lambda study, matrix: study_figures.pick_figure({"a": {"g": 1.0}}, share_of_correct={"g": 0.5, "h": 0.5}),
+    ],
+    ids=["ensemble", "pool-size", "lambda", "terms", "grid", "ridges", "reliability", "risk", "transfer", "picks"],
+)
+def test_figures_are_drawn_within_the_page(plans, matrix, draw):
+    figure = draw(plans, matrix)
+
+    assert ET.fromstring(svg_of(figure)).tag.endswith("svg")
+    figure.draw_without_rendering()
+    page = figure.bbox.padded(1.0)
+    for text in texts_of(figure):
+        (left, bottom), (right, top) = text.get_window_extent().get_points()
+        assert page.x0 <= left <= right <= page.x1, text
+        assert page.y0 <= bottom <= top <= page.y1, text
+
+
+def texts_of(figure):
+    """Labels, titles and legends that are drawn."""
+    found = list(figure.legends)
+    for axes in figure.axes:
+        found += [text for text in (axes.xaxis.label, axes.yaxis.label, axes.title) if text.get_text()]
+        found += [axes.get_legend()] if axes.get_legend() else []
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.filterwarnings("error")
+def test_any_pools_can_be_studied(make_pool, seed):
+    """Tiny random pools with everything missing now and then: no crash, no warning, no NaN in the JSON."""
+    rng = random.Random(seed)
+    num_adapters, continuous = rng.choice([0, 1, 2, 3]), rng.random() < 0.3
+
+    def members():
+        return tuple(rng.choice([0.0, 1.0, rng.gauss(0, 1)]) for _ in range(num_adapters))
+
+    def pools(prefix):
+        found = []
+        for index in range(rng.randint(2, 10)):
+            rows = [
+                (
+                    rng.choice([0, 1, None]),
+                    {
+                        "members": None if num_adapters == 0 or rng.random() < 0.2 else members(),
+                        "penalty": rng.choice([0.0, 0.0, 1.0, math.inf]),
+                        "key": rng.choice("xyz"),
+                        "generator": rng.choice("gh"),
+                        "text": rng.choice(["a", "bbb", None]),
+                        "greedy": rng.random() < 0.1,
+                    },
+                )
+                for _ in range(rng.randint(1, 6))
+            ]
+            found.append(
+                make_pool(
+                    *rows,
+                    problem_id=f"{prefix}{index}-",
+                    difficulty=rng.choice(["", "EASY", "2 people"]),
+                    scores={"judge": [rng.choice([None, 1.0, 2.0]) for _ in rows]},
+                    violations=[rng.random() for _ in rows] if continuous else None,
+                )
+            )
+        return found
+
+    found = hand_made.studied(pools("t"), pools("v"), policy=Policy(), config=CONFIG, task="knights_knaves", name="n")
+
+    json.dumps(reproduction([found]).to_json(), allow_nan=False)
+    assert StudyResults.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+
+
+def test_another_backbone_of_the_same_task_fills_its_own_rows(puzzles, make_pool):
+    other = dataclasses.replace(studied(make_pool, name="puzzles, DeBERTa"), backbone="microsoft/deberta-v3-base")
+
+    found = reproduction([puzzles, other])
+
+    assert cell(found, "tab:full_k_sweep", "K=3, DeBERTa", "K&K").estimate == other.ensemble_sizes[2].pass_at_1
+    assert cell(found, "tab:full_k_sweep", "K=3, ModernBERT", "K&K").estimate == puzzles.ensemble_sizes[2].pass_at_1

@@ -1,0 +1,427 @@
+"""The whole evaluation, from pools and outcomes to files."""
+
+import json
+import math
+import random
+import re
+import time
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
+from raydebm.errors import PoolError
+from raydebm.evaluation.report.evaluation_report import (
+    plates,
+    render_html,
+    render_markdown,
+    summary,
+    write_report,
+)
+from raydebm.evaluation.report.figures import (
+    difficulty_figure,
+    pass_at_n_figure,
+    selective_figure,
+    selector_figure,
+    svg_of,
+    training_figure,
+    triage_figure,
+)
+from raydebm.evaluation.report.tables import selector_table, tables
+from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
+from raydebm.run.directory import RunDir
+
+CONFIG = EvaluationConfig(num_bootstrap=100)
+TRAINING = {
+    "a0": {
+        "epochs": [
+            {"epoch": 1, "train_loss": 0.69, "validation_loss": 0.68, "validation_accuracy": 0.55},
+            {"epoch": 2, "train_loss": 0.60, "validation_loss": 0.65, "validation_accuracy": 0.61},
+        ]
+    },
+    "a1": {"epochs": [{"epoch": 1, "train_loss": 0.7, "validation_loss": None, "validation_accuracy": None}]},
+}
+
+
+def some_pools(make_pool, num_problems=20, num_candidates=8, *, greedy=True):
+    """Energies lean towards the truth; two adapters; two generators of different quality; two difficulties."""
+    rng = random.Random(0)
+    pools = []
+    for index in range(num_problems):
+        rows = []
+        for _ in range(num_candidates):
+            generator = rng.choice("gh")
+            correct = int(rng.random() < (0.6 if generator == "g" else 0.3))
+            mu = (0.0 if correct else 1.0) + rng.gauss(0, 1)
+            fields = {
+                "members": (mu + rng.gauss(0, 0.5), mu + rng.gauss(0, 0.5)),
+                "penalty": 0.0 if correct else rng.choice([0.0, 1.0, math.inf]),
+                "key": "right" if correct else rng.choice(["wrong", "other"]),
+                "generator": generator,
+            }
+            rows.append((None if rng.random() < 0.03 else correct, fields))
+        if greedy:
+            rows.append((rng.randrange(2), {"generator": "g", "greedy": True}))
+        pools.append(make_pool(*rows, problem_id=f"p{index:04d}-", difficulty=f"{2 + index % 2 * 8} people"))
+    return pools
+
+
+@pytest.fixture(scope="module")
+def pools(make_pool):
+    return some_pools(make_pool)
+
+
+def evaluated(pools, **options):
+    given = {"policy": Policy(), "config": CONFIG, "task": "toy", "adapters": ("a0", "a1")} | options
+    return evaluate(EvaluationInputs(pools=pools, **given))
+
+
+@pytest.fixture(scope="module")
+def evaluation(pools):
+    return evaluated(pools, title="A <run> & more", seed=7, command="raydebm evaluate --config x.yaml")
+
+
+@pytest.fixture(scope="module")
+def page(evaluation):
+    return render_html(evaluation, training=TRAINING)
+
+
+def outcome_of(pool, best, *, decision=Decision.ACCEPT, first=None, num_passes=1):
+    records = [
+        PassRecord(
+            pass_index=index + 1,
+            num_requested=1,
+            num_failed=0,
+            selected=(first or best).candidate.candidate_id if index == 0 else best.candidate.candidate_id,
+            sigma=0.0,
+            penalty=0.0,
+            decision=decision if index == num_passes - 1 else Decision.REGENERATE,
+        )
+        for index in range(num_passes)
+    ]
+    return Outcome(
+        problem=pool.problem, decision=decision, best=best, passes=tuple(records), pool=pool.candidates, reason=""
+    )
+
+
+def test_figures_by_hand(make_pool):
+    """Problem 1: ours right, chance 1/2. Problem 2: ours wrong, chance 1/4. Oracle right on both."""
+    pools = [
+        make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id="one"),
+        make_pool(
+            *[(label, {"members": (float(energy),)}) for energy, label in enumerate([0, 1, 0, 0])], problem_id="two"
+        ),
+    ]
+
+    found = evaluated(pools)
+
+    ours, chance, bound = (found.row(name) for name in ("ours", "random", "oracle"))
+    assert (ours.pass_at_1.value, chance.pass_at_1.value, bound.pass_at_1.value) == (0.5, 0.375, 1.0)
+    assert ours.gap_closed.value == pytest.approx((0.5 - 0.375) / (1 - 0.375))
+    assert chance.ours_minus.value == pytest.approx(0.125)
+
+
+def test_every_selector_is_measured_against_the_same_problems(evaluation):
+    for row in evaluation.rows:
+        assert row.pass_at_1.n + row.num_unlabeled == 20
+        assert row.pass_at_1.low <= row.pass_at_1.value <= row.pass_at_1.high
+    assert evaluation.row("random").gap_closed.value == 0.0
+    assert evaluation.row("oracle").gap_closed.value == 1.0
+    assert evaluation.row("ours").ours_minus.value == 0.0
+
+
+def test_single_adapters_carry_their_names(evaluation):
+    assert [row.name for row in evaluation.rows if row.group == "adapter"] == ["adapter a0", "adapter a1"]
+
+
+def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
+    found = evaluated(pools, adapters=("a0", "a1", "a2"))
+
+    assert found.adapters == ("member 1", "member 2")
+
+
+def test_unlabeled_and_unparsed_candidates_are_counted(pools, evaluation):
+    assert evaluation.counts.unlabeled == sum(pool.num_unlabeled for pool in pools) > 0
+    assert evaluation.counts.unparsed == sum(math.isinf(p) for pool in pools for p in pool.penalty[pool.in_pool])
+    assert (evaluation.counts.candidates, evaluation.counts.greedy) == (160, 20)
+
+
+def test_groups_are_sorted_as_numbers(evaluation):
+    assert [row.difficulty for row in evaluation.difficulties] == ["2 people", "10 people"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "ordered"),
+    [
+        (["over 50 words", "36-50 words", "up to 35 words"], ["up to 35 words", "36-50 words", "over 50 words"]),
+        (["HARD", "MEDIUM_HARD", "EASY", "MEDIUM"], ["EASY", "MEDIUM", "MEDIUM_HARD", "HARD"]),
+    ],
+)
+def test_groups_stand_from_easy_to_hard(make_pool, groups, ordered):
+    pools = [make_pool((1, {}), problem_id=group, difficulty=group) for group in groups]
+
+    assert [row.difficulty for row in evaluated(pools, adapters=()).difficulties] == ordered
+
+
+def test_the_loop_is_summarised_by_hand(make_pool, make_item):
+    """Fixed by pass 2; broken by pass 2; abstained on a mistake; abstained on a correct one."""
+    pools = [make_pool((label, {"members": (0.0,)}), problem_id=f"p{i}") for i, label in enumerate([0, 1, 0, 1])]
+    pools.append(make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id="p4"))
+    better, worse = make_item("better", pass_index=2), make_item("worse", pass_index=2)
+    firsts = [pool.candidates[0] for pool in pools]
+    outcomes = [
+        outcome_of(pools[0], better, first=firsts[0], num_passes=2),
+        outcome_of(pools[1], worse, first=firsts[1], num_passes=2),
+        outcome_of(pools[2], firsts[2], decision=Decision.ABSTAIN, num_passes=2),
+        outcome_of(pools[3], firsts[3], decision=Decision.ABSTAIN, num_passes=2),
+        outcome_of(pools[4], firsts[4]),
+    ]
+    verdicts = {"better": 1, "worse": 0, "p0a": 0, "p1a": 1, "p2a": 0, "p3a": 1, "p4a": 1}
+    labels = {
+        name: Label(candidate_id=name, problem_id="", verdict=Verdict.CORRECT if correct else Verdict.INCORRECT)
+        for name, correct in verdicts.items()
+    }
+
+    found = evaluated(pools, outcomes=outcomes, labels=labels)
+
+    loop = found.loop
+    assert (loop.coverage.value, loop.answered.value, loop.answered.n) == (0.6, pytest.approx(2 / 3), 3)
+    assert loop.regenerated.value == 0.8
+    assert (loop.num_adopted, loop.num_fixed, loop.num_broken) == (2, 1, 1)
+    assert (loop.num_abstained_incorrect, loop.num_abstained_correct) == (1, 1)
+    assert found.row("ours, all passes").pass_at_1.value == 0.6
+    assert found.row("ours, answered only").pass_at_1.n == 3
+
+
+def test_a_problem_without_outcome_is_an_error(pools):
+    with pytest.raises(PoolError, match="20 problems have no outcome of the loop, the first is 'p0000-'"):
+        evaluated(pools, outcomes=[])
+
+
+def test_pools_without_energies_are_evaluated_by_what_needs_none(make_pool):
+    found = evaluated([make_pool((1, {}), (0, {}))], adapters=())
+
+    assert found.row("ours") is None
+    assert "random" in render_markdown(found)
+    assert "<svg" in render_html(found)
+
+
+def test_pools_without_any_label_are_an_error(make_pool):
+    with pytest.raises(PoolError, match="of 1 pools none has a label"):
+        evaluated([make_pool((None, {}))])
+
+
+def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
+    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
+
+    found = evaluated([pool])
+
+    assert found.row("ours").mean_violation.value == 0.1
+    assert found.row("random").mean_violation.value == pytest.approx(0.3)
+    assert found.row("ours").violation_gap_closed.value == 1.0
+    assert found.row("random").violation_avoided.value == pytest.approx(0.2)
+    assert found.facts()["mean_violation"]["ours"] == 0.1
+
+
+def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(make_pool):
+    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
+
+    found = evaluated([pool])
+
+    table = selector_table(found)
+    assert table.headers[1] == "mean violation"
+    assert next(row[1:3] for row in table.rows if row[0] == "ours") == ("0.100", "[0.100, 0.100]")
+    assert "Mean violation of the choice by energy is 0.100 [0.100, 0.100], of random choice 0.300" in summary(found)
+
+
+def test_stopping_rules_have_a_table(make_pool):
+    pools = [make_pool(*((1, {"key": "a"}) for _ in range(8)), problem_id=str(index)) for index in range(3)]
+    found = evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=CONFIG, task="toy"))
+
+    table = next(table for table in tables(found) if table.title == "Stopping early")
+
+    # Eight equal answers: the Beta rule stops after four of them.
+    assert next(row for row in table.rows if row[0] == "Beta, 0.95")[3].startswith("4.0")
+    assert Evaluation.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_no_table_of_stopping_rules_where_no_two_answers_agree(make_pool):
+    pools = [make_pool((1, {"key": "a"}), (0, {"key": "b"}))]
+    found = evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=CONFIG, task="toy"))
+    assert "Stopping early" not in {table.title for table in tables(found)}
+
+
+def test_parts_of_the_violation_have_a_table_and_a_figure(make_pool):
+    pool = make_pool(
+        (0, {"members": (0.0,)}),
+        (0, {"members": (1.0,)}),
+        violations=[0.1, 0.5],
+        dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
+    )
+
+    found = evaluated([pool])
+
+    table = next(table for table in tables(found) if table.title == "Parts of the violation")
+    assert {"random", "majority vote", "constraint only", "mu only", "ours", "oracle"} <= set(table.headers)
+    assert [row[0] for row in table.rows] == ["budget", "diversity"]
+    assert table.rows[0][table.headers.index("ours")] == "0.200 [0.200, 0.200]"
+    assert "Parts of the violation" in [plate.title for plate in plates(found)]
+
+
+def test_evaluation_survives_json(evaluation):
+    text = json.dumps(evaluation.to_json(), allow_nan=False)
+
+    assert Evaluation.from_json(json.loads(text)) == evaluation
+
+
+def test_json_of_another_version_is_refused():
+    with pytest.raises(PoolError, match="run the evaluation stage again"):
+        Evaluation.from_json({"title": "old"})
+
+
+def test_the_same_pools_give_the_same_numbers_and_drawings(pools):
+    one, other = (evaluated(pools, command="c") for _ in range(2))
+
+    assert one == other
+    assert svg_of(pass_at_n_figure(one.pass_at_n)) == svg_of(pass_at_n_figure(other.pass_at_n))
+
+
+class Outside(HTMLParser):
+    """Collects what a page would load from elsewhere, and what runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag in {"script", "link", "iframe"}:
+            self.found.append(tag)
+        self.found += [
+            value for name, value in attrs if name in {"src", "href"} and not value.startswith(("#", "data:"))
+        ]
+
+
+def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
+    reader = Outside()
+    reader.feed(page)
+
+    assert reader.found == []
+    assert "A &lt;run&gt; &amp; more" in page
+    assert page.count("<svg") == 9
+    assert len(page) < 2_000_000
+
+
+def test_markdown_has_a_full_row_for_every_selector(evaluation):
+    page = render_markdown(evaluation)
+    table = selector_table(evaluation)
+
+    for row in table.rows:
+        assert len(row) == len(table.headers)
+        assert f"| {row[0]} |" in page or f"| **{row[0]}** |" in page
+
+
+@pytest.mark.parametrize(
+    "stated", ["raydebm evaluate --config x.yaml", "run 7, candidate order 42", "100 resamples", "numpy "]
+)
+def test_reports_state_seeds_command_and_versions(evaluation, page, stated):
+    assert stated in page
+    assert stated in render_markdown(evaluation)
+
+
+def test_files_are_written_where_asked(tmp_path, evaluation):
+    written = write_report(evaluation, RunDir(str(tmp_path)))
+
+    assert [re.sub(r".*/", "", name) for name in written] == ["metrics.json", "report.md", "report.html"]
+    assert Evaluation.from_json(RunDir(str(tmp_path)).read_json("evaluation", "metrics.json")) == evaluation
+
+
+def test_facts_are_plain_numbers(evaluation):
+    assert json.loads(json.dumps(evaluation.facts()))["pass_at_1"]["oracle"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda found: selector_figure(found.rows),
+        lambda found: pass_at_n_figure(found.pass_at_n),
+        lambda found: triage_figure(found.picks, theta_sigma=0.1, theta_abstain=9.0),
+        lambda found: selective_figure(found.selective),
+        lambda found: difficulty_figure(found.difficulties),
+        lambda found: training_figure(TRAINING),
+    ],
+    ids=["selectors", "pass-at-n", "triage", "selective", "difficulty", "training"],
+)
+def test_figures_are_well_formed_and_no_text_leaves_the_page(evaluation, draw):
+    figure = draw(evaluation)
+
+    assert ET.fromstring(svg_of(figure)).tag.endswith("svg")
+    figure.draw_without_rendering()
+    page = figure.bbox.padded(1.0)
+    for axes in figure.axes:
+        assert axes.has_data()
+        for text in texts_of(axes):
+            (left, bottom), (right, top) = text.get_window_extent().get_points()
+            assert page.x0 <= left <= right <= page.x1, text
+            assert page.y0 <= bottom <= top <= page.y1, text
+
+
+def texts_of(axes):
+    """Labels that are drawn: axis labels, and tick labels within the limits."""
+    found = [axes.xaxis.label, axes.yaxis.label]
+    for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        low, high = sorted(limits)
+        found += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [text for text in found if text.get_text() and text.get_visible()]
+
+
+def test_a_large_evaluation_is_fast(make_pool):
+    """A twelfth of 100,000 candidates, in CPU time; six times what a twelfth of a minute is, for slow machines."""
+    pools = some_pools(make_pool, num_problems=260, num_candidates=32, greedy=False)
+
+    started = time.thread_time()
+    evaluated(pools, config=EvaluationConfig())
+
+    assert time.thread_time() - started < 30
+
+
+def test_pass_at_n_and_selective_accuracy_by_e_and_by_mu_alone(make_pool):
+    """mu prefers the wrong candidate, which breaks a constraint; the right one is less certain."""
+    wrong = {"members": (0.0, 0.0), "penalty": 1.0}
+    pools = [make_pool((0, wrong), (1, {"members": (0.0, 1.0)}), problem_id=name) for name in "pq"]
+
+    found = evaluated(pools)
+
+    assert [(row.by_energy.value, row.by_mu.value) for row in found.pass_at_n] == [(1.0, 0.0), (1.0, 1.0)]
+    assert {row.pass_at_1.value for row in found.selective} == {1.0}
+    assert {row.pass_at_1.value for row in found.mu_selective} == {0.0}
+    assert len(selective_figure(found.selective, found.mu_selective).axes[0].get_legend().get_texts()) == 2
+
+
+def test_energies_of_a_violation_task_are_judged_by_what_was_trained(make_pool):
+    """No plan is without violation; of four, mu puts the best one first and the second best last."""
+    energies, violations = (0.0, 1.0, 2.0, 3.0), [0.1, 0.3, 0.4, 0.2]
+    rows = [(0, {"members": (energy, energy + 0.1)}) for energy in energies]
+    pools = [make_pool(*rows, violations=violations, problem_id=name) for name in "pq"]
+
+    found = evaluated(pools)
+
+    [mu] = [row for row in found.energies if row.name == "mu"]
+    assert (mu.pair_accuracy.value, mu.energy_gap.value) == (1.0, pytest.approx(2.0))
+    assert found.theory.num_pairs == 6
+    assert evaluated(pools, positive_frac=0.5).energies[-2].pair_accuracy.value == 0.5
+    assert found.row("ours").pass_at_1.value == 0.0
+
+
+def test_pass_at_n_of_a_violation_task_counts_up_to_the_tolerance(make_pool):
+    pool = make_pool((0, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0)}), violations=[0.3, 0.15])
+
+    found = evaluated([pool])
+    strict = evaluated([pool], config=EvaluationConfig(num_bootstrap=100, tolerance=0.1))
+
+    assert (found.tolerance, [row.by_energy.value for row in found.pass_at_n]) == (0.15, [0.0, 1.0])
+    assert (strict.tolerance, [row.by_energy.value for row in strict.pass_at_n]) == (0.1, [0.0, 0.0])
+    assert any("at most 0.15" in plate.caption for plate in plates(found))

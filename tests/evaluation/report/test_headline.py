@@ -1,0 +1,157 @@
+"""The first three sentences of a report, its main selectors, and what sampling in waves saved."""
+
+from dataclasses import replace
+
+import pytest
+
+from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
+from raydebm.evaluation.report.evaluation_report import render_html, render_markdown
+from raydebm.evaluation.report.headline import main_rows, sentences
+from raydebm.evaluation.report.tables import loop_table, main_table
+from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
+from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
+
+
+@pytest.fixture(scope="module")
+def evaluation(make_pool):
+    """Problem 1: ours right. Problem 2: ours wrong, and one of four candidates right."""
+    pools = [
+        make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0), "generator": "h"}), problem_id="one"),
+        make_pool(
+            *[(label, {"members": (float(energy), energy + 0.1)}) for energy, label in enumerate([0, 1, 0, 0])],
+            problem_id="two",
+        ),
+    ]
+    config = EvaluationConfig(num_bootstrap=100)
+    return evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=config, task="toy", adapters=("a0", "a1")))
+
+
+def test_the_main_rows_are_few_and_end_with_the_oracle(evaluation):
+    names = [row.name for row in main_rows(evaluation)]
+
+    assert (names[0], names[-1]) == ("random", "oracle")
+    assert {"majority vote", "best generator (chosen in hindsight)", "ours"} <= set(names)
+    assert not any(name.startswith(("adapter", "generator", "greedy")) for name in names)
+
+
+def test_the_best_third_party_baseline_stands_before_the_oracle(evaluation):
+    ours, chance = evaluation.row("ours"), evaluation.row("random")
+    external = (replace(chance, name="weak judge", group="external"), replace(ours, name="judge", group="external"))
+
+    names = [row.name for row in main_rows(replace(evaluation, rows=(*external, *evaluation.rows)))]
+
+    assert names[-2:] == ["judge", "oracle"]
+    assert "weak judge" not in names
+
+
+def test_the_table_of_the_terminal_has_at_most_twelve_rows_and_a_hundred_columns(evaluation):
+    everything = [
+        replace(evaluation.row("ours"), name=name, group="ours")
+        for name in ("chosen profile", "ours, all passes", "ours, answered only")
+    ]
+    judge = replace(evaluation.row("ours"), name="a third-party judge", group="external")
+    table = main_table(replace(evaluation, rows=(judge, *everything, *evaluation.rows)))
+    widths = [max(len(row[column]) for row in (table.headers, *table.rows)) for column in range(len(table.headers))]
+
+    assert len(table.rows) == 11
+    assert sum(widths) + 3 * len(widths) + 1 <= 100
+
+
+def test_three_sentences_say_what_was_chosen_how_good_it_is_and_what_may_be_promised(evaluation):
+    choice, quality, promise = sentences(evaluation)
+
+    assert choice.startswith("The paper's rule decides: lowest mu + 1 E_constraint")
+    assert quality.startswith("On 2 test problems its selection is correct on 50.0 [0.0, 100.0] % (random 37.5,")
+    assert quality.endswith("oracle 100.0).")
+    assert promise == "No posterior was fitted, so nothing may be promised."
+
+
+def test_the_report_opens_with_a_figure_and_the_sentences_and_folds_its_tables(evaluation):
+    page = render_html(evaluation)
+    top, rest = page.split("</header>")
+
+    assert top.count("<svg") == 1
+    for sentence in ("The paper&#39;s rule decides", "On 2 test problems", "No posterior"):
+        assert sentence in top
+    assert "<table" not in top
+    assert rest.count("<table") == sum("<table" in part for part in rest.split("<details>")[1:])
+    assert "<details open" not in page
+
+
+def test_markdown_opens_the_same_way_and_has_a_section_per_table(evaluation):
+    lines = render_markdown(evaluation).splitlines()
+
+    assert lines[0] == "# toy"
+    assert lines[2] == "![main_selectors.svg](main_selectors.svg)"
+    assert lines[4].startswith("The paper's rule decides")
+    assert "## Selectors" in lines
+
+
+def stop(reason, planned, samples, tokens_saved):
+    return PassStop(reason=reason, words="", num_planned=planned, num_samples=samples, tokens_saved=tokens_saved)
+
+
+@pytest.fixture
+def outcome(make_item):
+    def make(name, *stops, tokens):
+        """One pass per stop, with as many candidates as it says, of so many tokens each."""
+        passes, pool = [], []
+        for index, each in enumerate(stops, start=1):
+            passes.append(
+                PassRecord(
+                    pass_index=index, num_requested=each.num_samples, num_failed=0, selected=None, sigma=None,
+                    penalty=None, decision=Decision.ABSTAIN, stop=each,
+                )
+            )  # fmt: skip
+            for sample in range(each.num_samples):
+                item = make_item(f"{name}{index}{sample}", pass_index=index)
+                pool.append(replace(item, candidate=replace(item.candidate, prompt_tokens=2, completion_tokens=tokens)))
+        return Outcome(
+            problem=Problem(task="t", problem_id=name, prompt=""),
+            decision=Decision.ABSTAIN,
+            best=None,
+            passes=tuple(passes),
+            pool=tuple(pool),
+            reason="",
+        )
+
+    return make
+
+
+def test_savings_of_waves_are_shares_of_what_was_planned(outcome):
+    """Passes of 8: 2 drawn of 12 tokens each, 6 saved of 12 tokens; 8 drawn of 12; nothing saved."""
+    first = outcome("a", stop("accept", 8, 2, 72), tokens=10)
+    second = outcome("b", stop("budget", 8, 8, 0), tokens=10)
+
+    savings = wave_savings([first, second])
+
+    assert (savings.num_passes, savings.num_ended_early, savings.num_samples) == (2, 1, 6)
+    assert savings.sample_share == 6 / 16
+    assert savings.token_share == 72 / (72 + 2 * 12 + 8 * 12)
+
+
+def test_tokens_that_nobody_stated_are_unknown(outcome):
+    savings = wave_savings([outcome("a", stop("accept", 8, 2, None), tokens=10)])
+
+    assert (savings.sample_share, savings.token_share) == (0.75, None)
+
+
+def test_passes_without_waves_have_no_savings(outcome):
+    assert wave_savings([outcome("a", tokens=10)]) is None
+
+
+def test_the_table_of_the_loop_has_the_savings(evaluation, outcome):
+    estimate = evaluation.row("ours").pass_at_1
+    counts = {name: 0 for name in LoopSummary.__dataclass_fields__ if name.startswith("num_")}
+    loop = LoopSummary(
+        coverage=estimate, answered=estimate, regenerated=estimate, **counts,
+        waves=wave_savings([outcome("a", stop("accept", 8, 2, 72), tokens=10)]),
+    )  # fmt: skip
+
+    rows = {row[0]: row[1] for row in loop_table(replace(evaluation, loop=loop)).rows}
+
+    assert rows["passes that sampling in waves ended early"] == "1 of 1"
+    assert rows["samples that this saved, %"] == "75.0"
+    assert rows["tokens that this saved, %"] == "75.0"

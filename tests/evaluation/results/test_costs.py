@@ -1,0 +1,139 @@
+"""What every selector costs, on pools whose prices can be added in the head."""
+
+from dataclasses import replace
+
+import pytest
+
+from raydebm.config import EvaluationConfig, PricesConfig
+from raydebm.decision.policy import Policy
+from raydebm.evaluation.report.figures import cost_figure
+from raydebm.evaluation.report.tables import cost_table
+from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.generators.tally import SavedSamples
+
+ENERGIES = {"energies": 0.001}
+
+
+def costs(pools, **prices):
+    config = EvaluationConfig(num_bootstrap=100, prices=PricesConfig(**prices))
+    found = evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=config, task="toy", adapters=("a0", "a1")))
+    return found, {row.name: row for row in found.costs}
+
+
+@pytest.fixture
+def pools(make_pool):
+    """Two problems: g's candidate costs 1 cent and is wrong, h's costs 3 cents and is right; mu knows it."""
+    return [
+        make_pool(
+            (0, {"generator": "g", "members": (1.0, 1.0), "cost_usd": 0.01, "key": "x"}),
+            (1, {"generator": "h", "members": (0.0, 0.0), "cost_usd": 0.03, "key": "y"}),
+            problem_id=name,
+            scores={"judge": [1.0, 9.0]},
+        )
+        for name in "pq"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "usd", "num_candidates", "num_scores"),
+    [
+        ("random", 0.02, 1, 0),
+        ("generator g", 0.01, 1, 0),
+        ("generator h", 0.03, 1, 0),
+        ("majority vote", 0.04, 2, 0),
+        ("constraint only", 0.04, 2, 0),
+        ("ours", 0.042, 2, 2),
+        ("mu only", 0.042, 2, 2),
+        ("adapter a0", 0.041, 2, 2),
+        ("judge", 0.24, 2, 2),
+        ("oracle", 0.04, 2, 0),
+    ],
+)
+def test_what_a_selector_costs_per_problem(pools, name, usd, num_candidates, num_scores):
+    _, found = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+
+    assert found[name].usd.value == pytest.approx(usd)
+    assert (found[name].num_candidates, found[name].num_scores) == (num_candidates, num_scores)
+
+
+def test_an_unknown_price_is_not_0(pools):
+    _, found = costs(pools)
+
+    assert {name for name, row in found.items() if row.usd.value is None} >= {"ours", "mu only", "adapter a0", "judge"}
+    assert found["majority vote"].usd.value == pytest.approx(0.04)
+
+
+def test_the_front_is_what_nobody_beats_in_both(pools):
+    """g, the first of each pool: cheapest, 0 % right. h: 3 cents, 100 %; who else is always right costs more. Random
+    choice is between them."""
+    _, found = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+
+    assert {name for name, row in found.items() if row.is_on_front} == {"first", "generator g", "random", "generator h"}
+
+
+def test_candidates_without_a_recorded_cost_have_the_recipes_price(make_pool):
+    rows = ((1, {"generator": "g"}), (0, {"generator": "h", "cost_usd": 0.5}))
+    _, without = costs([make_pool(*rows)])
+    _, found = costs([make_pool(*rows)], usd_per_candidate={"g": 0.1, "h": 9.0})
+
+    assert without["majority vote"].usd.value is None
+    assert found["majority vote"].usd.value == pytest.approx(0.6)
+
+
+def test_one_problem_without_a_price_leaves_the_selector_without_one(make_pool):
+    pools = [make_pool((1, {"cost_usd": 0.1}), problem_id="p"), make_pool((1, {}), problem_id="q")]
+
+    _, found = costs(pools)
+
+    assert found["random"].usd.value is None
+
+
+def test_a_failed_request_is_paid_for_by_those_who_asked_for_the_pool(make_pool):
+    failed = (None, {"text": None, "cost_usd": 0.2})
+    pools = [make_pool((1, {"cost_usd": 0.1}), failed)]
+
+    _, found = costs(pools)
+
+    assert found["random"].usd.value == pytest.approx(0.1)
+    assert (found["majority vote"].usd.value, found["majority vote"].num_candidates) == (pytest.approx(0.3), 2)
+
+
+def test_the_table_has_the_cheapest_first_and_the_unpriced_last(pools):
+    evaluation, _ = costs(pools)
+    table = cost_table(evaluation)
+
+    assert table.rows[0][0] in ("generator g", "first")
+    assert table.rows[0][4].startswith("10.00 [")
+    assert table.rows[-1][4] == "-"
+
+
+def test_the_table_says_what_waves_saved(pools):
+    evaluation, _ = costs(pools)
+    saved = SavedSamples(
+        num_problems=1200, num_settled=900, num_samples=4000, sample_share=0.4, completion_tokens=9, token_share=0.254
+    )
+    caption = cost_table(replace(evaluation, saved=saved)).caption
+
+    assert "ended 900 of 1,200 problems early" in caption
+    assert "4,000 candidates (40 %) were never sampled, which saved about 25 % of the completion tokens" in caption
+    unknown = replace(saved, completion_tokens=None, token_share=None)
+    assert "an unknown share of the completion" in cost_table(replace(evaluation, saved=unknown)).caption
+    assert "waves" not in cost_table(evaluation).caption
+
+
+def test_what_waves_saved_is_written_down_and_read_back(pools):
+    evaluation, _ = costs(pools)
+    saved = SavedSamples(
+        num_problems=2, num_settled=1, num_samples=4, sample_share=0.4, completion_tokens=None, token_share=None
+    )
+
+    assert Evaluation.from_json(replace(evaluation, saved=saved).to_json()).saved == saved
+
+
+def test_the_figure_names_the_front(pools):
+    evaluation, _ = costs(pools, usd_per_score={**ENERGIES, "judge": 0.1})
+
+    texts = {text.get_text() for text in cost_figure(evaluation.costs, continuous=False).axes[0].texts}
+
+    assert texts == {"first", "generator g", "random", "generator h"}

@@ -1,0 +1,125 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import bootstrap as scipy_bootstrap
+from sklearn.metrics import roc_auc_score
+
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
+
+
+def test_every_resample_has_n_problems():
+    assert (Bootstrap.of(7, num_bootstrap=50, seed=0).counts.sum(axis=1) == 7).all()
+
+
+def test_the_same_seed_gives_the_same_resamples_and_another_does_not():
+    one, same, other = (Bootstrap.of(20, num_bootstrap=10, seed=seed).counts for seed in (1, 1, 2))
+
+    assert (one == same).all()
+    assert (one != other).any()
+
+
+def test_mean_interval_agrees_with_scipy():
+    values = np.random.default_rng(0).random(200)
+    expected = scipy_bootstrap(
+        (values,), np.mean, n_resamples=4000, method="percentile", random_state=np.random.default_rng(1)
+    ).confidence_interval
+
+    estimate = Bootstrap.of(200, num_bootstrap=4000, seed=0).mean(values)
+
+    assert estimate.value == pytest.approx(values.mean())
+    assert (estimate.low, estimate.high) == pytest.approx((expected.low, expected.high), abs=0.004)
+
+
+def test_a_constant_has_no_width():
+    estimate = Bootstrap.of(5, num_bootstrap=100, seed=0).mean(np.ones(5))
+
+    assert (estimate.value, estimate.low, estimate.high, estimate.n) == (1.0, 1.0, 1.0, 5)
+
+
+def test_problems_without_value_are_left_out_of_mean_and_n():
+    estimate = Bootstrap.of(4, num_bootstrap=100, seed=0).mean(np.array([1.0, math.nan, 0.0, math.nan]))
+
+    assert (estimate.value, estimate.n) == (0.5, 2)
+
+
+def test_nothing_known_has_no_value():
+    estimate = Bootstrap.of(2, num_bootstrap=100, seed=0).mean(np.array([math.nan, math.nan]))
+
+    assert (estimate.value, estimate.low, estimate.n) == (None, None, 0)
+
+
+def test_a_gap_of_zero_cannot_be_closed():
+    estimate = Bootstrap.of(3, num_bootstrap=100, seed=0).ratio(np.zeros(3), np.zeros(3))
+
+    assert (estimate.value, estimate.n) == (None, 3)
+
+
+def test_ratio_is_of_sums_not_a_mean_of_ratios():
+    estimate = Bootstrap.of(2, num_bootstrap=100, seed=0).ratio(np.array([1.0, 0.0]), np.array([1.0, 3.0]))
+
+    assert estimate.value == 0.25
+
+
+def test_resamples_without_a_gap_are_left_out_of_the_interval():
+    estimate = Bootstrap.of(2, num_bootstrap=400, seed=0).ratio(np.array([0.5, 0.0]), np.array([1.0, 0.0]))
+
+    assert (estimate.value, estimate.low, estimate.high) == (0.5, 0.5, 0.5)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    generator = np.random.default_rng(3)
+    resamples = Bootstrap.of(60, num_bootstrap=300, seed=0)
+    hits = 0
+    for _ in range(300):
+        estimate = resamples.mean((generator.random(60) < 0.7).astype(float))
+        hits += estimate.low <= 0.7 <= estimate.high
+
+    assert 0.90 < hits / 300 < 0.98
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30), seed=st.integers(0, 1000))
+@settings(max_examples=40)
+def test_weighted_auroc_agrees_with_scikit_learn_on_repeated_items(rows, seed):
+    scores = np.array([float(score) for score, _ in rows])
+    positives = np.array([float(positive) for _, positive in rows])
+    counts = np.random.default_rng(seed).integers(0, 3, size=len(rows))
+    repeated = np.repeat(np.arange(len(rows)), counts)
+    assume(len(set(positives[repeated])) == 2)
+
+    (area,) = weighted_auroc(scores, positives, counts[None, :].astype(float))
+
+    assert area == pytest.approx(roc_auc_score(positives[repeated], scores[repeated]))
+
+
+def test_auroc_of_one_class_has_no_value():
+    assert Bootstrap.of(2, num_bootstrap=100, seed=0).auroc(np.array([0.1, 0.2]), np.ones(2)).value is None
+
+
+def test_all_right_is_not_certainty():
+    """Of five right ones: at least 0.025 ** (1 / 5) = 47.8 % with 97.5 % confidence."""
+    found = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.ones(5))
+
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(0.4782, abs=1e-4)
+
+
+def test_all_wrong_mirrors_all_right():
+    found = Bootstrap.of(5, num_bootstrap=50, seed=0).proportion(np.zeros(5))
+
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(0.5218, abs=1e-4)
+
+
+def test_a_share_of_all_is_not_certain():
+    """28 of 28: the lower limit is the exact one."""
+    found = Bootstrap.of(35, num_bootstrap=100, seed=0).share(1.0, np.ones(100), 28)
+
+    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 28)), 1.0)
+
+
+def test_minus_an_estimate_turns_its_interval_around():
+    assert -Estimate(value=0.5, low=0.2, high=0.9, n=3) == Estimate(value=-0.5, low=-0.9, high=-0.2, n=3)
+    assert -NOTHING == NOTHING

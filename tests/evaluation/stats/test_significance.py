@@ -1,0 +1,90 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import permutation_test
+
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.stats.significance import compare, holm_adjusted, mcnemar_p_value, p_text, sign_flip_p_values
+
+
+def test_mcnemar_by_hand():
+    """Eight problems where only one is right, seven of them the first: 2 * (1 + 8) / 2**8."""
+    difference = np.array([1.0] * 7 + [-1.0] + [0.0] * 20 + [math.nan])
+
+    assert mcnemar_p_value(difference) == pytest.approx(18 / 256)
+
+
+def test_without_any_disagreement_nothing_is_shown():
+    assert mcnemar_p_value(np.zeros(5)) == 1.0
+    assert mcnemar_p_value(np.array([math.nan])) is None
+
+
+def test_sign_flips_agree_with_scipy():
+    difference = np.random.default_rng(0).normal(0.15, 0.5, 60)
+    reference = permutation_test(
+        (difference, np.zeros(60)), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=9999, rng=1
+    ).pvalue
+
+    assert sign_flip_p_values([difference], seed=0)[0] == pytest.approx(reference, abs=0.015)
+
+
+def test_sign_flips_are_the_same_for_the_same_seed_and_never_zero():
+    difference = np.ones(40) * 0.5
+
+    assert sign_flip_p_values([difference], seed=1) == sign_flip_p_values([difference], seed=1) == [1 / 10_001]
+
+
+def test_holm_by_hand():
+    assert holm_adjusted([0.01, None, 0.04, 0.03]) == [
+        pytest.approx(0.03),
+        None,
+        pytest.approx(0.06),
+        pytest.approx(0.06),
+    ]
+
+
+def test_binary_and_expected_values_get_the_test_that_fits():
+    values = {
+        "ours": np.array([1.0, 1, 0, 1]),
+        "vote": np.array([1.0, 0, 0, 0]),
+        "random": np.array([0.5, 0.2, 0.1, 0]),
+    }
+    bootstrap = Bootstrap.of(4, num_bootstrap=100, seed=0)
+
+    vote, chance = compare(
+        values, [("ours", "vote"), ("ours", "random"), ("ours", "absent")], bootstrap=bootstrap, seed=0
+    )
+
+    assert (vote.test, vote.p_value, vote.only_one, vote.only_other) == ("McNemar, exact", 0.5, 2.0, 0.0)
+    assert chance.test == "sign-flip permutation"
+    assert chance.difference.value == pytest.approx((0.5 + 0.8 - 0.1 + 1.0) / 4)
+
+
+def test_a_selector_without_a_common_problem_has_no_p_value():
+    values = {"a": np.array([1.0, math.nan]), "b": np.array([math.nan, 1.0])}
+
+    (found,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
+
+    assert (found.p_value, found.test, found.difference.value) == (None, "none", None)
+
+
+@pytest.mark.parametrize(("p", "text"), [(None, "-"), (0.0001, "<0.001"), (0.0421, "0.042")])
+def test_p_values_as_text(p, text):
+    assert p_text(p) == text
+
+
+def test_several_trainings_differ_by_the_mean_over_those_that_know_both():
+    values = {"a": np.array([[1.0, 1.0], [math.nan, 0.0]]), "b": np.array([[1.0, 0.0], [0.0, 1.0]])}
+
+    (found,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
+
+    assert (found.difference.value, found.only_one, found.only_other) == (0.0, 0.0, 0.0)
+
+
+def test_trainings_that_do_not_agree_are_no_wins_and_losses():
+    values = {"a": np.array([[1.0, 1.0], [1.0, 0.0]]), "b": np.zeros((2, 2))}
+
+    (found,) = compare(values, [("a", "b")], bootstrap=Bootstrap.of(2, num_bootstrap=100, seed=0), seed=0)
+
+    assert (found.test, found.difference.value) == ("sign-flip permutation", 0.75)

@@ -1,0 +1,542 @@
+"""Studies on pools small enough to work out by hand."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.results.dimensions import dimension_table
+from raydebm.evaluation.selectors.standard import standard_selectors
+from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
+from raydebm.evaluation.studies.ensemble import ensemble_sizes, pair_accuracies, subsets
+from raydebm.evaluation.studies.generators import generator_rows, narrowed, pool_kinds
+from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
+from raydebm.evaluation.studies.overview import overview, training_pool
+from raydebm.evaluation.studies.pool_size import pool_sizes
+from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+from raydebm.evaluation.studies.triage import threshold_rows
+from raydebm.evaluation.studies.variance import variance_partition
+
+
+def bootstrap(pools):
+    return Bootstrap.of(len(pools), num_bootstrap=100, seed=0)
+
+
+# ---- ensemble size ---------------------------------------------------------------------------------------------------
+
+
+def test_one_adapter_is_the_mean_of_the_adapters_alone(make_pool):
+    """Adapter 0 is right, adapter 1 wrong, their mean right."""
+    pools = [make_pool((1, {"members": (0.0, 1.0)}), (0, {"members": (2.0, 0.0)}))]
+
+    one, two = ensemble_sizes(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0, theory=None)
+
+    assert (one.num_subsets, one.pass_at_1.value, one.worst, one.best) == (2, 0.5, 0.0, 1.0)
+    assert (two.num_subsets, two.pass_at_1.value, two.pair_accuracy.value) == (1, 1.0, 1.0)
+    assert one.sigma_auroc.value is None
+
+
+@pytest.fixture
+def constrained(make_pool):
+    """mu prefers the wrong candidate, which breaks a constraint: by mu 0, by E (lambda 1) 1."""
+    return [
+        make_pool((0, {"members": (0.0, 0.0), "penalty": 1.0}), (1, {"members": (0.5, 0.5)}), violations=[0.8, 0.2])
+    ]
+
+
+def test_every_k_is_selected_by_e_and_by_mu_alone(constrained):
+    for row in ensemble_sizes(
+        Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0, theory=None
+    ):
+        assert (row.pass_at_1.value, row.mu_pass_at_1.value) == (1.0, 0.0)
+        assert (row.mean_violation.value, row.mu_mean_violation.value) == (0.2, 0.8)
+
+
+def test_every_n_is_selected_by_e_and_by_mu_alone(constrained):
+    one, two = pool_sizes(Stack.of(constrained), lambda_=1.0, bootstrap=bootstrap(constrained), seed=0)
+
+    assert [row.pass_at_1["ours"].value for row in (one, two)] == [0.5, 1.0]
+    assert [row.pass_at_1["mu only"].value for row in (one, two)] == [0.5, 0.0]
+    assert [row.violation["mu only"].value for row in (one, two)] == [0.5, 0.8]
+
+
+def test_many_adapters_are_sampled_without_repetition():
+    found = subsets(12, 6, seed=0)
+
+    assert len(set(found)) == 40
+    assert subsets(5, 3, seed=0) == list(combinations(range(5), 3))
+
+
+def test_tied_pairs_count_half(make_pool):
+    pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (1.0,)}), (0, {"members": (2.0,)}))
+    stack = Stack.of([pool])
+
+    assert pair_accuracies(stack, stack.mu()).tolist() == [0.75]
+
+
+# ---- pool size -------------------------------------------------------------------------------------------------------
+
+
+def test_expectations_over_subsets_are_exact(make_pool):
+    """Against all subsets of 2 and of 3 out of 5, one by one."""
+    labels, energies = [0, 1, 0, 1, 0], [0.3, 0.1, 0.0, 0.9, 0.5]
+    pool = make_pool(*[(label, {"members": (energy,)}) for label, energy in zip(labels, energies, strict=True)])
+    rows = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
+    by_size = {row.n: row.pass_at_1 for row in rows}
+
+    for size in (1, 2, 4, 5):
+        drawn = list(combinations(range(5), size))
+        best = np.mean([labels[min(subset, key=lambda i: energies[i])] for subset in drawn])
+        some = np.mean([max(labels[i] for i in subset) for subset in drawn])
+        assert by_size[size]["ours"].value == pytest.approx(best)
+        assert by_size[size]["oracle"].value == pytest.approx(some)
+        assert by_size[size]["random"].value == pytest.approx(0.4)
+
+
+def test_what_could_not_be_checked_is_no_wrong_answer_in_a_small_pool(make_pool):
+    """Of one candidate drawn, the one that hung says nothing, and the other one is right."""
+    hung = {"penalty": math.inf, "members": (0.0,)}
+    pool = make_pool((1, {"members": (1.0,)}), (None, hung))
+
+    one, two = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
+
+    assert {name: found.value for name, found in one.pass_at_1.items()} == dict.fromkeys(one.pass_at_1, 1.0)
+    assert two.pass_at_1["ours"].value == 1.0
+
+
+def test_the_whole_pool_votes_as_the_selector_does(make_pool):
+    pool = make_pool((1, {"key": "x"}), (0, {"key": "y"}), (0, {"key": "y"}), (1, {"key": "x"}), (0, {"key": "z"}))
+
+    last = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[-1]
+
+    assert last.pass_at_1["majority vote"].value == 0.5
+
+
+def test_what_cannot_be_selected_loses_and_a_smaller_pool_is_used_whole(make_pool):
+    pools = [
+        make_pool((1, {"members": (5.0,)}), (0, {"members": (0.0,), "penalty": math.inf}), problem_id="two"),
+        make_pool((0, {"members": (0.0,), "penalty": math.inf}), problem_id="one"),
+    ]
+
+    rows = pool_sizes(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+
+    assert [row.n for row in rows] == [1, 2]
+    assert [row.pass_at_1["ours"].value for row in rows] == [0.25, 0.5]
+
+
+def test_violations_follow_the_energy_too(make_pool):
+    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.2, 0.6])
+
+    one, two = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)
+
+    assert one.violation["ours"].value == pytest.approx(0.4)
+    assert two.violation["ours"].value == pytest.approx(0.2)
+
+
+# ---- generators ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_writers(make_pool):
+    """g is right at high energy, h wrong at low energy: the scorer prefers h."""
+    return [
+        make_pool(
+            (1, {"generator": "g", "members": (2.0,), "text": "xxxx"}),
+            (0, {"generator": "g", "members": (3.0,), "finish_reason": "length"}),
+            (0, {"generator": "h", "members": (0.0,)}),
+            (1, {"generator": "h", "members": (1.0,), "finish_reason": "stop"}),
+            problem_id=name,
+        )
+        for name in ("p", "q")
+    ]
+
+
+def test_generators_by_hand(two_writers):
+    g, h = generator_rows(Stack.of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers))
+
+    assert (g.name, g.num_candidates, g.accuracy.value, g.picked.value, h.picked.value) == ("g", 4, 0.5, 0.0, 1.0)
+    assert (g.mu_correct.value, h.mu_correct.value) == (2.0, 1.0)
+    assert (g.pair_accuracy.value, h.pair_accuracy.value) == (1.0, 0.0)
+    assert (g.truncated_frac, h.truncated_frac, g.share_of_correct) == (1.0, 0.0, 0.5)
+
+
+def test_a_narrowed_pool_holds_one_generator(two_writers):
+    part = narrowed(Stack.of(two_writers), 0)
+
+    assert part.sizes.tolist() == [2, 2]
+    assert part.select(0.0).tolist() == [0, 0]
+    assert part.correct_at(part.select(0.0)).tolist() == [1.0, 1.0]
+
+
+def test_one_generator_is_compared_with_mixed_pools_of_its_size(two_writers):
+    kinds = pool_kinds(Stack.of(two_writers), lambda_=1.0, bootstrap=bootstrap(two_writers), seed=0)
+    found = {kind.name: kind for kind in kinds}
+
+    assert list(found) == ["g", "h", "all generators, 2 random candidates", "all generators"]
+    assert (found["g"].ours.value, found["h"].ours.value, found["all generators"].ours.value) == (1.0, 0.0, 0.0)
+    # Of the six pairs three hold h's first candidate, which is wrong and has the lowest energy.
+    assert found["all generators, 2 random candidates"].ours.value == pytest.approx(0.5)
+
+
+def test_pools_of_one_generator_are_selected_by_e_and_by_mu_alone(make_pool):
+    """g: mu prefers its wrong candidate, which breaks a constraint; h: one right candidate, at the highest mu."""
+    pools = [
+        make_pool(
+            (0, {"generator": "g", "members": (0.0,), "penalty": 1.0}),
+            (1, {"generator": "g", "members": (0.5,)}),
+            (1, {"generator": "h", "members": (2.0,)}),
+        )
+    ]
+
+    kinds = {kind.name: kind for kind in pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)}
+
+    assert (kinds["g"].ours.value, kinds["g"].mu_only.value) == (1.0, 0.0)
+    assert (kinds["h"].whole_minus.value, kinds["h"].mu_whole_minus.value) == (0.0, -1.0)
+
+
+def test_a_generator_is_compared_on_the_problems_that_it_answered(make_pool):
+    """g answers p alone and is wrong; h answers both and is right: over all problems, not where g answered, h is better
+    by chance of the problems."""
+    pools = [
+        make_pool(
+            (0, {"generator": "g", "members": (1.0,)}), (1, {"generator": "h", "members": (0.0,)}), problem_id="p"
+        ),
+        make_pool((0, {"generator": "h", "members": (0.0,)}), problem_id="q"),
+    ]
+
+    g, h, *_ = pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+
+    assert (g.ours.n, g.same_size.value, g.whole_minus.value, g.whole_minus.n) == (1, 0.5, 1.0, 1)
+    assert (h.ours.n, h.whole_minus.value) == (2, 0.0)
+
+
+def test_a_mixed_pool_of_the_same_size_has_as_many_candidates_problem_by_problem(make_pool):
+    """On p g gave one, which is wrong, and h three right ones: one of four is right with 3/4."""
+    wrong = (0, {"generator": "g", "members": (5.0,)})
+    pools = [
+        make_pool(wrong, *[(1, {"generator": "h", "members": (mu,)}) for mu in (0.0, 1.0, 2.0)], problem_id="p"),
+        make_pool(wrong, wrong, problem_id="q"),
+    ]
+
+    g, *_ = pool_kinds(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+
+    assert g.same_size.value == pytest.approx((0.75 + 0) / 2)
+
+
+def test_picks_are_compared_over_problems_with_a_correct_candidate(make_pool):
+    """A perfect scorer: easy problems have many correct candidates, hard ones one by g, hopeless ones none."""
+    good, bad = {"members": (0.0,)}, {"members": (1.0,)}
+    pools = [
+        make_pool(*((1, {"generator": name, **good}) for name in "ggghhh"), problem_id="easy"),
+        make_pool((1, {"generator": "g", **good}), (0, {"generator": "h", **bad}), problem_id="hard"),
+        make_pool((0, {"generator": "g", **bad}), (0, {"generator": "h", **good}), problem_id="hopeless"),
+    ]
+
+    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (g.share_of_correct, h.share_of_correct) == (0.75, 0.25)
+    assert g.picked.n == h.picked.n == 2
+
+
+def test_a_generator_that_only_failed_has_a_row(make_pool):
+    pools = [make_pool((1, {"generator": "g"}), (None, {"generator": "h", "text": None, "penalty": math.inf}))]
+
+    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (g.num_candidates, g.num_failed, h.num_candidates, h.num_failed) == (1, 0, 0, 1)
+    assert h.accuracy.value is None
+
+
+def test_what_a_generator_cost_counts_its_failed_requests(make_pool):
+    failed = (None, {"text": None, "penalty": math.inf, "cost_usd": 0.5})
+    pools = [make_pool((1, {"cost_usd": 0.25}), failed, (1, {"generator": "free"}))]
+
+    free, g = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (free.cost_usd, g.cost_usd) == (None, 0.75)
+
+
+def test_failed_requests_cost_a_choice_nothing(make_pool):
+    """With one candidate every way of choosing is random choice, also where half of the requests brought none."""
+    failed = (None, {"text": None, "penalty": math.inf})
+    pool = make_pool((1, {"members": (0.0,)}), failed, (0, {"members": (1.0,)}), failed)
+
+    one = pool_sizes(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[0]
+
+    assert one.n == 1
+    assert one.pass_at_1["ours"].value == one.pass_at_1["random"].value == one.pass_at_1["oracle"].value == 0.5
+
+
+def test_a_single_generator_has_nothing_to_compare(make_pool):
+    assert pool_kinds(Stack.of([make_pool((1, {}))]), lambda_=1.0, bootstrap=bootstrap([0]), seed=0) == ()
+
+
+# ---- the two terms ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def at_odds(make_pool):
+    """mu prefers a, the constraint c; at lambda 1 the sum prefers b (0.4 + 0.4)."""
+    return [
+        make_pool(
+            (0, {"members": (0.0,), "penalty": 1.0}),
+            (1, {"members": (0.4,), "penalty": 0.4}),
+            (0, {"members": (1.0,), "penalty": 0.0}),
+        )
+    ]
+
+
+def test_the_sum_may_choose_what_neither_term_would(at_odds):
+    found = decomposition(Stack.of(at_odds), lambda_=1.0, bootstrap=bootstrap(at_odds), seed=0)
+
+    assert (found.agree.value, found.neither.value, found.num_constrained) == (0.0, 1.0, 1)
+    assert [point.selected for point in found.points] == [False, False, True]
+    assert found.points[-1].correct is True
+
+
+def test_lambda_zero_is_mu_and_a_large_one_the_constraint(at_odds):
+    rows = lambda_sweep(Stack.of(at_odds), bootstrap=bootstrap(at_odds), lambdas=(0.0, 100.0), chosen=1.0)
+
+    assert [(row.lambda_, row.pass_at_1.value) for row in rows] == [(0.0, 0.0), (1.0, 1.0), (100.0, 0.0)]
+
+
+def test_without_constraints_that_tell_apart_there_is_no_decomposition(make_pool):
+    pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))]
+
+    assert decomposition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0) is None
+
+
+# ---- thresholds, overview, dimensions --------------------------------------------------------------------------------
+
+
+def test_thresholds_by_hand(make_pool):
+    """sigma 0 right, 1 wrong, and 0 with a broken constraint."""
+    pools = [
+        make_pool((1, {"members": (0.0, 0.0)}), problem_id="a"),
+        make_pool((0, {"members": (0.0, 2.0)}), problem_id="b"),
+        make_pool((1, {"members": (0.0, 0.0), "penalty": 1.0}), problem_id="c"),
+    ]
+
+    rows = threshold_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+    row = next(row for row in rows if row.theta == 0.8)
+
+    assert row.where == "theta_sigma of the paper"
+    assert (row.triage_rate.value, row.accepted.value) == (pytest.approx(2 / 3), 1.0)
+    assert (row.abstain_frac.value, row.answered.value) == (pytest.approx(1 / 3), 1.0)
+
+
+def test_overview_counts(make_pool):
+    pools = [
+        make_pool((1, {"members": (0.0,)}), (0, {"broken": [("budget", 0.5)], "penalty": 0.5}), problem_id="a"),
+        make_pool((None, {"text": None, "penalty": math.inf}), (0, {"penalty": math.inf}), (0, {}), problem_id="b"),
+    ]
+
+    found = overview(Stack.of(pools), bootstrap(pools))
+
+    assert (found.num_problems, found.num_candidates, found.fewest, found.most) == (2, 4, 2, 2)
+    assert (found.num_failed, found.num_unparsed, found.num_unlabeled, found.num_unscored) == (1, 1, 0, 3)
+    assert (found.accuracy.value, found.mixed.value, found.solvable.value) == (0.25, 0.5, 0.5)
+    assert found.constraints == {"budget": 1}
+
+
+def test_the_best_quarter_by_generator(make_pool):
+    """Of eight candidates two are the best quarter: one of g's four, and one of h's."""
+    rows = [(0, {"generator": name}) for name in "gggghhhh"]
+    pools = [make_pool(*rows, violations=[0.1, 0.5, 0.6, 0.7, 0.2, 0.8, 0.9, 1.0])]
+
+    g, h = generator_rows(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (g.best_quarter.value, h.best_quarter.value) == (0.25, 0.25)
+
+
+def test_dimensions_of_labels_by_selector(make_pool):
+    pools = [
+        make_pool(
+            (0, {"members": (0.0,)}),
+            (0, {"members": (1.0,)}),
+            violations=[0.1, 0.5],
+            dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
+        )
+    ]
+    wanted = [found for found in standard_selectors(pools, lambda_=1.0) if found.name in ("ours", "random")]
+
+    found = dimension_table(pools, wanted, bootstrap(pools))
+
+    assert (found.source, found.selectors) == ("labels", ("random", "ours"))
+    assert [(name, [e.value for e in values]) for name, values in found.rows] == [
+        ("budget", [pytest.approx(0.4), 0.2]),
+        ("diversity", [pytest.approx(0.2), 0.0]),
+    ]
+
+
+def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
+    unparsed = {"penalty": math.inf, "members": (0.0,)}
+    pools = [
+        make_pool((0, unparsed), violations=[0.6], dimensions=[{"budget": 0.6}], problem_id="p"),
+        make_pool((0, {"members": (0.0,)}), violations=[0.1], dimensions=[{"budget": 0.1}], problem_id="q"),
+    ]
+    ours = [found for found in standard_selectors(pools, lambda_=1.0) if found.name == "ours"]
+
+    (budget,) = dimension_table(pools, ours, bootstrap(pools)).rows
+
+    assert (budget[1][0].value, budget[1][0].n) == (pytest.approx((1 + 0.1) / 2), 2)
+
+
+def test_without_dimensions_the_constraints_penalties_are_shown(make_pool):
+    pools = [make_pool((1, {}), (0, {"broken": [("budget", 0.5), ("budget", 0.25)], "penalty": 0.75}))]
+    chance = [found for found in standard_selectors(pools, lambda_=1.0) if found.name == "random"]
+
+    found = dimension_table(pools, chance, bootstrap(pools))
+
+    assert found.source == "constraint penalties of parsed candidates"
+    assert found.rows[0][1][0].value == pytest.approx(0.375)
+
+
+# ---- several scorers and runs ----------------------------------------------------------------------------------------
+
+
+def test_judges_that_agree_in_rank_correlate_fully(make_pool):
+    pools = [
+        make_pool((1, {"members": (0.0,)}), (0, {"members": (6.0,)}), scores={"one": [9.0, 2.0], "other": [0.9, 0.1]}),
+        make_pool((1, {"members": (1.0,)}), (0, {"members": (5.0,)}), scores={"one": [8.0, 1.0], "other": [0.8, None]}),
+    ]
+
+    found = {(row.one, row.other): row for row in judge_agreement(pools, bootstrap(pools))}
+
+    assert found["one", "other"].spearman.value == pytest.approx(1.0)
+    assert (found["one", "other"].num_candidates, found["one", "other"].spearman.n) == (3, 2)
+    assert found["one", "-mu"].spearman.value == pytest.approx(0.8)
+
+
+def test_pools_without_other_scorers_have_no_agreement(make_pool):
+    assert judge_agreement([make_pool((1, {}))], bootstrap([0])) == ()
+
+
+def scored(make_pool, energies, names="pq"):
+    return [
+        make_pool((1, {"members": (energy,)}), (0, {"members": (0.0,)}), problem_id=name)
+        for name, energy in zip(names, energies, strict=True)
+    ]
+
+
+def test_transfer_compares_on_the_problems_that_all_cover(make_pool):
+    runs = [
+        ScoredRun(source="A", target="T", pools=scored(make_pool, (-1.0, -1.0, -1.0), "pqr"), in_domain=True),
+        ScoredRun(source="B", target="T", pools=scored(make_pool, (1.0, -1.0), "qp")),
+        ScoredRun(source="A", target="U", pools=scored(make_pool, (1.0, 1.0))),
+    ]
+
+    found = transfer(runs, title="t", num_bootstrap=100)
+
+    assert (found.sources, found.targets) == (("A", "B"), ("T", "U"))
+    assert (found.cell("A", "T").by_mu.pass_at_1.value, found.cell("A", "T").by_mu.pass_at_1.n) == (1.0, 2)
+    assert (found.cell("B", "T").by_mu.pass_at_1.value, found.cell("B", "T").by_mu.lift.value) == (0.5, 0.0)
+    assert found.cell("B", "U") is None
+    assert [(row.one, row.difference.value) for row in found.comparisons] == [("B on T", -0.5)]
+    assert found.random["U"].value == 0.5
+
+
+def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
+    """The source's mu prefers the wrong candidate, which the target's constraint excludes."""
+    pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
+
+    cell = transfer([ScoredRun(source="A", target="T", pools=pools)], title="t", num_bootstrap=100).cell("A", "T")
+
+    assert (cell.by_mu.pass_at_1.value, cell.by_mu.lift.value) == (0.0, -0.5)
+    assert (cell.by_energy.pass_at_1.value, cell.by_energy.lift.value) == (1.0, 0.5)
+
+
+def test_one_run_twice_is_an_error(make_pool):
+    run = ScoredRun(source="A", target="T", pools=scored(make_pool, (1.0, 1.0)))
+
+    with pytest.raises(ValueError, match="same source and target"):
+        transfer([run, run], title="t")
+
+
+def test_a_training_pool_by_generator(make_pool):
+    """g: 1 of 2 and 1 of 1 correct, so 75 %; h: none of its one. All: mean of 1/3 and 1."""
+    pools = [
+        make_pool((1, {"generator": "g"}), (0, {"generator": "g"}), (0, {"generator": "h"}), problem_id="p"),
+        make_pool((1, {"generator": "g"}), problem_id="q"),
+    ]
+
+    found = training_pool(pools, num_bootstrap=100, seed=0)
+
+    assert (found.num_problems, found.accuracy.value) == (2, pytest.approx(2 / 3))
+    assert {name: value.value for name, value in found.by_generator.items()} == {"g": 0.75, "h": 0.0}
+    assert found.best_quarter == {}
+    assert training_pool([], num_bootstrap=100, seed=0) is None
+
+
+def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
+    rows = [(0, {"generator": name}) for name in "gghh"]
+
+    found = training_pool([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])], num_bootstrap=100, seed=0)
+
+    assert {name: value.value for name, value in found.best_quarter.items()} == {"g": 0.5, "h": 0.0}
+
+
+def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):
+    """Energies 0, 1 and 0, 3 at penalties 0, 1: slopes 1 and 3. Sigma squared is 0 and 1, mean 0.5; the parts along the
+    constraint are -0.5, 0.5 and -1.5, 1.5, the rest 0.5 and 1.5 for both candidates: variance 0.25 each."""
+    pool = make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}))
+
+    found = variance_partition(Stack.of([pool]), lambda_=2.0, bootstrap=bootstrap([pool]))
+
+    assert found.slopes == (1.0, 3.0)
+    assert (found.num_problems, found.num_candidates, found.variance.value) == (1, 2, 0.5)
+    assert (found.quality.value, found.constraint.value, found.covariance.value) == (0.5, 0.5, 0.0)
+    assert found.identity_error < 1e-12
+
+
+def test_adapters_that_agree_about_the_constraint_have_no_variance_of_it(make_pool):
+    pools = [
+        make_pool(
+            (1, {"members": (0.0, 1.0)}), (0, {"members": (2.0, 3.0), "penalty": 1.0}), (0, {"penalty": math.inf}),
+            problem_id="p",
+        ),
+        make_pool((1, {"members": (5.0, 9.0)}), (0, {"members": (1.0, 2.0)}), problem_id="the same penalty"),
+    ]  # fmt: skip
+
+    found = variance_partition(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (found.quality.value, found.constraint.value, found.slopes) == (1.0, 0.0, (2.0, 2.0))
+    assert (found.num_problems, found.num_candidates) == (1, 2)
+
+
+def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(make_pool):
+    one = make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,), "penalty": 1.0}))
+    even = make_pool((1, {"members": (0.0, 1.0)}), (0, {"members": (1.0, 3.0)}))
+
+    for pool in (one, even):
+        assert variance_partition(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None
+
+
+def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
+    """p: ours is a (rated 4), the oracle's are b and c, equal in violation (2 and 3). q: ours is the oracle's, 5."""
+    pools = [
+        make_pool(
+            *[(0, {"members": (energy,)}) for energy in (0.0, 1.0, 2.0)],
+            violations=[0.5, 0.1, 0.1], scores={"judge": [4, 2, 3]}, problem_id="p",
+        ),
+        make_pool(
+            *[(0, {"members": (energy,)}) for energy in (0.0, 1.0)],
+            violations=[0.0, 0.3], scores={"judge": [5, 1]}, problem_id="q",
+        ),
+    ]  # fmt: skip
+
+    (found,) = rated_picks(Stack.of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
+
+    assert (found.ours.value, found.oracle.value, found.random.value) == (4.5, 3.75, 3.0)
+    assert (found.ours_minus_oracle.value, found.ours_minus_oracle.n) == (0.75, 2)
+
+
+def test_without_violation_scores_the_oracles_picks_are_the_correct_ones(make_pool):
+    pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (0.0,)}), scores={"judge": [5, math.nan]})
+
+    (found,) = rated_picks(Stack.of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]))
+
+    assert (found.oracle.value, found.ours.value, found.ours_minus_oracle.n) == (5.0, None, 0)

@@ -1,0 +1,122 @@
+"""Scorers that differ in one thing, by hand, and the cells of the paper's tables that they fill."""
+
+import json
+
+import pytest
+from hand_made import studied
+
+from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
+from raydebm.evaluation.paper.reproduction import Reproduction, reproduction
+from raydebm.evaluation.report.variant_tables import variant_tables
+from raydebm.evaluation.studies.transfer import ScoredRun, transfer
+from raydebm.evaluation.studies.variants import ScoredVariant, variant_study
+
+QWEN, GEMMA = {"generator": "qwen-2.5-7b"}, {"generator": "gemma"}
+
+
+@pytest.fixture(scope="module")
+def several(make_pool):
+    """Gemma's answer is right and selected in all of eight problems."""
+    return [
+        make_pool((0, QWEN | {"members": (1.0, 2.0)}), (1, GEMMA | {"members": (0.0, 1.0)}), problem_id=f"p{index}")
+        for index in range(8)
+    ]
+
+
+@pytest.fixture(scope="module")
+def single(make_pool):
+    """The selection is right in two of the eight problems."""
+    return [
+        make_pool((int(index < 2), QWEN | {"members": (0.0,)}), (0, QWEN | {"members": (1.0,)}), problem_id=f"p{index}")
+        for index in range(8)
+    ]
+
+
+def scored(name, pools, **changes):
+    fields = {"lambda_": 1.0, "backbone": "b", "num_adapters": 2, "num_parameters": 1000}
+    return ScoredVariant(name=name, pools=pools, **{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def compared(several, single):
+    alone = scored("alone", single, num_adapters=1, num_parameters=500)
+    return variant_study([scored("whole", several), alone], title="Variants", num_bootstrap=100)
+
+
+def test_each_scorer_is_judged_on_its_own_candidates(compared):
+    whole, alone = compared.rows
+    assert (whole.by_mu.value, alone.by_mu.value) == (1.0, 0.25)
+    assert (whole.generators, alone.generators) == (("gemma", "qwen-2.5-7b"), ("qwen-2.5-7b",))
+
+
+def test_a_single_adapter_has_no_sigma(compared):
+    assert compared.rows[1].sigma_auroc.value is None
+    assert variant_tables(compared)[0].rows[1][-2:] == ("-", "-")
+
+
+def test_the_difference_is_paired_over_the_problems(compared):
+    found = compared.comparison("alone", "whole", "mu")
+    assert (found.difference.value, found.difference.n, found.only_other) == (-0.75, 8, 6.0)
+    assert found.test == "McNemar, exact"
+
+
+def test_a_variant_on_fewer_problems_is_compared_on_these(several, single):
+    found = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100)
+    assert found.comparison("alone", "whole", "E").difference.n == 4
+
+
+def test_how_much_of_sigma_moves_with_the_constraint(make_pool):
+    """Members weigh the penalty by 1 and by 3 and agree on everything else."""
+    pools = [
+        make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}), problem_id=f"p{index}")
+        for index in range(4)
+    ]
+    (row,) = variant_study([scored("whole", pools)], title="", num_bootstrap=100).rows
+    assert row.constraint_share.value == pytest.approx(0.5)
+
+
+@pytest.fixture(scope="module")
+def reproduced(several, single, compared):
+    config = EvaluationConfig(num_bootstrap=100)
+    studies = [
+        studied(pools, policy=Policy(), config=config, task="gsm8k", name=name, subject={"backbone": "b"})
+        for name, pools in (("whole", several), ("alone", single))
+    ]
+    runs = [
+        ScoredRun(source="whole", target="whole", pools=several, in_domain=True),
+        ScoredRun(source="alone", target="whole", pools=several),
+    ]
+    matrix = transfer(runs, title="Pools", num_bootstrap=100)
+    return reproduction(studies, transfers=[matrix], variants=[compared], command="raydebm reproduce")
+
+
+def cell(found, label, row, column="GSM8K"):
+    table = next(table for table in found.tables if table.label == label)
+    return dict(table.rows)[row][table.columns.index(column)]
+
+
+@pytest.mark.parametrize(
+    ("label", "row", "value"),
+    [
+        ("tab:single_multi", "Single-model EBM", 0.25),
+        ("tab:single_multi", "Multi-model EBM", 1.0),
+        ("tab:single_multi", "Delta", 0.75),
+        ("tab:cross_pool", "Single-train, single-test", 0.25),
+        ("tab:cross_pool", "Single-train, multi-test", 1.0),
+        ("tab:cross_pool", "Multi-train, multi-test", 1.0),
+    ],
+)
+def test_tables_of_one_generator_and_several_are_filled(reproduced, label, row, value):
+    assert cell(reproduced, label, row).estimate.value == value
+
+
+def test_without_a_scorer_of_one_generator_the_cells_say_what_makes_one(several):
+    whole = studied(several, policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="gsm8k", name="whole")
+    found = cell(reproduction([whole]), "tab:cross_pool", "Single-train, single-test")
+    assert found.measured is None
+    assert "a variant with one of the recipe's `generators` makes one" in found.reason
+
+
+def test_variants_survive_json(reproduced):
+    assert Reproduction.from_json(json.loads(json.dumps(reproduced.to_json(), allow_nan=False))) == reproduced
