@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo check-demo test check format clean
+.PHONY: demo check-demo test check format audit sbom clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -42,5 +42,20 @@ format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Tools of their own environment: what audits the packages is not one of them.
+.audit/.ready:
+	@$(PYTHON) -m venv .audit
+	@.audit/bin/pip install --quiet --disable-pip-version-check --no-input --retries 1 pip-audit==2.10.1 cyclonedx-bom==7.5.0
+	@touch $@
+
+# Without a network it says so and passes.
+audit:
+	@$(MAKE) --silent .audit/.ready || true
+	@$(PYTHON) .ci/audit.py .audit/bin/pip-audit constraints.txt
+
+sbom: .audit/.ready $(VENV)/.ready
+	@.audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(VENV)
+	@echo "sbom.json (CycloneDX) lists what is installed in $(VENV)"
+
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist sbom.json .audit .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -82,6 +82,8 @@ def read_reply(reply: HttpReply) -> Completion:
     Raises:
         ReplyError: the reply has no usable answer.
     """
+    if 300 <= reply.status < 400:
+        raise _redirect_error(reply)
     if reply.status != 200:
         raise _status_error(reply.status, reply.content)
     try:
@@ -171,6 +173,15 @@ def _count(value: Any) -> int | None:
 def _is_number(value: Any) -> bool:
     """What can be an amount; neither True nor NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_AMOUNT
+
+
+def _redirect_error(reply: HttpReply) -> ReplyError:
+    target = reply.headers.get("location", "nowhere")[:_EXCERPT_CHARS]
+    message = (
+        f"HTTP {reply.status}: the endpoint redirects to {target}, which is not followed; "
+        "where that is right, make it the generator's base_url"
+    )
+    return ReplyError(message, status=reply.status)
 
 
 def _status_error(status: int, content: bytes, usage: Usage = NO_USAGE) -> ReplyError:

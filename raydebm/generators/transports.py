@@ -1,17 +1,19 @@
 """Two ways to carry a chat completion over HTTP: plain aiohttp, and the official ``openai`` client.
 
-Both carry bytes only. What a reply means, and what is done about it, is decided once, above them.
+Both carry bytes only. What a reply means, and what is done about it, is decided once, above them. Neither follows a
+redirect: prompts would go to an address that no recipe names, such as one inside the operator's network.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
-
 from raydebm import tracing
 from raydebm.generators.replies import HttpReply
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Body = Mapping[str, Any]
 _OPENAI_ARGUMENTS = frozenset({"model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop"})
@@ -55,13 +57,17 @@ class AiohttpTransport:
     """The bulk path. The session belongs to the event loop in which the first request is sent."""
 
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
+        import aiohttp  # 0.2 s of imports that plans and recorded pools do not need
+
         self._url = base_url.rstrip("/") + "/chat/completions"
         self._headers = dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         # A connection has at most half of the time, so that a total that runs out means a request that was sent.
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
         self._session: aiohttp.ClientSession | None = None
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
         if self._session is None:
             # No limit here: the generator's semaphores bound what is in flight. The proxy is looked up once, because
             # aiohttp's own `trust_env` does it for every request, in a thread, at the price of half the request.
@@ -74,8 +80,12 @@ class AiohttpTransport:
         return self._session
 
     async def post(self, body: Body) -> HttpReply:
+        import aiohttp
+
         try:
-            async with self._open().post(self._url, json=dict(body), headers=tracing.outgoing()) as response:
+            async with self._open().post(
+                self._url, json=dict(body), headers=tracing.outgoing(), allow_redirects=False
+            ) as response:
                 content = await response.read()
         except aiohttp.ConnectionTimeoutError as error:
             raise CarrierError(f"connection failed: none within {self._timeout.connect:g} s") from error
@@ -111,7 +121,7 @@ class OpenAIClientTransport:
             default_headers=dict(headers),
             timeout=timeout_s,
             max_retries=0,
-            http_client=openai.DefaultAioHttpClient(timeout=timeout_s),
+            http_client=openai.DefaultAioHttpClient(timeout=timeout_s, follow_redirects=False),
         )
 
     async def post(self, body: Body) -> HttpReply:
@@ -140,6 +150,8 @@ def _is_late(error: BaseException) -> bool:
 
     The client's own exception says the same of a timed-out connection; which it was stands among its causes.
     """
+    import aiohttp
+
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, aiohttp.SocketTimeoutError):
         cause = cause.__cause__

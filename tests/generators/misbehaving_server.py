@@ -157,11 +157,17 @@ async def _echo_key(request: web.Request, body: dict[str, Any], name: str) -> we
     return web.json_response({"error": {"message": message}}, status=401)
 
 
+async def _redirect(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """To itself, for ever: who follows sends more than one request."""
+    return web.Response(status=307, headers={"Location": str(request.url)})
+
+
 BEHAVIOURS: dict[str, Behaviour] = {
     "ok": _ok,
     "hang": _hang,
     "reset": _reset,
     "cut off": _cut_off,
+    "redirect": _redirect,
     "401": _echo_key,
     "402": _fixed(402, {"error": {"message": "insufficient credits"}}),
     "404": _fixed(404, {"error": {"message": "no such model"}}),

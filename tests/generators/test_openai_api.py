@@ -149,6 +149,14 @@ def test_bad_request_is_not_retried_and_hurts_nobody_else(answer, ask, server):
     assert server.num_requests == 2
 
 
+def test_a_redirect_is_not_followed_and_its_target_is_named(answer, ask, server):
+    (candidate,) = answer(ask("p: redirect"))
+    assert (
+        f"HTTP 307: the endpoint redirects to {server.url}/chat/completions, which is not followed" in candidate.error
+    )
+    assert server.num_requests == 1
+
+
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [

@@ -1,0 +1,129 @@
+"""A client of the service names no address: whatever it writes into a field, nothing is opened and nothing is called.
+
+Endpoints, folders and files come from the recipe and the application's arguments alone, so there is no address of a
+client's to check. This test fails when a field changes that.
+"""
+
+import contextlib
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+
+from raydebm.serving.openapi import EXAMPLES
+from raydebm.serving.overrides import HEADERS
+
+HOST = "metadata.probe.invalid"
+FILE = "/etc/probe-of-a-client"
+URL = f"http://{HOST}/latest/meta-data"
+ADDRESSES = (URL, f"s3://{HOST}/run", f"file://{FILE}", f"../../../..{FILE}")
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "triage": "/v1/triage",
+    "batch": "/v1/triage/batch",
+    "score": "/v1/score",
+    "rerank": "/v1/rerank",
+    "rewards": "/get_reward",
+}
+_EVENTS = ("open", "os.", "socket.", "subprocess.", "urllib.", "http.", "shutil.", "glob.", "pathlib.")
+_seen = []
+
+
+def _watch(event, arguments):
+    """Audit hooks cannot be taken away, so there is one for the session, which notes what names the probe."""
+    if event.startswith(_EVENTS) and (HOST in repr(arguments) or FILE in repr(arguments)):
+        _seen.append((event, repr(arguments)[:200]))
+
+
+sys.addaudithook(_watch)
+
+
+@contextlib.contextmanager
+def nothing_opened():
+    _seen.clear()
+    yield
+    assert _seen == []
+
+
+def places_of(value, path=()):
+    """The path of every text in a body."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places_of(inner, (*path, key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from places_of(inner, (*path, place))
+
+
+def changed(body, path, value):
+    body = copy.deepcopy(body)
+    inner = body
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return body
+
+
+def optional_fields(document, route):
+    """Top-level fields of a body that its examples may leave out."""
+    content = document["paths"][PATHS[route]]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return document["components"]["schemas"][content["$ref"].rpartition("/")[2]]["properties"]
+
+
+def test_the_watch_sees_what_it_is_for():
+    _seen.clear()
+    with contextlib.suppress(OSError):
+        Path(FILE).read_bytes()
+    assert [event for event, _ in _seen] == ["open"]
+
+
+@pytest.mark.parametrize("address", [URL, FILE])
+@pytest.mark.parametrize("route", EXAMPLES)
+def test_no_text_of_a_body_is_an_address(client, route, address):
+    example = next(iter(EXAMPLES[route].values()))
+    bodies = [changed(example, path, address) for path in places_of(example)]
+    fields = optional_fields(client.get("/openapi.json").json(), route)
+    bodies += [{**example, name: value} for name in fields for value in (address, {"url": address})]
+    with nothing_opened():
+        statuses = {client.post(PATHS[route], body).status_code for body in bodies}
+    assert max(statuses) < 500
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_header_and_no_path_is_an_address(client, puzzle, address):
+    with nothing_opened():
+        headers = dict.fromkeys(HEADERS, address)
+        assert client.post("/v1/triage", {"problem": puzzle}, headers=headers).status_code in (400, 404)
+        for header in ("X-RayDEBM-Policy", "X-RayDEBM-Task", "X-RayDEBM-Generators", "X-Request-ID"):
+            assert client.post("/v1/triage", {"problem": puzzle}, headers={header: address}).status_code < 500
+        assert client.get(f"/v1/decisions/{address.replace('/', '%2F')}").status_code < 500
+        assert client.get(f"/v1/models/{address}").status_code < 500
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_schema_refers_to_no_other_document(client, puzzle, address):
+    schema = {"type": "object", "properties": {"a": {"$ref": address}}, "$schema": address, "$id": address}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "response_format": wanted}
+    with nothing_opened():
+        assert client.post("/v1/chat/completions", body).status_code in (200, 400)
+
+
+@pytest.mark.parametrize("address", [URL])
+def test_an_image_of_a_chat_is_not_fetched(client, puzzle, address):
+    content = [{"type": "text", "text": puzzle}, {"type": "image_url", "image_url": {"url": address}}]
+    with nothing_opened():
+        reply = client.post(
+            "/v1/chat/completions", {"model": "raydebm/auto", "messages": [{"role": "user", "content": content}]}
+        )
+    assert reply.status_code == 400
+
+
+def test_a_task_file_of_a_client_is_not_read(client, puzzle, tmp_path):
+    file = tmp_path / "task.yaml"
+    file.write_text("name: mine\n")
+    reply = client.post("/v1/triage", {"problem": puzzle, "task": str(file)})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_task")
