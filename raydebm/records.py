@@ -269,6 +269,8 @@ class Decision(StrEnum):
     ACCEPT = "accept"
     REGENERATE = "regenerate"
     ABSTAIN = "abstain"
+    PASSTHROUGH = "passthrough"
+    """Nothing was decided: a chat that is no problem of a served task was answered by one generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +345,7 @@ class Outcome:
 
     problem: Problem
     decision: Decision
-    """ACCEPT or ABSTAIN; REGENERATE occurs only inside ``passes``."""
+    """ACCEPT or ABSTAIN, in the service also PASSTHROUGH; REGENERATE occurs only inside ``passes``."""
     best: ScoredCandidate | None
     """The energy minimiser, also when the decision is to abstain; None when nothing parsed."""
     passes: tuple[PassRecord, ...]
@@ -359,6 +361,6 @@ class Outcome:
     @property
     def answer(self) -> str | None:
         """The text to give out: the selected candidate's, or None after an abstention."""
-        if self.decision is not Decision.ACCEPT or self.best is None:
+        if self.decision is Decision.ABSTAIN or self.best is None:
             return None
         return self.best.candidate.text

@@ -12,6 +12,9 @@ def serve(
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A name under which a service without keys answers; repeatable.")
     ] = None,
+    passthrough: Annotated[
+        str | None, typer.Option(help="Generator that answers chats that are no problem of the task.")
+    ] = None,
 ) -> None:
     """Serve a finished run until Ctrl-C or SIGTERM.
 
@@ -25,6 +28,7 @@ def serve(
             "run_dir": resolved(run_dir),
             "allowed_hosts": (host, *(allowed_host or ())),
             "policies": {"text": {"on_abstain": "text"}},
+            "passthrough": passthrough,
         }
     )
     serve_until_interrupted(args, host=host, port=port)

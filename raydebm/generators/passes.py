@@ -78,6 +78,10 @@ class PassRequests:
                 found += self._make(problem, messages, config, num_samples=1, greedy=True)
         return found
 
+    def as_given(self, problem: Problem, messages: Sequence[Message]) -> list[GenerationRequest]:
+        """One request to each generator with this chat, as it is."""
+        return [made for config in self.asked for made in self._make(problem, messages, config, num_samples=1)]
+
     def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
         """A pass that answers feedback."""
         own = self.recipe.triage.num_regenerate

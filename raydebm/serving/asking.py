@@ -19,6 +19,8 @@ from raydebm.serving.spending import no_prices, unpriced
 from raydebm.tasks.base import Task
 
 AUTO = "auto"
+NO_PROBLEM = "not_a_problem"
+"""Code of the error about a text that no task can read."""
 NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What a task may raise about ``data`` that a client made up."""
 
@@ -46,6 +48,10 @@ class Ask:
     """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
     account: Account | None = None
     """What the caller may spend today; None: nothing is limited."""
+    num_choices: int | None = None
+    """Distinct answers that the client wants to see at most; None: the selected one."""
+    passthrough: bool = False
+    """Whether this is no problem of a served task, and one generator answers it as it is (see ``passthrough``)."""
 
     @property
     def scored_prompt(self) -> str:
@@ -63,13 +69,20 @@ class Ask:
             seed=self.seed,
             sampling_changes=self.sampling.model_dump(exclude_none=True),
         )
-        made = passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+        made = self._made(passes, pass_index, messages)
         if not self.context and self.response_format is None:
             return made
         return [
             replace(request, messages=weave(request.messages, self.context), response_format=self.response_format)
             for request in made
         ]
+
+    def _made(
+        self, passes: PassRequests, pass_index: int, messages: tuple[Message, ...] | None
+    ) -> list[GenerationRequest]:
+        if self.passthrough:
+            return passes.as_given(self.problem, ({"role": "user", "content": self.problem.prompt},))
+        return passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
 
 
 def make_ask(
@@ -91,10 +104,10 @@ def make_ask(
     """
     task, found = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
-    _check_context(bundle, context)
-    policy, generators = _policy(bundle, task.name, overrides), _generators(bundle, overrides.generators)
+    check_context(bundle, context)
+    policy, generators = policy_for(bundle, task.name, overrides), _generators(bundle, overrides.generators)
     if policy.max_usd is not None:
-        _check_prices(bundle, generators)
+        check_prices(bundle, generators)
     run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
     return Ask(
         request_id=request_id,
@@ -120,7 +133,7 @@ def charged_to(ask: Ask, account: Account | None) -> Ask:
         ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
     """
     if account is not None and account.limits_money:
-        _check_prices(ask.bundle, ask.generators)
+        check_prices(ask.bundle, ask.generators)
     return replace(ask, account=account)
 
 
@@ -143,10 +156,11 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
         except NOT_A_PROBLEM as error:
             refusals.append(f"{name}: {_words(error)}")
     message = f"the text is not a problem of a task that is served here; {'; '.join(refusals)}"
-    raise ServiceError(message, 422, "not_a_problem", "problem")
+    raise ServiceError(message, 422, NO_PROBLEM, "problem")
 
 
-def _check_context(bundle: Bundle, context: Sequence[Message]) -> None:
+def check_context(bundle: Bundle, context: Sequence[Message]) -> None:
+    """Raises ServiceError 413 for earlier turns that are too long."""
     size = sum(len(message["content"]) for message in context)
     if size > bundle.max_problem_chars:
         message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
@@ -184,7 +198,8 @@ def _words(error: BaseException) -> str:
     return str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
 
 
-def _policy(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+    """The policy of a request, below the operator's ceilings. Raises ServiceError 400 for settings that are wrong."""
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
     ceilings = bundle.limits.request
     try:
@@ -198,7 +213,8 @@ def _policy(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
     return bundle.in_time(policy)
 
 
-def _check_prices(bundle: Bundle, generators: Sequence[str]) -> None:
+def check_prices(bundle: Bundle, generators: Sequence[str]) -> None:
+    """Raises ServiceError 400 when nothing can bound the cost of one of these generators."""
     without = unpriced(config for config in bundle.generator_configs() if config.name in generators)
     if without:
         raise ServiceError(no_prices(without), 400, "no_prices", "max_usd")

@@ -67,7 +67,7 @@ def triage_ask(
     problem = body.problem if conversation is None else conversation.problem
     if problem is None:
         raise ServiceError("give exactly one of 'problem' and 'messages'", 400, "missing_text", "problem")
-    return make_ask(
+    ask = make_ask(
         service.bundle,
         overrides,
         request_id=request_id,
@@ -76,6 +76,7 @@ def triage_ask(
         conversation=conversation,
         received=received,
     )
+    return replace(ask, num_choices=body.n)
 
 
 @dataclass(frozen=True, slots=True)

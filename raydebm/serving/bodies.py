@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from raydebm.decision.deadline import is_late
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import LIMITS, Policy
 from raydebm.decision.posterior import Belief
 from raydebm.decision.rules import beliefs_about
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
+from raydebm.serving.choices import best_answers
 from raydebm.serving.logs import redact
 from raydebm.serving.parts import NO_ENERGY, Watch
 from raydebm.serving.pass_schema import GeneratorBody, PassBody
@@ -45,9 +46,9 @@ def response_body(
     costs = [candidate.cost_usd for candidate in watch.drawn if candidate.cost_usd is not None]
     return TriageResponse(
         request_id=ask.request_id,
-        task=ask.task.name,
+        task=ask.problem.task,
         problem_id=ask.problem.problem_id,
-        decision=_decision(outcome.decision),
+        decision=final_decision(outcome.decision),
         reason=_reason(outcome),
         confidence=outcome.confidence,
         answers=[answer_body(belief) for belief in beliefs_about(outcome.pool, ask.policy, best)[:MAX_ANSWERS]],
@@ -73,14 +74,21 @@ def response_body(
         latency_ms=round(elapsed_ms, 3),
         stages_ms=watch.stages_ms,
         ceilings=watch.ceilings,
-        policy=ask.policy.settings(),
+        policy=_settings(ask),
         seed=ask.seed,
         versions=dict(versions),
         ignored_messages=ask.ignored_messages,
+        choices=None if ask.num_choices is None else best_answers(outcome, ask.policy, ask.num_choices),
         candidates=[candidate_body(scored, ask.policy.lambda_) for scored in outcome.pool]
         if ask.return_candidates
         else None,
     )
+
+
+def _settings(ask: Ask) -> dict[str, Any]:
+    """What counted: of a chat that was passed through, its limits alone."""
+    settings = ask.policy.settings()
+    return {name: settings[name] for name in LIMITS if name in settings} if ask.passthrough else settings
 
 
 def answer_body(belief: Belief) -> AnswerBody:
@@ -143,7 +151,10 @@ def decision_facts(answer: TriageResponse) -> dict[str, Any]:
     }
 
 
-def _decision(decision: Decision) -> Literal["accept", "abstain"]:
+def final_decision(decision: Decision) -> Literal["accept", "abstain", "passthrough"]:
+    """As answers and lists say it."""
+    if decision is Decision.PASSTHROUGH:
+        return "passthrough"
     return "accept" if decision is Decision.ACCEPT else "abstain"
 
 

@@ -120,6 +120,8 @@ class AppArgs(BaseModel):
     """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
     policies: dict[str, Profile] = Field(default_factory=dict)
     """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
+    passthrough: str | None = None
+    """Generator that answers the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """How decisions are stored; None: they are not."""
@@ -157,6 +159,8 @@ class Bundle:
     """See ``AppArgs``."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
+    passthrough: str | None = None
+    """Generator of the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = field(default_factory=LimitArgs)
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
@@ -247,6 +251,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_deadline_s=args.max_deadline_s,
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
+        passthrough=_passthrough(args.passthrough, recipe, generators),
         limits=args.limits,
         records=_records(run, args.records),
         watch=args.watch,
@@ -267,6 +272,20 @@ def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ..
         if name not in known:
             raise UnknownNameError("generator", name, known)
     return tuple(name for name in known if name in wanted)
+
+
+def _passthrough(wanted: str | None, recipe: Recipe, generators: Sequence[str]) -> str | None:
+    """Raises UnknownNameError for a generator that is not served, ConfigError for one that answers no new question."""
+    if wanted is None:
+        return None
+    kinds = {config.name: config.kind for config in recipe.generators if config.name in generators}
+    if wanted not in kinds:
+        raise UnknownNameError("generator", wanted, generators)
+    if kinds[wanted] == "recorded":
+        raise ConfigError(
+            f"passthrough: generator {wanted!r} is recorded, so it has no answer to a new question; name another one"
+        )
+    return wanted
 
 
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:

@@ -14,6 +14,7 @@ from raydebm.serving.bundle import Bundle
 from raydebm.serving.conversation import ROLES
 from raydebm.serving.models import model_ids
 from raydebm.serving.overrides import HEADER_PREFIX
+from raydebm.serving.proxy import PAID_PATHS
 from raydebm.serving.replies import ErrorBody
 from raydebm.serving.schema import ChatOverrides
 
@@ -36,6 +37,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ],
             "max_completion_tokens": 512,
             "seed": 3,
+            "n": 2,
             "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
         },
         "stream": {
@@ -43,6 +45,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "messages": [{"role": "user", "content": PUZZLE}],
             "stream": True,
             "stream_options": {"include_usage": True},
+        },
+    },
+    "responses": {
+        "text": {"model": "raydebm/auto", "input": PUZZLE},
+        "conversation": {
+            "model": "raydebm/auto",
+            "instructions": "Explain your answer in one sentence.",
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": PUZZLE}]}],
+            "max_output_tokens": 512,
         },
     },
     "triage": {
@@ -106,7 +117,7 @@ def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
 
 
 def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
-    for path in ("/v1/chat/completions", "/v1/triage", "/v1/triage/batch"):
+    for path in PAID_PATHS:
         operation = document["paths"][path]["post"]
         operation["parameters"] = [*operation.get("parameters", ()), *_headers(bundle)]
     document["paths"]["/v1/models/{model_id}"]["get"]["parameters"][0]["schema"]["enum"] = model_ids(bundle)
@@ -136,6 +147,7 @@ def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
 
 _NAMED = {
     "ChatRequest": ("model",),
+    "ResponseRequest": ("model",),
     "RerankRequest": ("model",),
     "ChatOverrides": ("task", "policy", "generators"),
     "TriageRequest": ("task", "policy", "generators"),

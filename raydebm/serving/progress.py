@@ -27,7 +27,7 @@ class Teller:
         self.watch.tell(
             "start",
             request_id=ask.request_id,
-            task=ask.task.name,
+            task=ask.problem.task,
             problem_id=ask.problem.problem_id,
             seed=ask.seed,
             policy=ask.policy.to_json(),

@@ -17,7 +17,7 @@ from raydebm.serving.guard import REQUEST_ID_PATTERN
 PROXY_SETTING = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 PROXY_MIDDLEWARES = "raydebm.serving.proxy:proxy_middlewares"
 HEADER = "x-request-id"
-PAID_PATHS = ("/v1/chat/completions", "/v1/triage", "/v1/triage/batch")
+PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage", "/v1/triage/batch")
 """Requests that may have paid for candidates when the replica that held them died."""
 
 

@@ -21,6 +21,7 @@ CHANGEABLE = (
     "policy",
     "checkpoint",
     "policies",
+    "passthrough",
     "limits",
     "allowed_hosts",
     "max_deadline_s",

@@ -16,12 +16,33 @@ class AssistantMessage(BaseModel):
     """Why no answer is given, after an abstention."""
 
 
+class ChoiceFacts(BaseModel):
+    """What is known of one of several choices; see ``ChoiceBody``."""
+
+    answer: str | None
+    confidence: float | None
+    proof: bool | None
+    num_candidates: int
+    candidate_id: str
+
+
 class Choice(BaseModel):
     index: int
     message: AssistantMessage
     logprobs: None
     finish_reason: Literal["stop", "length"]
     """length: the text that is returned was cut at ``max_tokens``."""
+    raydebm: ChoiceFacts | None = None
+    """Only where ``n`` is given and an answer is given out."""
+
+
+class ChoiceCount(BaseModel):
+    """How many of the choices that were asked for there are."""
+
+    asked: int
+    given: int
+    reason: str | None
+    """Why there are fewer; null where there are not."""
 
 
 class ChatDecision(DecisionBody):
@@ -29,6 +50,8 @@ class ChatDecision(DecisionBody):
 
     answer: str | None
     """The accepted answer in the task's canonical text."""
+    choices: ChoiceCount | None = None
+    """Null unless ``n`` is given."""
 
 
 class ChatCompletion(BaseModel):

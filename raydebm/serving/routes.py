@@ -35,12 +35,14 @@ from raydebm.serving.outcomes.routes import outcome_routes
 from raydebm.serving.pages import page_paths, page_routes
 from raydebm.serving.replies import ChatCompletion, HealthBody, ModelBody, ModelsBody
 from raydebm.serving.rerank import RerankRequest, RerankResponse, rerank
+from raydebm.serving.response_schema import ResponseBody, ResponseRequest
+from raydebm.serving.responses import chat_of, response_body
 from raydebm.serving.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
 from raydebm.serving.samples import sample_routes
 from raydebm.serving.schema import ChatRequest, TriageRequest, TriageResponse
 from raydebm.serving.score_schema import ScoreRequest, ScoreResponse
 from raydebm.serving.service import TriageService
-from raydebm.serving.streaming import chat_events, triage_events
+from raydebm.serving.streaming import chat_events, response_events, triage_events
 from raydebm.serving.structured import json_form
 
 
@@ -180,9 +182,40 @@ def _chat_routes(service: TriageService) -> APIRouter:
         answer = await while_connected(request, service.triage(ask))
         return JSONResponse(
             completion_body(
-                answer, model=body.model, on_abstain=overrides.on_abstain, form=json_form(body.response_format)
+                answer,
+                model=body.model,
+                on_abstain=overrides.on_abstain,
+                form=json_form(body.response_format),
+                n=body.n,
             )
         )
+
+    @router.post(
+        "/v1/responses",
+        summary="Create a response",
+        response_model=None,
+        responses={200: {"model": ResponseBody, "content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("responses"),
+    )
+    async def response(body: ResponseRequest, request: Request) -> Response:
+        """OpenAI's Responses API for text: the same chat in another shape. Nothing is kept between requests, so `input`
+        holds the whole conversation.
+
+        An abstention is a message with a `refusal`. With `stream` come OpenAI's events, the last one with the whole
+        response."""
+        state = request.state
+        ask, overrides = make_chat_ask(
+            service.bundle,
+            chat_of(body),
+            request_id=state.request_id,
+            headers=request.headers,
+            received=state.received,
+        )
+        ask = charged_to(ask, state.key_use.account)
+        if body.stream:
+            return EventStream(response_events(service, ask, body, overrides))
+        answer = await while_connected(request, service.triage(ask))
+        return JSONResponse(response_body(answer, body, on_abstain=overrides.on_abstain))
 
     return router
 

@@ -129,7 +129,7 @@ class Overrides(PolicyChanges):
 class SamplingOverrides(BaseModel):
     """How candidates are drawn, where a request differs from the recipe."""
 
-    temperature: float | None = Field(None, gt=0, le=2, allow_inf_nan=False)
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
     max_tokens: int | None = Field(None, ge=1)
     stop: tuple[str, ...] | None = None
@@ -181,6 +181,8 @@ class TriageRequest(Overrides):
     """The last user message is the problem; what stands before it is context."""
     stream: bool = False
     """Server-sent events: progress while candidates arrive, then the full record."""
+    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    """Distinct answers to show in ``choices``, at most; no more candidates are sampled for them."""
 
     @model_validator(mode="after")
     def _one_problem(self) -> "TriageRequest":
@@ -229,6 +231,8 @@ class ChatRequest(BaseModel):
 
     model: Text
     messages: list[ChatMessage] = Field(min_length=1)
+    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
+    """Choices at most: the best distinct answers, each once. No more candidates are sampled for them."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
@@ -240,12 +244,13 @@ class ChatRequest(BaseModel):
     response_format: ResponseFormat | None = None
     raydebm: ChatOverrides | None = None
 
-    def sampling(self) -> SamplingOverrides:
+    def sampling(self, *, of_one: bool = False) -> SamplingOverrides:
         """Temperature 0 means "be deterministic" to clients that send it; answers here are, for a seed, while
-        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
+        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature, but for a single
+        answer (``of_one``)."""
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         return SamplingOverrides(
-            temperature=self.temperature or None,
+            temperature=self.temperature if of_one else self.temperature or None,
             top_p=self.top_p,
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=None if stop is None else tuple(stop),
@@ -317,6 +322,22 @@ class AnswerBody(BaseModel):
     candidate_ids: list[str]
 
 
+class ChoiceBody(BaseModel):
+    """One of several distinct answers that a request asked for."""
+
+    answer: str | None
+    """In canonical text; null where nothing was parsed, in ordinary chat."""
+    text: str
+    confidence: float | None
+    """Probability that this answer is right; null without a fitted posterior."""
+    proof: bool | None
+    """True: an exact constraint proves it right. What one refutes is not among the choices."""
+    num_candidates: int
+    """Candidates that give it."""
+    candidate_id: str
+    finish_reason: str | None
+
+
 class OutcomesBody(BaseModel):
     """Reported outcomes that a promise was certified on."""
 
@@ -362,7 +383,8 @@ class DecisionBody(StopFields):
     """Of the stored decision, to look at it and to report its outcome; null where it is not stored."""
     task: str
     problem_id: str
-    decision: Literal["accept", "abstain"]
+    decision: Literal["accept", "abstain", "passthrough"]
+    """passthrough: a chat that is no problem of a served task; one generator answered it, and nothing was checked."""
     reason: str
     confidence: float | None = None
     """Probability that the selected answer is right; null without a fitted posterior or a selection."""
@@ -409,6 +431,8 @@ class TriageResponse(DecisionBody):
     answer: str | None
     """The accepted answer in the task's canonical text; null after an abstention."""
     text: str | None
-    """The accepted candidate's text; null after an abstention."""
+    """The text that is given out; null after an abstention."""
     candidate: CandidateBody | None
-    """The energy minimiser, also after an abstention; null when nothing could be selected."""
+    """The selected one, also after an abstention; null when nothing could be selected."""
+    choices: list[ChoiceBody] | None = None
+    """The best distinct answers, the selected one first, also after an abstention; null unless ``n`` is given."""

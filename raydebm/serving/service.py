@@ -21,6 +21,7 @@ from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import CHARS_PER_TOKEN
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Outcome, Problem, ScoredCandidate, scored_text
+from raydebm.serving import passthrough
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import NO_ANSWER, checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
@@ -89,7 +90,9 @@ class TriageService:
         finally:
             self.meter.drawn(watch.drawn)  # also of a request that fails or that nobody waits for any more
             _log_failed_candidates(watch)
-        _check_answered(outcome, watch)
+        _check_written(outcome, watch)
+        if not ask.passthrough:
+            _check_judged(outcome)
         elapsed_ms = 1000 * (time.perf_counter() - started)
         versions = self.bundle.versions
         record = decision_record(ask, outcome, watch, elapsed_ms=elapsed_ms, versions=versions)
@@ -110,14 +113,16 @@ class TriageService:
     async def _solve(self, ask: Ask, watch: Watch, *, waited_s: float) -> Outcome:
         total_ms = ask.policy.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
-        teller = Teller(ask, watch)
+        teller, source = Teller(ask, watch), Source(ask, self.backend, watch, deadline)
         teller.begun()
         try:
+            if ask.passthrough:
+                return await passthrough.answered(ask, source)
             return await solve(
                 ask.problem,
                 task=ask.task,
                 policy=ask.policy,
-                source=Source(ask, self.backend, watch, deadline),
+                source=source,
                 checker=Checker(self.backend, watch),
                 scorer=Scorer(self.backend, watch, ask.scored_prompt, self.bundle.reasoning),
                 baselines=Baselines(self.backend, watch, ask.scored_prompt) if self.bundle.recipe.evidence else None,
@@ -269,12 +274,16 @@ async def within_deadline(work: Awaitable[T], most_s: float | None, *, received:
         raise ServiceError(message, 504, "deadline_exceeded") from error
 
 
-def _check_answered(outcome: Outcome, watch: Watch) -> None:
-    """An abstention says that answers cannot be trusted; without any answer there is nothing to say that about."""
+def _check_judged(outcome: Outcome) -> None:
+    """Raises ServiceError 503 when nothing that was written could be checked and scored."""
     written = [scored for scored in outcome.pool if scored.candidate.text is not None]
-    if written:
-        if (fault := fault_of(written)) is not None:
-            raise fault
+    if (fault := fault_of(written)) is not None:
+        raise fault
+
+
+def _check_written(outcome: Outcome, watch: Watch) -> None:
+    """An abstention says that answers cannot be trusted; without any answer there is nothing to say that about."""
+    if any(scored.candidate.text is not None for scored in outcome.pool):
         return
     if any(is_late(scored.candidate) for scored in outcome.pool):
         raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")

@@ -1,4 +1,5 @@
-"""Server-sent events of one request: progress while candidates arrive, then the answer, then ``[DONE]``.
+"""Server-sent events of one request: progress while candidates arrive, then the answer, then ``[DONE]`` (but in the
+Responses API, which has no such end).
 
 A chat's progress goes out as comments by default: every SSE client skips them, while the ``openai`` client takes an
 event of any name for a chunk. A triage request has no such clients, so all its events have names.
@@ -7,13 +8,17 @@ event of any name for a chunk. A triage request has no such clients, so all its 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from itertools import count
 from typing import Any
 
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.asking import Ask
 from raydebm.serving.chat import completion_chunks
 from raydebm.serving.errors import as_service_error, error_body
+from raydebm.serving.response_schema import ResponseRequest
+from raydebm.serving.responses import answer_events, failure_events, opening_events, response_body
 from raydebm.serving.schema import ChatOverrides, ChatRequest, TriageResponse
 from raydebm.serving.service import TriageService
 from raydebm.serving.structured import json_form
@@ -39,24 +44,59 @@ def chat_events(
             on_abstain=overrides.on_abstain,
             include_usage=include_usage,
             form=json_form(request.response_format),
+            n=request.n,
         )
         return [_event(chunk) for chunk in chunks]
 
-    def told(facts: dict[str, Any]) -> str | None:
-        return None if overrides.progress == "none" else progress_event(facts, named=overrides.progress == "events")
+    return _ended_by_done(_events(service, ask, told=_teller(overrides), answered=answered, failed=_event))
 
-    return _events(service, ask, told=told, answered=answered, failed=_event)
+
+async def response_events(
+    service: TriageService, ask: Ask, request: ResponseRequest, overrides: ChatOverrides
+) -> AsyncGenerator[str, None]:
+    """The events of the Responses API, numbered, with progress between the opening and the answer."""
+    numbers = count()
+
+    def written(events: Iterable[dict[str, Any]]) -> list[str]:
+        return [_event({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
+
+    def answered(answer: TriageResponse) -> list[str]:
+        return written(answer_events(response_body(answer, request, on_abstain=overrides.on_abstain)))
+
+    def failed(body: dict[str, Any]) -> str:
+        return "".join(written(failure_events(request, ask.request_id, body["error"])))
+
+    for text in written(opening_events(request, ask.request_id)):
+        yield text
+    async with aclosing(_events(service, ask, told=_teller(overrides), answered=answered, failed=failed)) as events:
+        async for text in events:
+            yield text
 
 
 def triage_events(service: TriageService, ask: Ask) -> AsyncGenerator[str, None]:
     """Progress, then the full record as one event."""
-    return _events(
+    events = _events(
         service,
         ask,
         told=lambda facts: progress_event(facts, named=True),
         answered=lambda answer: [_event(answer.model_dump(mode="json"), RESULT_EVENT)],
         failed=lambda body: _event(body, ERROR_EVENT),
     )
+    return _ended_by_done(events)
+
+
+def _teller(overrides: ChatOverrides) -> Callable[[dict[str, Any]], str | None]:
+    """Writes progress as the overrides say; None: not at all."""
+    if overrides.progress == "none":
+        return lambda facts: None
+    return lambda facts: progress_event(facts, named=overrides.progress == "events")
+
+
+async def _ended_by_done(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    async with aclosing(events):
+        async for text in events:
+            yield text
+    yield DONE
 
 
 async def _events(
@@ -87,7 +127,6 @@ async def _events(
         yield failed(stream_error(ServiceError(message, 500, "internal")))
     finally:
         await _ended(work)
-    yield DONE
 
 
 def stream_error(error: ServiceError) -> dict[str, Any]:

@@ -5,7 +5,7 @@ An answer that is no object stands in one where the client needs an object: unde
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,19 @@ class JsonForm:
         Raises:
             ServiceError: 400, the answer has another form.
         """
+        return self._first_fitting(answer, self._shapes(answer))
+
+    def as_written(self, text: str) -> str:
+        """A generator's own JSON, in ordinary chat; nothing is put into a shape that it did not write.
+
+        Raises:
+            ServiceError: 400, the text is no JSON of this form.
+        """
+        return self._first_fitting(text, [_value(text)])
+
+    def _first_fitting(self, answer: str, values: Iterable[Any]) -> str:
         faults = []
-        for value in self._shapes(answer):
+        for value in values:
             fault = self._fault(value)
             if fault is None:
                 return json.dumps(value, ensure_ascii=False)

@@ -115,7 +115,7 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
         ({"model": "raydebm/gms8k"}, 404, "model_not_found", "model"),
         ({"model": "raydebm/auto", "raydebm": {"task": "gms8k"}}, 404, "unknown_task", "task"),
         ({"raydebm": {"task": "gsm8k"}}, 400, "bad_override", "raydebm.task"),
-        ({"n": 2}, 400, "unsupported_parameter", "n"),
+        ({"n": 17}, 400, "invalid_request", "n"),
         ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
         ({"lambda": 0.0}, 400, "misplaced_parameter", "lambda"),
         ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),

@@ -23,6 +23,7 @@ from raydebm.serving.service import TriageService  # noqa: E402
 NUM_EXAMPLES = int(os.environ.get("RAYDEBM_FUZZ_EXAMPLES", "60"))
 PATHS = {
     "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
     "triage": "/v1/triage",
     "batch": "/v1/triage/batch",
     "score": "/v1/score",

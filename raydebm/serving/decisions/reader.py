@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from raydebm.errors import ConfigError
+from raydebm.records import Decision
 from raydebm.run.codec import Row
 from raydebm.serving.decisions.files import RecordFile
 from raydebm.serving.decisions.folder import FolderReader
@@ -41,7 +42,9 @@ class Filter:
     """Which decisions. None: any."""
 
     decision: str | None = None
-    """``accept`` or ``abstain``."""
+    """``accept``, ``abstain`` or ``passthrough``."""
+    passthrough: bool = False
+    """Whether chats that were answered without a decision pass too, where ``decision`` is None."""
     task: str | None = None
     since: datetime | None = None
     """At or after; with a time zone."""
@@ -101,6 +104,8 @@ class Filter:
             for column, compare, value in wanted
             if value is not None
         }
+        if self.decision is None and not self.passthrough:
+            terms["decision", "ne"] = ds.field("decision") != str(Decision.PASSTHROUGH)
         if self.outcome == NO_OUTCOME:
             terms["outcome", "absent"] = ds.field("outcome").is_null()
         if self.text:
@@ -262,7 +267,7 @@ def _exactly(record_id: str) -> Filter | None:
     time = time_of_id(record_id)
     if time is None or time.year > LAST_YEAR:
         return None
-    return Filter(since=time, until=time + timedelta(microseconds=1))
+    return Filter(since=time, until=time + timedelta(microseconds=1), passthrough=True)
 
 
 def _passing(lines: pa.Table, columns: Sequence[str], where: Filter) -> pa.Table:

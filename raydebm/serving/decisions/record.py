@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from raydebm.decision.policy import Policy
+from raydebm.errors import ServiceError
 from raydebm.identity import canonical_json, content_id
 from raydebm.records import (
     Candidate,
@@ -181,6 +182,13 @@ def time_of_id(record_id: str) -> datetime | None:
 def policy_id(policy: Policy) -> str:
     """An id of everything that the policy says, limits of a request included."""
     return content_id(policy.to_json(), length=12)
+
+
+def check_decided(decision: str | None, param: str) -> None:
+    """Raises ServiceError 422 for a chat that was passed through, about which nothing was decided."""
+    if decision == Decision.PASSTHROUGH:
+        message = "ordinary chat was passed through here, and nothing was decided about it; name a decision"
+        raise ServiceError(message, 422, "no_decision", param)
 
 
 def microseconds(time: datetime) -> int:

@@ -44,7 +44,8 @@ Name = Annotated[Text, Field(min_length=1, max_length=200)]
 class Where(Body):
     """Which decisions. What is left out lets everything pass."""
 
-    decision: Literal["accept", "abstain"] | None = None
+    decision: Literal["accept", "abstain", "passthrough"] | None = None
+    """Left out, chats that passed through without a decision are not among them."""
     task: Name | None = None
     generator: Name | None = None
     """Who wrote the selected candidate."""
@@ -93,7 +94,7 @@ class DecisionRow(BaseModel):
     problem_id: str
     title: str
     """The beginning of the problem."""
-    decision: Literal["accept", "abstain"]
+    decision: Literal["accept", "abstain", "passthrough"]
     reason: str
     selected: str | None
     generator: str | None

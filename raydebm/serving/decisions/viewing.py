@@ -33,7 +33,7 @@ from raydebm.serving.decisions.bodies import (
     stored_decision,
 )
 from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.serving.decisions.record import DecisionRecord, policy_id
+from raydebm.serving.decisions.record import DecisionRecord, check_decided, policy_id
 from raydebm.serving.decisions.redeciding import Stored, stored_decisions
 from raydebm.serving.decisions.replaying import Changes, Replayed, Tally, groups, replay_stored
 from raydebm.serving.decisions.schema import (
@@ -115,12 +115,13 @@ class Decisions:
         """One decision, made again.
 
         Raises:
-            ServiceError: 404 when it is not there.
+            ServiceError: 404 when it is not there; 422 for a chat that was passed through.
             ConfigError: the changed values contradict the others of its policy.
         """
 
         def again() -> Redecided:
             record = self._record(record_id)
+            check_decided(record.outcome.decision, "record_id")
             recorded = recorded_outcome(record.outcome, record_id=record_id, policy=record.policy)
             stored = Stored(recorded=recorded, task=record.problem.task, prompt=None)
             changed = changes_of(changes)
@@ -134,9 +135,10 @@ class Decisions:
         """The figures so far, after each step; the last one is a ``ReplayResult``.
 
         Raises:
-            ServiceError: 503 when too many replays run.
+            ServiceError: 503 when too many replays run; 422 for chats that were passed through.
             ConfigError: the changed values contradict the others of a policy.
         """
+        check_decided(request.where.decision, "where.decision")
         if self._num_replays >= MAX_REPLAYS:
             raise TooManyError(f"{MAX_REPLAYS} replays run here; try again", 503, BUSY_RETRY_S)
         self._num_replays += 1

@@ -21,7 +21,7 @@ from raydebm.errors import ServiceError
 from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.run.codec import Row
 from raydebm.serving.decisions.reader import DecisionReader
-from raydebm.serving.decisions.record import DecisionRecord, time_of_id
+from raydebm.serving.decisions.record import DecisionRecord, check_decided, time_of_id
 from raydebm.serving.limits import BUSY_RETRY_S, TooManyError
 from raydebm.serving.outcomes.figures import DECISION_COLUMNS, outcome_figures
 from raydebm.serving.outcomes.log import OutcomeLog, ReportedOutcome, content_of
@@ -97,6 +97,7 @@ class OutcomeDesk:
                 read; 409 after ``MAX_REPORTS`` reports; 503 when it cannot be stored now.
         """
         decision = await self._in_thread(lambda: self._decision(record_id))
+        check_decided(decision["decision"], "record_id")
         if body.correct and decision["selected"] is None:
             message = "nothing was selected in this decision, so that no answer can be right; report `correct: false`"
             raise ServiceError(message, 422, "no_answer", "correct")
