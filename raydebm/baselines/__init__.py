@@ -22,6 +22,7 @@ from raydebm.config import (
     ProcessRewardBaseline,
     ReaderBaseline,
     RewardModelBaseline,
+    ServedReaderBaseline,
 )
 from raydebm.errors import ConfigError
 from raydebm.generators import Budget, Journal, Secret
@@ -51,14 +52,14 @@ def build_scorer(
     Args:
         journal: of a judge's replies; what stands there is not asked (and paid) again.
         budget: shared by all endpoints of a run.
-        key: of a judge's endpoint; None reads it from the environment.
+        key: of the endpoint of a judge or a served reader; None reads it from the environment.
         train: training pairs of EORM and probes, all pairs of a problem (``PairsConfig(max_pairs=None)``).
         validation: chooses EORM's epoch.
         folder: where the checkpoint of EORM or a probe is or will be.
 
     Raises:
         CheckpointError: a model cannot be read.
-        MissingKeyError: the judge's key is not in the environment.
+        MissingKeyError: the endpoint's key is not in the environment.
         ConfigError: EORM or a probe without a folder.
         PoolError: EORM or a probe is to be trained, and there are no pairs.
     """
@@ -83,6 +84,10 @@ def build_scorer(
             from raydebm.baselines.judge import Judge
 
             return Judge(config, journal=journal, budget=budget, key=key)
+        case ServedReaderBaseline():
+            from raydebm.baselines.served_reader import ServedReader
+
+            return ServedReader(config, key=key)
         case ProbeBaseline():
             from raydebm.baselines.probe import Probe, train_probe
 

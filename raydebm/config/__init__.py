@@ -18,6 +18,7 @@ from raydebm.config.baselines import (
     ProcessRewardBaseline,
     ReaderBaseline,
     RewardModelBaseline,
+    ServedReaderBaseline,
 )
 from raydebm.config.confounding import ConfoundingConfig
 from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConfig, TriageConfig
@@ -91,6 +92,7 @@ __all__ = [
     "RewardModelBaseline",
     "ScorerConfig",
     "Section",
+    "ServedReaderBaseline",
     "SplitSource",
     "TaskConfig",
     "TrackerName",

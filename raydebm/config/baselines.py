@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from raydebm.config.generators import AskedGenerator
+from raydebm.config.generators import AskedGenerator, ServedGenerator
 from raydebm.config.section import Section
 
 
@@ -14,6 +14,12 @@ class BaselineBase(Section):
 
     name: str
     """Name of the selector in reports."""
+
+
+class EvidenceBaseline(BaselineBase):
+    evidence: bool = False
+    """Whether its scores are evidence of the posterior, and not only a selector of reports. Training candidates are
+    then scored too, and the service loads the model."""
 
 
 class LocalModelBaseline(BaselineBase):
@@ -29,13 +35,7 @@ class LocalModelBaseline(BaselineBase):
     """Padded tokens per forward pass."""
 
 
-class EvidenceBaseline(LocalModelBaseline):
-    evidence: bool = False
-    """Whether its scores are evidence of the posterior, and not only a selector of reports. Training candidates are
-    then scored too, and the service loads the model."""
-
-
-class RewardModelBaseline(EvidenceBaseline):
+class RewardModelBaseline(LocalModelBaseline, EvidenceBaseline):
     """Any AutoModelForSequenceClassification, such as ``Skywork/Skywork-Reward-Llama-3.1-8B-v0.2``."""
 
     kind: Literal["reward_model"] = "reward_model"
@@ -47,7 +47,7 @@ class RewardModelBaseline(EvidenceBaseline):
     ``auto``: chat where the tokenizer has a template."""
 
 
-class ProcessRewardBaseline(EvidenceBaseline):
+class ProcessRewardBaseline(LocalModelBaseline, EvidenceBaseline):
     """A model that judges each step of a solution. The defaults are those of ``peiyi9979/math-shepherd-mistral-7b-prm``
     (minimum over steps, its paper's choice)."""
 
@@ -150,7 +150,7 @@ class PairRankerBaseline(LocalModelBaseline):
     """Share of comparisons won, or the mean difference of logits."""
 
 
-class CausalReader(EvidenceBaseline):
+class CausalReader(LocalModelBaseline, EvidenceBaseline):
     """A causal language model that reads problem and answer, such as ``Qwen/Qwen2.5-0.5B-Instruct``."""
 
     evidence: bool = True
@@ -166,6 +166,18 @@ class ReaderBaseline(CausalReader):
 
     kind: Literal["reader"] = "reader"
     """A causal language model that reads the answer."""
+
+
+class ServedReaderBaseline(EvidenceBaseline):
+    """A reader behind an endpoint that returns the log-probabilities of a prompt, such as a vLLM server that writes
+    candidates too: so generators read each other's answers."""
+
+    kind: Literal["served_reader"] = "served_reader"
+    """A causal language model behind an endpoint."""
+    generator: ServedGenerator
+    """The model that reads. A vLLM server needs its ``url``: none is started for a reader."""
+    evidence: bool = True
+    """Whether its two signals are evidence of the posterior, and not only selectors of reports."""
 
 
 class ProbeBaseline(CausalReader):
@@ -194,6 +206,7 @@ BaselineConfig = Annotated[
     | EormBaseline
     | PairRankerBaseline
     | ReaderBaseline
+    | ServedReaderBaseline
     | ProbeBaseline,
     Field(discriminator="kind"),
 ]

@@ -115,3 +115,6 @@ AskedGenerator = Annotated[
     OpenAIGenerator | TransformersGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)
 ]
 """A model in addition to the recipe's generators, such as a judge."""
+
+ServedGenerator = Annotated[OpenAIGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)]
+"""The same behind an endpoint."""

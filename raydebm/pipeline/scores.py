@@ -62,8 +62,9 @@ def score_later_pass(context: StageContext, stage: str) -> None:
         return
     from raydebm.distributed.baselines import BaselineInputs, score_baseline
 
-    inputs = BaselineInputs(problems=context.problems(), candidates=run.candidates(stage), groups={}, key=None)
+    problems, candidates = context.problems(), run.candidates(stage)
     for baseline in waiting:
+        inputs = BaselineInputs(problems=problems, candidates=candidates, groups={}, key=_key_of(baseline))
         score_baseline(recipe, run, baseline.name, inputs, payer=run, folder=folder)
         _finish(recipe, run, baseline, basis, folder=folder)
 
@@ -123,7 +124,7 @@ def evidence_names(recipe: Recipe) -> frozenset[str]:
 
 def _key_of(baseline: BaselineConfig) -> Secret | None:
     """Read here and handed over: a worker on another node, or of a cluster that runs, has another environment."""
-    if baseline.kind != "judge":
+    if baseline.kind not in ("judge", "served_reader"):
         return None
     return check_keys([baseline.generator]).get(baseline.generator.name)
 

@@ -166,7 +166,7 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     (part,) = item["content"]
     kind, field = part["type"], "text" if part["type"] == "output_text" else "refusal"
     at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-    more = {"logprobs": []} if field == "text" else {}
+    more: dict[str, Any] = {"logprobs": []} if field == "text" else {}
     started = {**item, "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", "output_index": 0, "item": started}
     yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}

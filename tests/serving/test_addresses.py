@@ -25,6 +25,7 @@ PATHS = {
     "score": "/v1/score",
     "rerank": "/v1/rerank",
     "rewards": "/get_reward",
+    "responses": "/v1/responses",
 }
 _EVENTS = ("open", "os.", "socket.", "subprocess.", "urllib.", "http.", "shutil.", "glob.", "pathlib.")
 _seen = []

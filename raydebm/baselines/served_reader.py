@@ -1,0 +1,119 @@
+"""A causal language model behind an endpoint that reads an answer: how likely each of its tokens is.
+
+In:   pools, and an OpenAI-compatible endpoint whose completions give the log-probabilities of the prompt (``echo`` with
+      ``logprobs``): a vLLM server, or llama-cpp-python's.
+Out:  per text the mean log-probability of the answer's tokens, with ``worst``, the mean of the least likely tenth.
+Does not know: torch, labels, energies, who wrote an answer.
+
+The prompt is the problem, a newline, the answer, as ``raydebm.baselines.reader`` reads them. An endpoint gives the
+log-probabilities of a few alternatives at most, so the entropy is not known. Requests, retries and pauses are the
+official client's. They count towards no limit in US dollars.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import openai
+
+from raydebm.baselines.pooling import flattened, regrouped
+from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.baselines.readings import Reading
+from raydebm.config import ServedReaderBaseline, VllmGenerator
+from raydebm.errors import without_credentials
+from raydebm.generators.openai_api import Secret, key_of
+from raydebm.generators.vllm_server import endpoint_of
+
+BETWEEN = "\n"
+REMEDY = (
+    "the endpoint must take `echo` and `logprobs` in /completions, as vLLM does; or use a local model (kind: reader)"
+)
+
+
+class ServedReader:
+    """Readings by an endpoint. Call it from a thread without a running event loop."""
+
+    def __init__(self, config: ServedReaderBaseline, *, key: Secret | None = None) -> None:
+        """
+        Args:
+            key: the endpoint's key; None reads it from the environment.
+
+        Raises:
+            MissingKeyError: the endpoint's key is not in the environment.
+        """
+        self.name = config.name
+        generator = config.generator
+        self._endpoint = endpoint_of(generator) if isinstance(generator, VllmGenerator) else generator
+        self._key = key if key is not None else key_of(self._endpoint)
+        # One event loop for all calls: the client's connections belong to the loop that opened them.
+        self._runner = asyncio.Runner()
+        weakref.finalize(self, self._runner.close)
+
+    def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
+        return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
+
+    def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
+        """One reading per (problem, answer), in order; what could not be read carries an error."""
+        return self._runner.run(self._read_all(texts))
+
+    async def _read_all(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
+        slots = asyncio.Semaphore(self._endpoint.max_in_flight)
+        async with openai.AsyncOpenAI(
+            api_key=self._key.value or "none",
+            base_url=self._endpoint.base_url,
+            default_headers=self._endpoint.headers,
+            timeout=self._endpoint.timeout_s,
+            max_retries=self._endpoint.max_retries,
+            http_client=openai.DefaultAioHttpClient(timeout=self._endpoint.timeout_s, follow_redirects=False),
+        ) as client:
+            return list(await asyncio.gather(*(self._read(client, slots, *text) for text in texts)))
+
+    async def _read(self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, problem: str, answer: str) -> Reading:
+        before = problem + BETWEEN
+        try:
+            async with slots:
+                completion = await client.completions.create(
+                    model=self._endpoint.model,
+                    prompt=before + answer,
+                    echo=True,
+                    logprobs=1,
+                    max_tokens=1,  # servers refuse none; what is written is not read
+                    temperature=0.0,
+                    extra_body=self._endpoint.extra_body,
+                )
+        except openai.OpenAIError as error:
+            return Reading.failed(self._explained(error))
+        log_probs = answer_log_probs(completion, start=len(before), end=len(before) + len(answer))
+        if not log_probs:
+            reason = "the reply has no log-probabilities of the answer's tokens"
+            return Reading.failed(f"{self._endpoint.base_url}: {reason}; {REMEDY}")
+        return Reading.of(log_probs, None)
+
+    def _explained(self, error: openai.OpenAIError) -> str:
+        text = f"{self._endpoint.base_url}: {error}"
+        if isinstance(error, openai.BadRequestError):
+            text += f" ({REMEDY})"
+        if self._key.value:
+            text = text.replace(self._key.value, "***")
+        return without_credentials(text)
+
+
+def answer_log_probs(completion: Any, *, start: int, end: int) -> list[float]:
+    """Log-probabilities of the tokens that begin in the answer; [] where the reply has none.
+
+    Args:
+        completion: an ``openai.types.Completion``, or what a server sent in its place.
+        start: of the answer in the prompt, in characters.
+        end: of the prompt; what begins there was written by the model.
+    """
+    choices = getattr(completion, "choices", None)
+    logprobs = choices[0].logprobs if choices else None
+    offsets, values = getattr(logprobs, "text_offset", None), getattr(logprobs, "token_logprobs", None)
+    if not offsets or not values or len(offsets) != len(values):
+        return []
+    return [
+        float(value)
+        for offset, value in zip(offsets, values, strict=True)
+        if value is not None and start <= offset < end  # nothing predicts the very first token
+    ]
