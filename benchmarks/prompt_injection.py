@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 from raydebm.choose import Chooser
 from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import rule
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 from raydebm.records import ConstraintReport, Decision, Energies, Problem, ScoredCandidate, Verdict
 from raydebm.run.directory import RunDir
