@@ -15,8 +15,8 @@ from transformers import ModernBertConfig, ModernBertModel
 from transformers.utils import logging as transformers_logging
 
 from raydebm.config import AdapterConfig
-from raydebm.scorer.backbone import Backbone, load_backbone, make_backbone, structure_copy
-from raydebm.scorer.lora import lora_config
+from raydebm.scorer.model.backbone import Backbone, load_backbone, make_backbone, structure_copy
+from raydebm.scorer.model.lora import lora_config
 
 
 class SpecialIds:

@@ -24,8 +24,8 @@ from typing import Any
 import aiohttp
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
-from raydebm.generators.openai_api import OpenAIApiGenerator, Secret
-from raydebm.generators.transports import AiohttpTransport, OpenAIClientTransport
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from raydebm.decision.evidence import (
+from raydebm.decision.evidence.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.evidence.terms import (
     PoolTable,
     evidence_of,
 )
-from raydebm.decision.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
-from raydebm.decision.reference import PLAIN
 from raydebm.decision.rules import rule
 from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from raydebm.decision.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
 from raydebm.decision.rules import rule
 from raydebm.records import (
     Candidate,

@@ -14,11 +14,12 @@ from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from raydebm.config import PAPER_ADAPTERS
-from raydebm.scorer.backbone import Backbone, converted
-from raydebm.scorer.batching import micro_batches, pad
-from raydebm.scorer.checkpoint import AdapterRecord, StoredAdapter
+from raydebm.scorer.checkpoint import StoredAdapter
+from raydebm.scorer.checkpoint_records import AdapterRecord
 from raydebm.scorer.ensemble import MergedEngine
-from raydebm.scorer.head import EnergyHead
+from raydebm.scorer.model.backbone import Backbone, converted
+from raydebm.scorer.model.batching import micro_batches, pad
+from raydebm.scorer.model.head import EnergyHead
 
 
 def heads_of(backbone: Backbone) -> list[EnergyHead]:

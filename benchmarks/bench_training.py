@@ -12,12 +12,12 @@ import torch
 from bench_common import backbone_of, interleave, peft_model, pool_ids, versions_line
 
 from raydebm.config import PAPER_ADAPTERS, AdapterConfig
-from raydebm.scorer.backbone import Backbone
-from raydebm.scorer.batching import MicroBatch, micro_batches, pad
-from raydebm.scorer.gradient import backward
-from raydebm.scorer.head import EnergyHead
-from raydebm.scorer.loss import bradley_terry_loss, step_pairs
-from raydebm.scorer.member import Member
+from raydebm.scorer.model.backbone import Backbone
+from raydebm.scorer.model.batching import MicroBatch, micro_batches, pad
+from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.training.gradient import backward
+from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
+from raydebm.scorer.training.member import Member
 
 Ids = list[tuple[int, ...]]
 Pairs = list[tuple[int, int]]

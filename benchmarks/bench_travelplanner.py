@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import Candidate, Gold, Problem
 from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.travelplanner import TravelPlanner

@@ -15,11 +15,11 @@ import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.config.policy import Profile
-from raydebm.decision.fitting import LabelledTable
-from raydebm.decision.groups import Floats
-from raydebm.decision.guarantee import certify_smallest
-from raydebm.decision.policy_fit import PolicyFit, fit_policy
-from raydebm.decision.profiles import PROFILES, winners
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
+from raydebm.decision.evidence.fitting import LabelledTable
+from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.profiles import PROFILES, winners
+from raydebm.decision.guarantee.guarantee import certify_smallest
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import LEARNED, trust
@@ -31,8 +31,8 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools
-from raydebm.pipeline.posterior import has_violations, labelled_pools, out_of_bag
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.posterior import has_violations, labelled_pools, out_of_bag
 from raydebm.run.directory import RunDir
 
 MIN_COVERAGE = 0.9

@@ -34,8 +34,8 @@ from bench_training import ours
 from transformers import ModernBertConfig, ModernBertModel
 
 from raydebm.config import PAPER_ADAPTERS
-from raydebm.scorer.backbone import Backbone, converted, make_backbone
 from raydebm.scorer.ensemble import MergedEngine
+from raydebm.scorer.model.backbone import Backbone, converted, make_backbone
 
 Ids = list[tuple[int, ...]]
 

@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 
 from raydebm.config import parse_recipe
-from raydebm.decision.checks import check_candidate
-from raydebm.decision.fitting import LabelledTable, fit_posterior
+from raydebm.decision.evidence.fitting import LabelledTable, fit_posterior
 from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.pipeline.context import VALIDATION
 from raydebm.pipeline.pools import evaluated_pools
-from raydebm.pipeline.posterior import labelled_pools
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.posterior import labelled_pools
 from raydebm.records import Candidate, ConstraintReport, Energies, Problem
 from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer

@@ -24,18 +24,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.decision.fitting import LabelledPool, LabelledTable
-from raydebm.decision.groups import Floats
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
+from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable
+from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.profiles import winners
 from raydebm.decision.policy import Policy
-from raydebm.decision.policy_fit import PolicyFit, fit_policy
-from raydebm.decision.profiles import winners
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools
-from raydebm.pipeline.posterior import has_violations, labelled_pools, out_of_bag
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.posterior import has_violations, labelled_pools, out_of_bag
 from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
 from raydebm.run.directory import RunDir
 from raydebm.run.json_lines import read_json_lines

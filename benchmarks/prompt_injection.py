@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raydebm.choose import Chooser
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import rule
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 from raydebm.records import ConstraintReport, Decision, Energies, Problem, ScoredCandidate, Verdict
 from raydebm.run.directory import RunDir
-from raydebm.scorer.halving import TextScorer, scores_or_errors
+from raydebm.scorer.bisection import TextScorer, scores_or_errors
 
 TEST = "test"
 PLAIN = "as it is"

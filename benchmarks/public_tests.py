@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import Recipe, RecordedGenerator, load_recipe
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators

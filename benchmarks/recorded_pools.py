@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raydebm.config import Recipe
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from raydebm.config import parse_recipe
-from raydebm.decision.fitting import (
+from raydebm.decision.evidence.fitting import (
     DEFAULT_CONTEXT,
     DEFAULT_TERMS,
     LabelledPool,
@@ -35,8 +35,8 @@ from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, weighted_aur
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools
-from raydebm.pipeline.posterior import labelled_pools
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.posterior import labelled_pools
 from raydebm.run.directory import RunDir
 
 NUM_STRATA = 3

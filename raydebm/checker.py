@@ -14,7 +14,7 @@ import sys
 
 from raydebm.child import Child, ChildLostError
 from raydebm.config import TaskConfig
-from raydebm.decision.checks import check_candidate, unchecked
+from raydebm.decision.sampling.checks import check_candidate, unchecked
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
 from raydebm.run.tables import CANDIDATES, GOLDS, LABELS, PROBLEM, REPORTS

@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from raydebm.config import BaselineConfig
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
-from raydebm.decision.posterior import Belief
 from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
@@ -25,7 +25,7 @@ from raydebm.records import Candidate, Decision, Energies, Problem, ScoredCandid
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble import holds_ensemble
-from raydebm.scorer.halving import TextScorer, scores_or_errors
+from raydebm.scorer.bisection import TextScorer, scores_or_errors
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 

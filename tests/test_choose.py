@@ -11,10 +11,10 @@ import pytest
 import raydebm
 from raydebm.choose import Chooser, best_of
 from raydebm.config import parse_recipe
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
-from raydebm.decision.reference import Author, Reference
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataError
 from raydebm.generators.requests import answered
 from raydebm.records import Candidate, Decision, Energies

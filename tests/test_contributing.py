@@ -44,10 +44,10 @@ def test_every_name_in_capitals_that_a_step_tells_to_extend_is_in_the_code(text,
     places = {
         "BUILT_IN": "raydebm/tasks/__init__.py",
         "CASES": "tests/tasks/test_conformance.py",
-        "TERMS": "raydebm/decision/evidence.py",
-        "CONTEXT": "raydebm/decision/evidence.py",
-        "DEFAULT_TERMS": "raydebm/decision/fitting.py",
-        "DEFAULT_CONTEXT": "raydebm/decision/fitting.py",
+        "TERMS": "raydebm/decision/evidence/terms.py",
+        "CONTEXT": "raydebm/decision/evidence/terms.py",
+        "DEFAULT_TERMS": "raydebm/decision/evidence/fitting.py",
+        "DEFAULT_CONTEXT": "raydebm/decision/evidence/fitting.py",
         "_WORDS": "raydebm/decision/rules.py",
     }
     for name, place in places.items():

@@ -50,6 +50,6 @@ def test_every_option_of_an_export_is_explained(text):
 
 
 def test_every_number_of_an_epoch_is_named(text):
-    from raydebm.scorer.checkpoint import EpochMetrics
+    from raydebm.scorer.checkpoint_records import EpochMetrics
 
     assert {name for name in EpochMetrics.model_fields if f"`{name}`" not in text} == {"epoch"}

@@ -26,13 +26,14 @@ from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for
 from raydebm.pairs import TrainingGroup
-from raydebm.scorer.backbone import resolve_backbone, resolve_device
-from raydebm.scorer.batching import MicroBatch, cut_middle, micro_batches, token_ids
-from raydebm.scorer.checkpoint import Record, load_tensors, read_record, save_tensors
-from raydebm.scorer.loss import bradley_terry_loss, step_pairs
-from raydebm.scorer.member import gather
-from raydebm.scorer.schedule import learning_rate_factor
-from raydebm.scorer.training import data_fingerprint
+from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
+from raydebm.scorer.checkpoint_records import Record
+from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
+from raydebm.scorer.model.batching import MicroBatch, cut_middle, micro_batches, token_ids
+from raydebm.scorer.training.adapter import data_fingerprint
+from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
+from raydebm.scorer.training.member import gather
+from raydebm.scorer.training.schedule import learning_rate_factor
 
 RECORD_FILE = "eorm.json"
 WEIGHTS_FILE = "eorm.safetensors"

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 from raydebm.baselines.protocol import TextScore
 from raydebm.config import LocalModelBaseline
 from raydebm.errors import CheckpointError
-from raydebm.scorer.backbone import resolve_backbone, resolve_device, resolve_dtype
-from raydebm.scorer.batching import MicroBatch, micro_batches
+from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, resolve_dtype
+from raydebm.scorer.model.batching import MicroBatch, micro_batches
 
 UNBOUNDED = 1_000_000
 """Tokenizers without a limit state a number of about 1e30."""

@@ -20,7 +20,7 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.config import PairRankerBaseline
 from raydebm.errors import CheckpointError
 from raydebm.identity import seed_for
-from raydebm.scorer.batching import MicroBatch, cut_middle
+from raydebm.scorer.model.batching import MicroBatch, cut_middle
 
 MARKS = {
     "source_prefix_id": "<|source|>",

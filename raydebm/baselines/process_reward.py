@@ -17,7 +17,7 @@ from raydebm.baselines.pooling import flattened, regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.config import ProcessRewardBaseline
 from raydebm.errors import CheckpointError, ConfigError
-from raydebm.scorer.batching import MicroBatch
+from raydebm.scorer.model.batching import MicroBatch
 
 Aggregate = Literal["min", "mean", "product", "last"]
 

@@ -29,7 +29,7 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.readings import Reading
 from raydebm.config import CausalReader
 from raydebm.errors import CheckpointError
-from raydebm.scorer.batching import MicroBatch, cut_middle, pad, plan_micro_batches, token_ids
+from raydebm.scorer.model.batching import MicroBatch, cut_middle, pad, plan_micro_batches, token_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from raydebm.baselines.pooling import flattened, regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.config import RewardModelBaseline
 from raydebm.errors import CheckpointError
-from raydebm.scorer.batching import MicroBatch
+from raydebm.scorer.model.batching import MicroBatch
 
 
 class RewardModel:

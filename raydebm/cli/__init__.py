@@ -1,6 +1,6 @@
 """The ``raydebm`` command: one module per verb or group of verbs, imported when it is called.
 
-``commands`` lists the verbs, ``recipe_command`` has the options that verbs with a recipe share, ``console`` has what
+``commands`` lists the verbs, ``parameters`` has the options that verbs with a recipe share, ``console`` has what
 several of them print. Every verb parses its options, calls the function that does the work, and shows the result.
 """
 

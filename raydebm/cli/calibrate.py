@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raydebm.cli.console import console, show_promise
-from raydebm.cli.pipeline import pipeline_for
-from raydebm.cli.recipe_command import (
+from raydebm.cli.parameters import (
     ConfigOption,
     OverridesArgument,
     RetryOption,
@@ -15,11 +14,12 @@ from raydebm.cli.recipe_command import (
     TaskOption,
     read_recipe,
 )
+from raydebm.cli.pipeline import pipeline_for
 from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
-    from raydebm.decision.policy_fit import PolicyFit
+    from raydebm.decision.calibration.policy_fit import PolicyFit
     from raydebm.decision_import.sample import Origin, OutcomeSample
     from raydebm.run.directory import RunDir
 
@@ -130,7 +130,7 @@ def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", 
 
 def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", found: "PolicyFit") -> None:
     """What the calibration stage writes, the manifest last, so that what follows is made again."""
-    from raydebm.decision.policy_fit import promise_rows, reliability_table
+    from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
     from raydebm.decision_import.recertify import source_of
     from raydebm.run.fingerprints import new_manifest
 

@@ -69,7 +69,7 @@ def demo(
         f"No key, no GPU, no network. Files: {run_dir}\n"
     )
     with pipeline_for(recipe) as pipeline:
-        from raydebm.pipeline.passes import outcomes_of
+        from raydebm.pipeline.stages.passes import outcomes_of
 
         show_evaluation(pipeline.evaluate(), pipeline.run.uri("evaluation", "report.html"))
         examples = choose_examples(outcomes_of(pipeline), _right_candidates(pipeline))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from raydebm.cli.console import console
-from raydebm.cli.recipe_command import ConfigOption, OverridesArgument, TaskOption, read_recipe
+from raydebm.cli.parameters import ConfigOption, OverridesArgument, TaskOption, read_recipe
 from raydebm.errors import ConfigError
 
 

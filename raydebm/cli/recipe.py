@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydebm.cli.recipe_command import recipe_command
+from raydebm.cli.parameters import recipe_command
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe

@@ -18,7 +18,7 @@ from raydebm.serving.schema import PolicyChanges
 
 if TYPE_CHECKING:
     from raydebm.records import Verdict
-    from raydebm.scorer.halving import TextScorer
+    from raydebm.scorer.bisection import TextScorer
     from raydebm.serving.decisions.reader import Filter
     from raydebm.serving.decisions.replaying import Changes, Replayed, Tally
     from raydebm.serving.outcomes.log import ReportedOutcome
@@ -107,7 +107,7 @@ def _policy(path: Path | None) -> Any:
 
 
 def _promising(path: Path | None, policy: Any, max_error: float, confidence: float) -> Any:
-    from raydebm.decision.promise import with_promise
+    from raydebm.decision.guarantee.promise import with_promise
 
     if path is None:
         raise ConfigError("--max-error needs --policy, such as runs/demo/calibration/policy.json")

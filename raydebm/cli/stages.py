@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from raydebm.cli.console import console, show_evaluation
+from raydebm.cli.parameters import DryRunOption, RetryOption, recipe_command
 from raydebm.cli.pipeline import pipeline_for
-from raydebm.cli.recipe_command import DryRunOption, RetryOption, recipe_command
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raydebm.cli.console import console
+from raydebm.cli.parameters import OverridesArgument, RetryOption, read_recipe, recipe_command
 from raydebm.cli.pipeline import pipeline_for
-from raydebm.cli.recipe_command import OverridesArgument, RetryOption, read_recipe, recipe_command
 from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def reproduce(
         pipelines = [
             stack.enter_context(pipeline_for(recipe, judges=True, retry_failed=retry_failed)) for recipe in recipes
         ]
-        from raydebm.pipeline.reproduction import reproduce as make_report
+        from raydebm.pipeline.studies.reproduction import reproduce as make_report
         from raydebm.run.directory import RunDir
 
         _, address = make_report(
@@ -96,7 +96,7 @@ def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None
 def _over_seeds(pipeline: "Pipeline", chosen: list[int], *, retry_failed: bool) -> tuple[str, str]:
     """The summary, and the address of the report."""
     from raydebm.evaluation.trainings.seeds_report import summary
-    from raydebm.pipeline.seeds import train_seeds
+    from raydebm.pipeline.studies.seeds import train_seeds
 
     study, address = train_seeds(
         pipeline.recipe,
@@ -112,7 +112,7 @@ def _over_seeds(pipeline: "Pipeline", chosen: list[int], *, retry_failed: bool) 
 def _over_folds(pipeline: "Pipeline", chosen: list[int], count: int, *, retry_failed: bool) -> tuple[str, str]:
     """The summary, and the address of the report."""
     from raydebm.evaluation.trainings.folds_report import summary
-    from raydebm.pipeline.folds import train_folds
+    from raydebm.pipeline.studies.folds import train_folds
 
     study, address = train_folds(pipeline, count=count, seeds=chosen, retry_failed=retry_failed)
     return summary(study), address
@@ -125,7 +125,7 @@ def confounding(recipe: "Recipe") -> None:
     Screen, linear probes, style ablation, and a style swap of the generators in `confounding.swap`.
     """
     with pipeline_for(recipe) as pipeline:
-        from raydebm.pipeline.confounding import confounding as make_report
+        from raydebm.pipeline.studies.confounding import confounding as make_report
 
         report, address = make_report(pipeline)
         console.print(report.summary())
@@ -144,7 +144,7 @@ def repair(
     Balances over generators and labels; measures before and after.
     """
     with pipeline_for(recipe) as pipeline:
-        from raydebm.pipeline.repair import repair_run
+        from raydebm.pipeline.studies.repair import repair_run
 
         report, address = repair_run(pipeline, equalise=equalise)
         console.print(f"before: {report.before.summary()}")

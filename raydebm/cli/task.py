@@ -164,7 +164,7 @@ def show_answers(task: "Task", found: Sequence[tuple["Problem", "Gold"]], file: 
     Raises:
         RaydebmError: the file has no usable line, or none for these problems.
     """
-    from raydebm.decision.checks import check_candidate
+    from raydebm.decision.sampling.checks import check_candidate
     from raydebm.generators.recorded import import_pool
     from raydebm.labels import label_candidate
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from raydebm.decision.evidence import PoolTable
-from raydebm.decision.groups import Ints
+from raydebm.decision.evidence.groups import Ints
+from raydebm.decision.evidence.profiles import winners
+from raydebm.decision.evidence.terms import PoolTable
 from raydebm.decision.policy import Policy
-from raydebm.decision.profiles import winners
 from raydebm.decision.rules import Ruling, rule, rule_by_beliefs
 from raydebm.records import ScoredCandidate
 

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raydebm import tracing
-from raydebm.decision.deadline import Deadline, now_s
-from raydebm.decision.drawing import (
+from raydebm.decision.feedback import exemplar, feedback_messages
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.sampling.deadline import Deadline, now_s
+from raydebm.decision.sampling.one_pass import (
     CandidateSource,
     Checker,
     EnergyScorer,
@@ -19,9 +22,6 @@ from raydebm.decision.drawing import (
     draw,
     waves_of,
 )
-from raydebm.decision.feedback import exemplar, feedback_messages
-from raydebm.decision.policy import Policy
-from raydebm.decision.rules import Ruling, rule
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
 from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
 from raydebm.tasks.base import Task
@@ -72,14 +72,9 @@ async def solve(
             scored, so there is nothing to decide from.
     """
     parts = Parts(
-        task=task,
-        source=source,
-        checker=checker,
-        scorer=scorer,
-        baselines=baselines,
-        observer=observer or NoObserver(),
-        deadline=deadline,
-    )
+        task=task, source=source, checker=checker, scorer=scorer, baselines=baselines,
+        observer=observer or NoObserver(), deadline=deadline,
+    )  # fmt: skip
     pool: tuple[ScoredCandidate, ...] = ()
     passes: list[PassRecord] = []
     messages: tuple[Message, ...] | None = None
@@ -87,32 +82,16 @@ async def solve(
     while True:
         pass_index, started_s = len(passes) + 1, now_s()
         drawn = await _draw(
-            problem,
-            parts=parts,
-            policy=policy,
-            pass_index=pass_index,
-            earlier=pool,
-            messages=messages,
+            problem, parts=parts, policy=policy, pass_index=pass_index, earlier=pool, messages=messages,
             longest_s=longest_s,
-        )
+        )  # fmt: skip
         longest_s = max(longest_s, now_s() - started_s)
         pool += drawn.candidates
         ruling = rule(pool, passes_left=_passes_left(policy, pass_index, drawn, pool), policy=policy)
         again = ruling.decision is Decision.REGENERATE
         if again:
             messages = next_messages(problem, task=task, ruling=ruling, pool=pool)
-        record = PassRecord(
-            pass_index=pass_index,
-            num_requested=drawn.num_requested,
-            num_failed=drawn.num_failed,
-            selected=None if ruling.best is None else ruling.best.candidate.candidate_id,
-            sigma=ruling.signal,
-            penalty=ruling.penalty,
-            decision=ruling.decision,
-            feedback=_last_words(messages) if again else None,
-            confidence=ruling.confidence,
-            stop=drawn.stop,
-        )
+        record = _record(pass_index, drawn, ruling, feedback=_last_words(messages) if again else None)
         passes.append(record)
         parts.observer.decided(record, ruling.reason + drawn.lost)
         if not again:
@@ -124,6 +103,21 @@ async def solve(
                 pool=pool,
                 reason=ruling.reason + drawn.lost,
             )
+
+
+def _record(pass_index: int, drawn: _Drawn, ruling: Ruling, *, feedback: str | None) -> PassRecord:
+    return PassRecord(
+        pass_index=pass_index,
+        num_requested=drawn.num_requested,
+        num_failed=drawn.num_failed,
+        selected=None if ruling.best is None else ruling.best.candidate.candidate_id,
+        sigma=ruling.signal,
+        penalty=ruling.penalty,
+        decision=ruling.decision,
+        feedback=feedback,
+        confidence=ruling.confidence,
+        stop=drawn.stop,
+    )
 
 
 def _passes_left(policy: Policy, pass_index: int, drawn: _Drawn, pool: Sequence[ScoredCandidate]) -> int:

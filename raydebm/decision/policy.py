@@ -51,7 +51,7 @@ from pydantic import (
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
 from raydebm.config.policy import Count, NonNegative, PolicySettings, Probability, Profile, Rule
 from raydebm.config.section import problems_in
-from raydebm.decision.posterior import Posterior
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.errors import ConfigError
 from raydebm.tasks.base import TaskDefaults
 

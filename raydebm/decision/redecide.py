@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from raydebm.decision.batch import rule_pools
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import Ruling, final_decision
+from raydebm.decision.sampling.waves import cut_pass
 from raydebm.decision.stopping import StopReason
-from raydebm.decision.waves import cut_pass
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Energies, Outcome, PassStop, ScoredCandidate
 

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from raydebm.decision.drawing import Arrived, CandidateSource, Checker, EnergyScorer, ScoreSource
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
-from raydebm.decision.waves import PassWaves
+from raydebm.decision.sampling.one_pass import Arrived, CandidateSource, Checker, EnergyScorer, ScoreSource
+from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import (
     Candidate,

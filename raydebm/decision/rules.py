@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raydebm.config.policy import Signal
-from raydebm.decision.evidence import SCORE
+from raydebm.decision.evidence.posterior import Belief, Posterior
+from raydebm.decision.evidence.profiles import ranked
+from raydebm.decision.evidence.terms import SCORE
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Belief, Posterior
-from raydebm.decision.profiles import ranked
 from raydebm.records import Decision, ScoredCandidate
 
 

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.fitting import LabelledPool
+from raydebm.decision.calibration.policy_fit import PolicyFit, Walk, fit_policy, fit_thresholds
+from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
-from raydebm.decision.policy_fit import PolicyFit, Walk, fit_policy, fit_thresholds
 from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
 from raydebm.decision_import.labelled import LabelledDecision
 from raydebm.decision_import.sample import OutcomeSample

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from raydebm.config import Recipe
-from raydebm.confounding.repairing import RepairReport, repair
+from raydebm.confounding.repair_report import RepairReport, repair
 from raydebm.confounding.report import ConfoundingReport, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
 from raydebm.confounding.swap import SwapResult
@@ -56,7 +56,7 @@ def repaired_heads(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs, 
 
 @ray.remote
 def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
-    from raydebm.scorer.features import FeatureExtractor, KeptFeatures
+    from raydebm.confounding.features import FeatureExtractor, KeptFeatures
 
     recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
@@ -78,8 +78,8 @@ def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[Evaluate
 
 @ray.remote
 def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: int, swap: SwapInputs) -> RepairReport:
+    from raydebm.confounding.refit import RepairSettings
     from raydebm.scorer.ensemble import EnsembleScorer
-    from raydebm.scorer.repair import RepairSettings
 
     folder = Path(run.root)
     swaps: tuple[SwapResult, ...] = ()

@@ -32,7 +32,7 @@ from raydebm.run.addresses import local_copy, resolved
 from raydebm.run.codec import Row
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import ENERGIES, EnergyRow
-from raydebm.scorer.halving import TextScorer, scores_or_errors
+from raydebm.scorer.bisection import TextScorer, scores_or_errors
 
 
 class Text(NamedTuple):
@@ -201,8 +201,8 @@ def _num_places(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, fl
 @ray.remote(num_cpus=0.1, num_returns=2)
 def _read_weights(checkpoint: str) -> tuple[dict[str, Any], Reasoning]:
     """The backbone's weights, for the object store, and what the training texts held."""
-    from raydebm.scorer.backbone import frozen_weights
     from raydebm.scorer.checkpoint import read_ensemble
+    from raydebm.scorer.model.backbone import frozen_weights
 
     with local_copy(checkpoint) as folder:
         record, _ = read_ensemble(folder)

@@ -32,8 +32,8 @@ from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble import ENSEMBLE_FILE
-from raydebm.scorer.tracked_jobs import tracked
-from raydebm.scorer.training_job import PROGRESS, TrainingJob
+from raydebm.scorer.training.tracked_jobs import tracked
+from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 from raydebm.tasks import task_of
 from raydebm.tracking import check_trackers
 

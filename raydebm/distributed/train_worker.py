@@ -22,7 +22,7 @@ from raydebm.errors import CheckpointError, RaydebmError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble import ENSEMBLE_FILE
-from raydebm.scorer.training_job import DONE_FILE, TrainingJob
+from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
 from raydebm.tasks import task_of
 
 LOG = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 @ray.remote(num_cpus=0.1, num_returns=2)
 def read_backbone(name: str) -> tuple[dict[str, Any], str]:
     """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch."""
-    from raydebm.scorer.backbone import frozen_weights, load_backbone
+    from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 
     weights = frozen_weights(name)
     return weights, load_backbone(name, weights=weights, device="cpu", dtype="float32").fingerprint
@@ -75,7 +75,7 @@ def train_loop(config: Mapping[str, Any]) -> str | None:
 def _train(job: TrainingJob, inputs: Sequence[Any]) -> None:
     import torch
 
-    from raydebm.scorer.backbone import load_backbone
+    from raydebm.scorer.model.backbone import load_backbone
 
     pids = [*(job.epoch(0) or {"pids": []})["pids"], os.getpid()]
     job.record_epoch(0, {"pids": pids})
@@ -115,7 +115,8 @@ def _run_epochs(
     out_dir: Path,
 ) -> Any:
     """Train in this adapter's bag, going on after the last reported epoch where there is one."""
-    from raydebm.scorer.training import TrainingSettings, train_adapter
+    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.settings import TrainingSettings
 
     recipe, name = job.recipe, job.adapter.name
     settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)

@@ -49,7 +49,9 @@ def peft_example(
     if name is not None or ":" not in backbone:
         imports, source = "", f'"{name or backbone}"'
     else:
-        imports = "from raydebm.scorer.backbone import resolve_backbone  # only for the place of its own encoder\n"
+        imports = (
+            "from raydebm.scorer.model.backbone import resolve_backbone  # only for the place of its own encoder\n"
+        )
         source = f'str(resolve_backbone("{backbone}"))'
     folder = '"."  # this folder' if repository is None else f'snapshot_download("{repository}")'
     hub = "" if repository is None else "from huggingface_hub import snapshot_download\n"

@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
-from raydebm.generators.hedging import Hedging
+from raydebm.generators.endpoint.hedging import Hedging
+from raydebm.generators.endpoint.limits import Budget
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret, key_of
+from raydebm.generators.endpoint.vllm_server import endpoint_of
 from raydebm.generators.journal import Journal, JournaledGenerator
-from raydebm.generators.limits import Budget
-from raydebm.generators.openai_api import OpenAIApiGenerator, Secret, key_of
 from raydebm.generators.protocol import Generator, collect
-from raydebm.generators.vllm_server import endpoint_of
 from raydebm.records import Problem
 
 __all__ = ["Budget", "Generator", "Hedging", "Journal", "Secret", "build_generator", "check_keys", "collect"]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raydebm.config import Recipe
+from raydebm.generators.endpoint.limits import Budget
 from raydebm.generators.journal import Journal, local_folder, spent_usd
-from raydebm.generators.limits import Budget
 from raydebm.run.directory import RunDir
 
 JOURNALS = ("candidates/journal", "regenerated/*/journal", "scores/*.journal", "confounding/journal")

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raydebm.pipeline.context import Facts, StageContext
-from raydebm.pipeline.evidence import score_evidence
 from raydebm.pipeline.scores import score_baselines
-from raydebm.pipeline.stages.calibration import make_calibration
+from raydebm.pipeline.stages.calibration import make_calibration, score_evidence
 from raydebm.pipeline.stages.candidates import make_candidates
 from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.stages.evaluation import make_evaluation

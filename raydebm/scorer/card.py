@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raydebm.scorer.checkpoint import AdapterRecord, EnsembleRecord
+    from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord
 
 
 def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> str:

@@ -20,18 +20,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from raydebm.config import AdapterConfig, Pooling
 from raydebm.errors import CheckpointError, in_one_line
-from raydebm.records import Reasoning
 from raydebm.run.ensemble import ENSEMBLE_FILE
 from raydebm.scorer.card import model_card
+from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord, Record
 
 CARD_FILE = "README.md"
 RECORD_FILE = "training.json"
@@ -54,77 +53,6 @@ SHARED_FIELDS = (
     "reasoning",
 )
 """What all adapters of an ensemble must have in common."""
-
-
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EpochMetrics(Record):
-    """One epoch of one adapter. Losses in nats, of ``training.loss``; chance is ln 2 = 0.693 for bradley_terry."""
-
-    epoch: int
-    """From 1."""
-    train_loss: float
-    validation_loss: float | None
-    """None without validation pairs."""
-    validation_accuracy: float | None
-    """Share of validation pairs whose chosen candidate has the lower energy."""
-    learning_rate: float
-    """At the epoch's last step."""
-    seconds: float
-
-
-class AdapterRecord(Record):
-    """training.json."""
-
-    format: Literal[1] = 1
-    adapter: AdapterConfig
-    backbone: str
-    backbone_fingerprint: str
-    data_fingerprint: str
-    family: str
-    hidden_size: int
-    max_length: int
-    pooling: Pooling = "cls"
-    reasoning: Reasoning = "answer"
-    settings: dict[str, Any]
-    epochs: tuple[EpochMetrics, ...]
-    best_epoch: int
-    num_train_problems: int
-    num_train_pairs: int
-    num_validation_problems: int
-    num_validation_pairs: int
-    num_truncated_texts: int
-    """Training and validation texts that were cut to fit max_length."""
-    num_texts: int
-    versions: dict[str, str]
-
-    @property
-    def best(self) -> EpochMetrics:
-        return self.epochs[self.best_epoch - 1]
-
-
-class EnsembleRecord(Record):
-    """ensemble.json."""
-
-    format: Literal[1] = 1
-    adapters: tuple[str, ...]
-    """Folder names, in the order of the energies."""
-    backbone: str
-    backbone_fingerprint: str
-    data_fingerprint: str
-    family: str
-    hidden_size: int
-    max_length: int
-    pooling: Pooling = "cls"
-    """What the heads read of the encoder."""
-    reasoning: Reasoning = "answer"
-    """Whether the texts that it was trained on hold the thinking before the answer."""
-    metrics: dict[str, EpochMetrics]
-    """Of each adapter's kept epoch."""
-    meta: dict[str, Any]
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

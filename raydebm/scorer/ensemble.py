@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from raydebm.config import Pooling
 from raydebm.errors import CheckpointError, ScoringError
-from raydebm.scorer.backbone import Backbone, Weights, load_backbone
-from raydebm.scorer.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
-from raydebm.scorer.checkpoint import EnsembleRecord, StoredAdapter, read_ensemble, write_ensemble
-from raydebm.scorer.head import EnergyHead
-from raydebm.scorer.lora import low_rank_updates, merged_copy
-from raydebm.scorer.pooling import pooled
+from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble, write_ensemble
+from raydebm.scorer.checkpoint_records import EnsembleRecord
+from raydebm.scorer.model.backbone import Backbone, Weights, load_backbone
+from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
+from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.lora import low_rank_updates, merged_copy
+from raydebm.scorer.model.pooling import pooled
 
 __all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "write_ensemble"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from raydebm.decision.deadline import Deadline, now_s
+from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.asking import Ask, charged_to, make_ask
 from raydebm.serving.conversation import read_conversation

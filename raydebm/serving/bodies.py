@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from raydebm.decision.deadline import is_late
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import LIMITS, Policy
-from raydebm.decision.posterior import Belief
 from raydebm.decision.rules import beliefs_about
+from raydebm.decision.sampling.deadline import is_late
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
 from raydebm.serving.asking import Ask
 from raydebm.serving.choices import best_answers

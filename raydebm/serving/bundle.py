@@ -15,7 +15,7 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
 from raydebm.errors import ConfigError, UnknownNameError
-from raydebm.generators.hedging import HedgeAfter
+from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import Reasoning

@@ -16,15 +16,15 @@ from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.generators import Generator, Hedging, build_generator
-from raydebm.generators.hedging import HedgeAfter
-from raydebm.generators.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.hedging import HedgeAfter
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.run.directory import RunDir
-from raydebm.scorer.halving import TextScorer
+from raydebm.scorer.bisection import TextScorer
 from raydebm.serving.ensembles import CheckpointRef, Ensembles, read_ref
 from raydebm.serving.fairness import MAX_TEXTS, SLICE_S, FairQueue
 from raydebm.serving.keys import ENVIRONMENT as CLIENT_KEYS

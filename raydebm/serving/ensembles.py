@@ -15,8 +15,8 @@ from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble import fingerprint_of, read_ensemble_file
 
 if TYPE_CHECKING:
-    from raydebm.scorer.backbone import Backbone
     from raydebm.scorer.ensemble import EnsembleScorer
+    from raydebm.scorer.model.backbone import Backbone
 
 IDLE_S = 600.0
 """An ensemble that nobody asked for so long makes room. Longer than any request runs."""
@@ -97,9 +97,9 @@ class Ensembles:
     def _load(self, ref: CheckpointRef) -> _Held:
         import torch
 
-        from raydebm.scorer.backbone import load_backbone
         from raydebm.scorer.checkpoint import read_ensemble
         from raydebm.scorer.ensemble import EnsembleScorer
+        from raydebm.scorer.model.backbone import load_backbone
 
         if self._threads is not None:
             torch.set_num_threads(self._threads)

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from raydebm.decision.watch import ErrorWatch
+from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.pages.routes import PAGES

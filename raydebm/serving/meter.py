@@ -6,7 +6,7 @@ Does not know: Ray, HTTP.
 from collections.abc import Sequence
 from typing import Protocol
 
-from raydebm.decision.watch import ErrorWatch
+from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.schema import TriageResponse
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from raydebm.decision.watch import ErrorWatch
+from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.pass_schema import PassBody
 from raydebm.serving.schema import TriageResponse

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from raydebm import tracing
-from raydebm.decision.deadline import Deadline, is_late, now_s
-from raydebm.decision.drawing import Arrived
-from raydebm.decision.waves import PassWaves
+from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
+from raydebm.decision.sampling.one_pass import Arrived
+from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import LimitReachedError, RaydebmError, ResourceError, ScoringError, ServiceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import (

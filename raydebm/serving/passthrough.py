@@ -4,8 +4,8 @@ Its answer is neither checked nor scored: nothing is decided about it, and nothi
 storage are those of every request.
 """
 
-from raydebm.decision.checks import unchecked
 from raydebm.decision.policy import LIMITS, Policy
+from raydebm.decision.sampling.checks import unchecked
 from raydebm.errors import ServiceError
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Decision, Outcome, PassRecord, Problem, ScoredCandidate

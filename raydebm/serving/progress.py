@@ -8,7 +8,7 @@ Does not know: how events travel.
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.decision.waves import Wave
+from raydebm.decision.sampling.waves import Wave
 from raydebm.records import PassRecord, ScoredCandidate
 from raydebm.serving.asking import Ask
 from raydebm.serving.bodies import candidate_body, pass_body

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from raydebm.errors import ScoringError
 from raydebm.records import Energies
-from raydebm.scorer.halving import Scored, TextScorer, scores_or_errors
+from raydebm.scorer.bisection import Scored, TextScorer, scores_or_errors
 from raydebm.serving.parts import TextToScore
 
 log = logging.getLogger(__name__)

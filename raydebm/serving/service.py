@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from raydebm import tracing
-from raydebm.decision.deadline import Deadline, is_late
+from raydebm.decision.evidence.posterior import confidences
 from raydebm.decision.loop import solve
-from raydebm.decision.posterior import confidences
+from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import CHARS_PER_TOKEN

@@ -9,7 +9,7 @@ from raydebm.config import EormBaseline, PairsConfig
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.pairs import TrainingGroup, build_pairs
 from raydebm.records import Candidate, Label, Verdict
-from raydebm.scorer.batching import pad
+from raydebm.scorer.model.batching import pad
 
 
 def make_groups(first, count):

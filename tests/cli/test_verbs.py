@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from raydebm.cli.commands import VERBS, command_of
-from raydebm.cli.recipe_command import recipe_command
+from raydebm.cli.parameters import recipe_command
 
 HEAVY = {"ray", "torch", "transformers", "numpy", "pandas", "pyarrow", "pydantic", "yaml", "rich", "raydebm.config"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raydebm.constraints import Constraint, Finding
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.records import Candidate, Energies, Problem, Verdict
 from raydebm.tasks.base import Judgement, TaskDefaults

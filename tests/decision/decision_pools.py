@@ -6,7 +6,7 @@ import random
 import numpy as np
 from hypothesis import strategies as st
 
-from raydebm.decision.fitting import LabelledPool
+from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
 
 

@@ -6,10 +6,10 @@ import pytest
 from decision_pools import scored, synthetic_problems
 
 from raydebm.decision.batch import rule_pools
-from raydebm.decision.fitting import fit_posterior
+from raydebm.decision.evidence.fitting import fit_posterior
+from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.evidence.profiles import PROFILES
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import special_case
-from raydebm.decision.profiles import PROFILES
 from raydebm.decision.rules import final_decision, rule
 from raydebm.records import Decision
 

@@ -1,7 +1,7 @@
 import math
 
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.feedback import TAIL_CHARS, exemplar, feedback_messages
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import ConstraintReport, Energies, ScoredCandidate
 
 

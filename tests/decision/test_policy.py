@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from raydebm.config import TriageConfig, parse_recipe
+from raydebm.decision.evidence.posterior import Posterior, special_case
+from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.policy import Policy, policy_of
-from raydebm.decision.posterior import Posterior, special_case
-from raydebm.decision.reference import Author, Reference
 from raydebm.decision.rules import decide, decide_by_confidence, rule, select, signal_of
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydebm.constraints import Constraint, Finding
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError, GenerationError, LimitReachedError
 from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
 

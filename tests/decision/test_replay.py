@@ -1,8 +1,8 @@
 import pytest
 
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import Decision, Energies, GenerationRequest, Sampling
 

@@ -8,8 +8,8 @@ import pytest
 
 from raydebm.cli import main
 from raydebm.config import parse_recipe
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision_import import labelled_decisions
 from raydebm.decision_import.run_folder import CONTRADICTION, merged, write_run
 from raydebm.errors import ConfigError, PoolError

@@ -11,9 +11,9 @@ import pytest
 
 from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
 from raydebm.errors import ConfigError, PoolError

@@ -7,8 +7,8 @@ from scorer_parts import recipe_for, train
 
 from raydebm.errors import ConfigError
 from raydebm.run.directory import RunDir
-from raydebm.scorer.tracked_jobs import training_identity
-from raydebm.scorer.training_job import PROGRESS, TrainingJob
+from raydebm.scorer.training.tracked_jobs import training_identity
+from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 

@@ -60,9 +60,10 @@ def finish(run, stage, recipe, **facts):
 
 
 def train(run, recipe, pairs):
-    from raydebm.scorer.backbone import load_backbone
     from raydebm.scorer.checkpoint import write_ensemble
-    from raydebm.scorer.training import TrainingSettings, train_adapter
+    from raydebm.scorer.model.backbone import load_backbone
+    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.settings import TrainingSettings
     from raydebm.tasks import task_of
 
     backbone = load_backbone(recipe.scorer.backbone, device="cpu")

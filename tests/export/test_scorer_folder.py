@@ -94,7 +94,7 @@ def test_a_backbone_can_be_given_its_name_on_the_hub(finished_run, tmp_path, met
 
 def test_a_wrong_name_of_the_backbone_is_found_out_when_it_is_loaded(finished_run, tmp_path):
     from raydebm.embedded import embedded_path
-    from raydebm.scorer.backbone import load_backbone
+    from raydebm.scorer.model.backbone import load_backbone
 
     copied = shutil.copytree(embedded_path("encoder-mini"), tmp_path / "other")
     encoder = load_backbone(str(copied), device="cpu").encoder

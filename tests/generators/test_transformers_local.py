@@ -13,7 +13,7 @@ from raydebm.config import OpenAIGenerator, TransformersGenerator
 from raydebm.embedded import embedded_path
 from raydebm.errors import GenerationError, UnknownNameError
 from raydebm.generators import build_generator
-from raydebm.generators.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.protocol import collect
 from raydebm.generators.transformers_local import LocalGenerator
 from raydebm.records import GenerationRequest, Sampling

@@ -8,10 +8,10 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError, MissingKeyError, PoolError, TaskDataError, UnknownNameError
-from raydebm.pipeline.passes import outcomes_of
 from raydebm.pipeline.policies import calibrated_policy, evaluated_policy
 from raydebm.pipeline.pools import recorded_pools
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import Decision
 from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED

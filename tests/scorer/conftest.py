@@ -16,8 +16,9 @@ from transformers import (
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.pairs import TrainingGroup
-from raydebm.scorer.backbone import load_backbone
-from raydebm.scorer.training import TrainingSettings, train_adapter
+from raydebm.scorer.model.backbone import load_backbone
+from raydebm.scorer.training.adapter import train_adapter
+from raydebm.scorer.training.settings import TrainingSettings
 
 torch.set_num_threads(1)
 

@@ -11,11 +11,11 @@ import torch
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.export.examples import peft_example
-from raydebm.scorer.backbone import load_backbone, make_backbone
-from raydebm.scorer.batching import TextEncoder, micro_batches
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
-from raydebm.scorer.member import Member
+from raydebm.scorer.model.backbone import load_backbone, make_backbone
+from raydebm.scorer.model.batching import TextEncoder, micro_batches
+from raydebm.scorer.training.member import Member
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
 

@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ScoringError
-from raydebm.scorer.backbone import frozen_weights, load_backbone
-from raydebm.scorer.batching import TextEncoder, pad
 from raydebm.scorer.checkpoint import read_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
-from raydebm.scorer.head import EnergyHead
-from raydebm.scorer.training import train_adapter
+from raydebm.scorer.model.backbone import frozen_weights, load_backbone
+from raydebm.scorer.model.batching import TextEncoder, pad
+from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.training.adapter import train_adapter
 
 NAMES = tuple(adapter.name for adapter in PAPER_ADAPTERS)
 TEXTS = [

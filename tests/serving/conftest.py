@@ -15,8 +15,8 @@ import pytest
 import uvicorn
 
 from raydebm.config import parse_recipe
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ServiceError
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Energies
@@ -311,9 +311,10 @@ def make_ensemble(folder, encoder):
     """Two adapters, trained for one epoch on four problems by the scorer's own code."""
     from raydebm.config import PAPER_ADAPTERS
     from raydebm.pairs import TrainingGroup
-    from raydebm.scorer.backbone import load_backbone
     from raydebm.scorer.ensemble import write_ensemble
-    from raydebm.scorer.training import TrainingSettings, train_adapter
+    from raydebm.scorer.model.backbone import load_backbone
+    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.settings import TrainingSettings
 
     groups = [
         TrainingGroup(problem_id=f"p{index}", prompt=f"{PUZZLE} {index}", texts=(RIGHT, WRONG), pairs=((0, 1),))

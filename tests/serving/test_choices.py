@@ -2,8 +2,8 @@
 
 import pytest
 
+from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import special_case
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import ServiceError
-from raydebm.generators.openai_api import OpenAIApiGenerator
-from raydebm.generators.transports import HttpReply
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.transports import HttpReply
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.serving.conversation import read_conversation, transcript, weave
 from raydebm.serving.schema import ChatMessage

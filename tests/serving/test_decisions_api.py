@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.guarantee.watch import Suspension
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
-from raydebm.decision.watch import Suspension
 from raydebm.records import (
     Candidate,
     ConstraintReport,

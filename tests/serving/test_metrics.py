@@ -2,7 +2,7 @@
 
 import pytest
 
-from raydebm.decision.watch import ErrorWatch
+from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.serving import metrics
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.keys import Keyring

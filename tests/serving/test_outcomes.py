@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy
-from raydebm.decision.watch import ErrorWatch
 from raydebm.errors import ServiceError
 from raydebm.records import Decision
 from raydebm.run.folder import Folder

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.serving.routes import create_app

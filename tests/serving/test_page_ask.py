@@ -10,8 +10,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from raydebm.cli import main
 from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
 from raydebm.errors import ConfigError
 from raydebm.records import (
     Candidate,

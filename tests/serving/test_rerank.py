@@ -5,8 +5,8 @@ import asyncio
 import httpx
 import pytest
 
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.routes import create_app
 from raydebm.serving.service import TriageService

@@ -6,8 +6,8 @@ import math
 import pytest
 
 import raydebm_client
+from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Posterior
 from raydebm.errors import ServiceError
 from raydebm.serving.bundle import AppArgs, load_bundle
 from raydebm.serving.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds

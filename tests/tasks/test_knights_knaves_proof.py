@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import Candidate
 from raydebm.tasks.knights_knaves import KnightsKnaves
 

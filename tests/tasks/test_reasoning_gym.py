@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import TaskDataError
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Verdict

@@ -7,8 +7,8 @@ import pytest
 
 import raydebm.sandbox
 from raydebm.constraints import violations_of
-from raydebm.decision.checks import check_candidate
 from raydebm.decision.feedback import CONSTRAINT_FEEDBACK, feedback_text
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ResourceError
 from raydebm.records import Candidate, ScoredCandidate
 from raydebm.sandbox import Limits, Sandbox

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from travelplanner_world import QUERY, good_plan, reference_items, row, write_database
 
-from raydebm.decision.checks import check_candidate
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import TaskDataError
 from raydebm.records import Candidate, Problem, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from raydebm.config.policy import Profile
+from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.evidence.profile_choice import ProfileTest
+from raydebm.decision.evidence.profiles import ranked
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Belief
-from raydebm.decision.profile_choice import ProfileTest
-from raydebm.decision.profiles import ranked
 from raydebm.evaluation.certainty.reliability import Reliability, reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.checks import unchecked
+from raydebm.decision.sampling.checks import unchecked
 from raydebm.errors import PoolError
 from raydebm.identity import seed_for
 from raydebm.records import (

@@ -81,92 +81,115 @@ def opening_plate(evaluation: Evaluation) -> Plate:
 
 def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> list[Plate]:
     """Figures for everything that has data."""
-    policy = evaluation.policy
-    found = [
-        plate_of(
-            figures.selector_figure(evaluation.rows),
-            "Selectors",
-            (
-                "Bars: mean violation, shorter is better (left), and share of the random-to-oracle gap closed in mean "
-                "violation, longer is better (right)"
-                if evaluation.is_continuous
-                else "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right), longer is better"
-            )
-            + "; lines: 95 % intervals by bootstrap over problems. Bold names are ours, black is the oracle.",
-        )
-    ]
-    if evaluation.dimensions is not None and evaluation.is_continuous:
-        caption = (
-            "A row for each part of the violation score, a mark for each selector; lines: 95 % intervals. Further left "
-            "is better. Where ours stands near the oracle, that part is chosen well; where all stand far right, no "
-            "candidate gets it right."
-        )
-        figure = figures.dimension_figure(evaluation.dimensions)
-        found.append(plate_of(figure, "Parts of the violation", caption))
-    if evaluation.pass_at_n:
-        caption = (
-            "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
-            "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
-            + (
-                f" Correct is here a violation score of at most {evaluation.tolerance:g}."
-                if evaluation.tolerance is not None
-                else ""
-            )
-        )
-        found.append(plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption))
-    if any(row.usd.value is not None for row in evaluation.costs):
-        figure = figures.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
-        caption = (
-            "What each selector is worth and costs, candidates, judges and reward models together. Named: nobody else "
-            "is as cheap and as good. Selectors without a known price are left out; the table of costs names them."
-        )
-        found.append(plate_of(figure, "Worth and cost", caption))
-    if evaluation.picks:
-        caption = (
-            "One mark per problem: the selected candidate. The loop accepts at once below the dashed line, where no "
-            "constraint is broken, and abstains above the dotted one. If sigma is informative, crosses gather at "
-            "the top."
-            + (
-                " The dashed line is a limit of the pool's mean sigma here, which is not shown."
-                if policy.get("signal") == "pool_mean"
-                else ""
-            )
-        )
-        figure = figures.triage_figure(
-            evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
-        )
-        found.append(plate_of(figure, "Triage surface", caption))
-    if evaluation.selective and evaluation.selective[0].pass_at_1.value is not None:
-        caption = (
-            "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
-            "sigma knows where the selection is wrong; a flat or falling one: it does not."
-        )
-        found.append(
-            plate_of(
-                figures.selective_figure(evaluation.selective, evaluation.mu_selective), "Selective accuracy", caption
-            )
-        )
+    first = (_selectors, _dimensions, _pass_at_n, _costs, _picks, _selective)
+    found = [plate for plate_or_none in first if (plate := plate_or_none(evaluation)) is not None]
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
         found += trust_plates(evaluation.trust)
-    if evaluation.decision is not None and evaluation.decision.reliability.bins:
-        caption = (
-            "Confidence of the posterior's selection against what happened, in ten bins; the darker a bar, the more "
-            "problems; on the dashed diagonal the confidence can be taken at its word."
-        )
-        figure = study_figures.reliability_figure([evaluation.decision.reliability], ())
-        found.append(plate_of(figure, "Confidence", caption))
-    if evaluation.difficulties:
-        what = "Mean violation (lower is better)" if evaluation.is_continuous else "pass@1 (higher is better)"
-        caption = f"{what} of the main selectors per group of problems; lines: 95 % intervals."
-        found.append(plate_of(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption))
-    curves = {name: record for name, record in (training or {}).items() if record.get("epochs")}
-    if curves:
-        caption = (
-            "Loss and validation accuracy per epoch and adapter; chance, where drawn, is 0.693 nats. Validation "
-            "rising while training falls is overfitting, which early stopping ends."
-        )
-        found.append(plate_of(figures.training_figure(curves), "Training", caption))
-    return found
+    last = (_confidence(evaluation), _difficulties(evaluation), _training(training or {}))
+    return [*found, *(plate for plate in last if plate is not None)]
+
+
+def _selectors(evaluation: Evaluation) -> Plate:
+    bars = (
+        "Bars: mean violation, shorter is better (left), and share of the random-to-oracle gap closed in mean "
+        "violation, longer is better (right)"
+        if evaluation.is_continuous
+        else "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right), longer is better"
+    )
+    caption = f"{bars}; lines: 95 % intervals by bootstrap over problems. Bold names are ours, black is the oracle."
+    return plate_of(figures.selector_figure(evaluation.rows), "Selectors", caption)
+
+
+def _dimensions(evaluation: Evaluation) -> Plate | None:
+    if evaluation.dimensions is None or not evaluation.is_continuous:
+        return None
+    caption = (
+        "A row for each part of the violation score, a mark for each selector; lines: 95 % intervals. Further left "
+        "is better. Where ours stands near the oracle, that part is chosen well; where all stand far right, no "
+        "candidate gets it right."
+    )
+    return plate_of(figures.dimension_figure(evaluation.dimensions), "Parts of the violation", caption)
+
+
+def _pass_at_n(evaluation: Evaluation) -> Plate | None:
+    if not evaluation.pass_at_n:
+        return None
+    tolerance = evaluation.tolerance
+    caption = (
+        "Share of problems with a correct candidate among the first n, lowest energy first and in random order. "
+        "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
+        + ("" if tolerance is None else f" Correct is here a violation score of at most {tolerance:g}.")
+    )
+    return plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption)
+
+
+def _costs(evaluation: Evaluation) -> Plate | None:
+    if all(row.usd.value is None for row in evaluation.costs):
+        return None
+    caption = (
+        "What each selector is worth and costs, candidates, judges and reward models together. Named: no other one "
+        "is as cheap and as good. Selectors without a known price are left out; the table of costs names them."
+    )
+    figure = figures.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
+    return plate_of(figure, "Worth and cost", caption)
+
+
+def _picks(evaluation: Evaluation) -> Plate | None:
+    if not evaluation.picks:
+        return None
+    policy = evaluation.policy
+    caption = (
+        "One mark per problem: the selected candidate. The loop accepts at once below the dashed line, where no "
+        "constraint is broken, and abstains above the dotted one. If sigma is informative, crosses gather at "
+        "the top."
+    )
+    if policy.get("signal") == "pool_mean":
+        caption += " The dashed line is a limit of the pool's mean sigma here, which is not shown."
+    figure = figures.triage_figure(
+        evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
+    )
+    return plate_of(figure, "Triage surface", caption)
+
+
+def _selective(evaluation: Evaluation) -> Plate | None:
+    if not evaluation.selective or evaluation.selective[0].pass_at_1.value is None:
+        return None
+    caption = (
+        "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
+        "sigma knows where the selection is wrong; a flat or falling one: it does not."
+    )
+    figure = figures.selective_figure(evaluation.selective, evaluation.mu_selective)
+    return plate_of(figure, "Selective accuracy", caption)
+
+
+def _confidence(evaluation: Evaluation) -> Plate | None:
+    if evaluation.decision is None or not evaluation.decision.reliability.bins:
+        return None
+    caption = (
+        "Confidence of the posterior's selection against what happened, in ten bins; the darker a bar, the more "
+        "problems; on the dashed diagonal the confidence can be taken at its word."
+    )
+    return plate_of(study_figures.reliability_figure([evaluation.decision.reliability], ()), "Confidence", caption)
+
+
+def _difficulties(evaluation: Evaluation) -> Plate | None:
+    if not evaluation.difficulties:
+        return None
+    what = "Mean violation (lower is better)" if evaluation.is_continuous else "pass@1 (higher is better)"
+    caption = f"{what} of the main selectors per group of problems; lines: 95 % intervals."
+    return plate_of(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption)
+
+
+def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
+    """``training``: contents of training.json by adapter."""
+    curves = {name: record for name, record in training.items() if record.get("epochs")}
+    if not curves:
+        return None
+    caption = (
+        "Loss and validation accuracy per epoch and adapter; chance, where drawn, is 0.693 nats. Validation "
+        "rising while training falls is overfitting, which early stopping ends."
+    )
+    return plate_of(figures.training_figure(curves), "Training", caption)
 
 
 def trust_plates(found: Trust) -> list[Plate]:

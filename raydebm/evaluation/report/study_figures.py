@@ -10,7 +10,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from raydebm.decision.calibration import GridRow
+from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.certainty.reliability import Reliability, SigmaBin
 from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.report.figures import (

@@ -1,12 +1,9 @@
 """The studies as tables of text."""
 
-from raydebm.decision.calibration import GridRow
+from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
-from raydebm.evaluation.report.trust_tables import comparison_table
 from raydebm.evaluation.results.entries import OURS
-from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.study import StudyResults
-from raydebm.evaluation.studies.transfer import Transfer
 
 
 def _plain(value: float | None, digits: int = 0) -> str:
@@ -369,41 +366,3 @@ def study_tables(results: StudyResults) -> list[Table]:
         rated_table(results),
     ]
     return [table for table in found if table.rows]
-
-
-def transfer_tables(found: Transfer) -> list[Table]:
-    """The matrix, and the paired tests where some pool has two scorers."""
-    tests = comparison_table(found.comparisons)
-    return [transfer_table(found), *([tests] if tests.rows else [])]
-
-
-def transfer_table(found: Transfer) -> Table:
-    """pass@1 by mu alone with the lift over random choice, then by E; an asterisk marks the in-domain scorer."""
-
-    def line(name: str, estimates: dict[str, Estimate]) -> tuple[str, ...]:
-        shown = (with_interval(estimates[target]) if target in estimates else "-" for target in found.targets)
-        return (name, *(cell for text in shown for cell in (text, "-")))
-
-    rows: list[tuple[str, ...]] = []
-    for source in found.sources:
-        cells = []
-        for target in found.targets:
-            cell = found.cell(source, target)
-            mark = "*" if cell is not None and cell.in_domain else ""
-            if cell is None:
-                cells += ["-", "-"]
-                continue
-            cells.append(f"{with_interval(cell.by_mu.pass_at_1)}{mark} ({points(cell.by_mu.lift)})")
-            cells.append(with_interval(cell.by_energy.pass_at_1))
-        rows.append((source, *cells))
-    return Table(
-        title=found.title,
-        caption=(
-            "pass@1 in % of the selections of each scorer (rows) on each pool (columns) by mu alone, in brackets the "
-            "difference to random choice in points; beside it by E, with the constraints and lambda of the pool's own "
-            "run, which owe nothing to the scorer. * the scorer trained on that task. 95 % intervals over problems "
-            "that all rows cover."
-        ),
-        headers=("trained on", *(text for target in found.targets for text in (target, f"{target}, by E"))),
-        rows=(*rows, line("self-consistency", found.vote), line("random", found.random)),
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from raydebm.decision.calibration import GridRow
+from raydebm.decision.calibration.grid import GridRow
 from raydebm.errors import PoolError
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, with_trained_labels
 from raydebm.evaluation.pools.stack import Stack

@@ -1,12 +1,13 @@
 """The calibration: lambda and the thresholds on sigma, then posterior, profile and promise."""
 
-from raydebm.decision.calibration import calibrate
+from raydebm.decision.calibration.grid import calibrate
 from raydebm.decision.policy import Policy
-from raydebm.pipeline.context import VALIDATION, Facts, StageContext
-from raydebm.pipeline.passes import complete
+from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.policies import default_policy
-from raydebm.pipeline.pools import recorded_pools
-from raydebm.pipeline.posterior import fit_run_policy
+from raydebm.pipeline.pools import later_passes, recorded_pools
+from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
+from raydebm.pipeline.stages.passes import complete
+from raydebm.pipeline.stages.posterior import fit_run_policy
 
 
 def make_calibration(context: StageContext) -> Facts:
@@ -50,3 +51,13 @@ def _thresholds(context: StageContext, default: Policy) -> tuple[Policy, Facts]:
     )
     context.run.write_json(result.to_json(), "calibration", "grid.json")
     return result.policy, result.facts()
+
+
+def score_evidence(context: StageContext) -> None:
+    """Score the candidates of every pass by the baselines that are evidence, where scores are missing."""
+    if not context.recipe.evidence:
+        return
+    score_baselines(context, evidence_names(context.recipe))
+    for split in (VALIDATION, TEST):
+        for stage in later_passes(context, split):
+            score_later_pass(context, stage)

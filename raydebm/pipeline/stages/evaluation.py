@@ -6,11 +6,11 @@ from raydebm.config import EvaluationConfig
 from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.passes import outcomes_of
 from raydebm.pipeline.policies import decision_fit, evaluated_policy
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.candidates import saved_samples
+from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.scorer import training_curves
 from raydebm.run.directory import RunDir
 

@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from raydebm.config import CostsConfig
-from raydebm.decision.costs import accept_limit, answer_threshold
+from raydebm.decision.calibration.costs import accept_limit, answer_threshold
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Redecision, redecide_all, with_energies
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Verdict
-from raydebm.scorer.halving import TextScorer
+from raydebm.scorer.bisection import TextScorer
 from raydebm.serving.decisions.redeciding import Stored
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import betaincinv
 
-from raydebm.decision.watch import ErrorWatch, suspension_of
+from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
 from raydebm.serving.outcomes.log import RIGHT
 from raydebm.serving.outcomes.monitor import Claim
 from raydebm.serving.outcomes.schema import ClaimBody, OutcomeFigures, PolicyOutcomes

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydebm.decision.watch import ErrorWatch, Suspension, suspension_of
+from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
 from raydebm.serving.outcomes.log import OutcomeLog
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import hand_made
 import pytest
 
 from raydebm.config import EvaluationConfig
-from raydebm.decision.calibration import GridRow
+from raydebm.decision.calibration.grid import GridRow
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Section, reproduction
@@ -21,8 +21,9 @@ from raydebm.evaluation.paper.reproduction_report import chapters, render_html, 
 from raydebm.evaluation.paper.reproduction_tables import headline, paper_table
 from raydebm.evaluation.report import study_figures
 from raydebm.evaluation.report.figures import svg_of
-from raydebm.evaluation.report.study_tables import study_tables, transfer_table
+from raydebm.evaluation.report.study_tables import study_tables
 from raydebm.evaluation.report.table_cells import Table
+from raydebm.evaluation.report.transfer_tables import transfer_table
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import ScoredRun, transfer
 from raydebm.run.directory import RunDir

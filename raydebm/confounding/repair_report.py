@@ -1,0 +1,230 @@
+"""The repair of a checkpoint with everything measured before and after it.
+
+In:   a checkpoint; labelled texts of training and validation problems; evaluated pools of test problems.
+Out:  a repaired checkpoint, and a report with both scorers side by side.
+Does not know: Ray, where the data comes from.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raydebm.confounding.ablation import rescored
+from raydebm.confounding.report import (
+    ConfoundingReport,
+    ConfoundingSettings,
+    Sources,
+    confounding_report,
+    generator_table,
+    spread_table,
+)
+from raydebm.confounding.screen import Screen
+from raydebm.confounding.swap import SwapResult, rescored_swap
+from raydebm.errors import PoolError
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.report.table_cells import Table
+from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
+
+if TYPE_CHECKING:
+    from raydebm.confounding.balance import RepairText
+    from raydebm.confounding.refit import RepairResult, RepairSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    before: ConfoundingReport
+    after: ConfoundingReport
+    result: "RepairResult"
+
+    def to_json(self) -> dict[str, Any]:
+        facts = {
+            "folder": str(self.result.folder),
+            "cells": {name: list(size) for name, size in self.result.cells.items()},
+            "left_out": {name: list(size) for name, size in self.result.left_out.items()},
+            "heads": [dataclasses.asdict(head) for head in self.result.heads],
+            "trainable_share": self.result.trainable_share,
+        }
+        return {"before": self.before.to_json(), "after": self.after.to_json(), "repair": facts}
+
+    def tables(self) -> list[Table]:
+        """The screens side by side, the generators of each, and the data that the heads were trained on."""
+        before, after = self.before.screen, self.after.screen
+        return [
+            spread_table([("before", before), ("after", after)]),
+            dataclasses.replace(generator_table(before), title="Generators before the repair"),
+            dataclasses.replace(generator_table(after), title="Generators after the repair"),
+            *_pairwise("Style ablation", self.before, self.after),
+            *_pairwise("Style swap", self.before, self.after),
+            *_pairwise("Linear probes", self.before, None),
+            self._cells(),
+        ]
+
+    def _cells(self) -> Table:
+        used = [(name, *map(str, size), "yes") for name, size in self.result.cells.items()]
+        unused = [(name, *map(str, size), "no: too small a cell") for name, size in self.result.left_out.items()]
+        return Table(
+            title="Data of the repair",
+            caption=f"Texts per generator and label, after capping. {100 * self.result.trainable_share:.2f} % of the "
+            "parameters were trained: the energy heads.",
+            headers=("generator", "correct", "incorrect", "used"),
+            rows=(*used, *unused),
+        )
+
+    @property
+    def title(self) -> str:
+        return f"Repair: {self.before.task}" if self.before.task else "Repair"
+
+    def summary(self) -> str:
+        """What was found, in sentences that follow from the numbers alone."""
+        before, after = self.before.screen, self.after.screen
+        return (
+            f"From {self.before.scorer} to {self.after.scorer}, {before.num_problems} test problems. Warnings of the "
+            f"screen: {len(before.warnings())} before, {len(after.warnings())} after."
+            + (" Left after the repair: " + "; ".join(after.warnings()) + "." if after.warnings() else "")
+        )
+
+    def screens(self) -> dict[str, Screen]:
+        """Scorer -> its screen, for the figure of picks."""
+        return {"picked before": self.before.screen, "picked after": self.after.screen}
+
+
+def _pairwise(title: str, before: ConfoundingReport, after: ConfoundingReport | None) -> list[Table]:
+    """The tables of one kind, before and after; ``after`` None: what the repair does not change."""
+    reports = [(before, "before the repair" if after is not None else "before and after"), (after, "after the repair")]
+    return [
+        dataclasses.replace(table, title=f"{table.title}, {when}")
+        for report, when in reports
+        if report is not None
+        for table in report.tables()
+        if table.title.startswith(title)
+    ]
+
+
+def repair_texts(
+    problems: Mapping[str, Problem],
+    candidates: Iterable[Candidate],
+    labels: Mapping[str, Label],
+    *,
+    reasoning: Reasoning = "answer",
+    positive_frac: float = 0.25,
+) -> list["RepairText"]:
+    """The labelled candidates of some problems, as the repair takes them. Greedy and unlabeled ones are left out.
+
+    Where labels have a violation score, the lowest ``positive_frac`` of a problem's candidates are the correct ones, as
+    in training; scores equal to the limit all count.
+
+    Args:
+        problems: by problem id; candidates of other problems are left out.
+        labels: by candidate id.
+        reasoning: what the scorer reads of a candidate (``scorer.reasoning``).
+        positive_frac: the share that training prefers (``pairs.positive_frac``).
+    """
+    from raydebm.confounding.balance import RepairText
+
+    wanted = [
+        candidate.as_scored(reasoning)
+        for candidate in candidates
+        if candidate.problem_id in problems and candidate.text is not None and not candidate.is_greedy
+    ]
+    labelled = [(candidate, label) for candidate in wanted if (label := labels.get(candidate.candidate_id)) is not None]
+    limits = _limits([label for _, label in labelled], positive_frac)
+    found = []
+    for candidate, label in labelled:
+        if label.verdict is Verdict.UNLABELED:
+            continue
+        limit, score = limits.get(candidate.problem_id), label.violation_score
+        correct = label.verdict is Verdict.CORRECT if limit is None or score is None else score <= limit
+        found.append(
+            RepairText(
+                problem_id=candidate.problem_id,
+                prompt=problems[candidate.problem_id].prompt,
+                text=candidate.text or "",
+                generator=candidate.generator,
+                correct=correct,
+            )
+        )
+    return found
+
+
+def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
+    """Problem -> the violation score up to which its candidates are among the best share."""
+    scores: dict[str, list[float]] = {}
+    for label in labels:
+        if label.violation_score is not None:
+            scores.setdefault(label.problem_id, []).append(label.violation_score)
+    return {name: sorted(found)[max(round(positive_frac * len(found)), 1) - 1] for name, found in scores.items()}
+
+
+def repair(
+    checkpoint: str | Path,
+    out: Path,
+    *,
+    train: Sequence["RepairText"],
+    validation: Sequence["RepairText"],
+    test: Sequence[EvaluatedPool],
+    lambda_: float,
+    validation_pools: Sequence[EvaluatedPool] = (),
+    repair_settings: "RepairSettings | None" = None,
+    settings: ConfoundingSettings | None = None,
+    task: str = "",
+    device: str = "auto",
+    dtype: str = "auto",
+    with_probes: bool = True,
+    swaps: Sequence[SwapResult] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> RepairReport:
+    """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
+
+    Both are scored anew with the same settings; energies that the pools hold are not used. The features, and with them
+    the probes, are the same before and after, so each text is encoded once and the features are probed once.
+
+    Args:
+        train: see ``repair_texts``; problems of the test must not be among them.
+        validation: for early stopping, balanced in the same way.
+        validation_pools: choose the "best generator"; without any it is chosen in hindsight.
+        with_probes: False spares the regressions on the features of the test pools.
+        swaps: style swaps on these pools; their rewritings are scored by both, without asking anyone again.
+        on_progress: of each scoring: (distinct texts done, distinct texts).
+
+    Raises:
+        PoolError: problems of the test are among those of the repair, or too few generators have both labels.
+        CheckpointError: the checkpoint is missing, torn, or of another backbone.
+    """
+    from raydebm.confounding.features import FeatureExtractor, KeptFeatures
+    from raydebm.confounding.refit import RepairSettings, repair_heads
+
+    _check_split(train, validation, test)
+    result = repair_heads(
+        checkpoint, out, train=train, validation=validation, settings=repair_settings or RepairSettings(),
+        device=device, dtype=dtype,
+    )  # fmt: skip
+    features = KeptFeatures(FeatureExtractor.load(checkpoint, device=device, dtype=dtype))
+    report = partial(
+        confounding_report, lambda_=lambda_, validation=validation_pools, settings=settings, task=task,
+        on_progress=on_progress,
+    )  # fmt: skip
+
+    def measured(folder: str | Path, *, with_probes: bool) -> ConfoundingReport:
+        scorer = features.scorer(folder)
+        probed = features.joined if with_probes else None
+        swapped = tuple(rescored_swap(result, test, scorer) for result in swaps)
+        sources = Sources(scorer=scorer, features=probed, swaps=swapped)
+        return report(rescored(test, scorer, on_progress=on_progress), sources=sources, scorer=str(folder))
+
+    before = measured(checkpoint, with_probes=with_probes)
+    after = dataclasses.replace(measured(out, with_probes=False), probes=before.probes)
+    return RepairReport(before=before, after=after, result=result)
+
+
+def _check_split(
+    train: Sequence["RepairText"], validation: Sequence["RepairText"], test: Sequence[EvaluatedPool]
+) -> None:
+    shared = {item.problem_id for item in (*train, *validation)} & {pool.problem.problem_id for pool in test}
+    if shared:
+        raise PoolError(
+            f"{len(shared)} test problems are among those of the repair, such as {min(shared)!r}; "
+            "figures on them would say nothing"
+        )

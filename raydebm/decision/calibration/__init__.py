@@ -1,0 +1,1 @@
+"""Fitting a policy on labelled pools: thresholds by grid, posterior, profile, and promises."""

@@ -1,0 +1,323 @@
+"""Choosing lambda, theta_sigma and theta_abstain on a validation split (paper, "Inference").
+
+What is maximised: the pass@1 of the loop, that is the share correct among *answered* problems (abstentions left out).
+That is the same as its lift over single-pass selection with the base policy's lambda, one yardstick for the whole grid.
+Where labels have a violation score, its mean over the answered problems is minimised instead: what counts as correct
+there is mostly too rare to choose by.
+Settings that abstain on more than ``max_abstain_frac`` of the problems are not considered. Ties go to the lower
+abstention share, then to fewer regenerations, then to the lambda and the thresholds nearest those of the base policy.
+When no setting keeps within the limit, the one with the lowest abstention share is taken and ``within_limit`` is False.
+
+The thresholds only gate, so each problem is walked through all its passes once per lambda (a ``Trace``) and the grid is
+then evaluated on arrays; a test holds that against running the loop itself for every setting.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydebm.decision.calibration.traces import CORRECT, Trace, trace_all
+from raydebm.decision.policy import Policy
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
+from raydebm.decision.sampling.one_pass import Parts
+from raydebm.errors import PoolError
+from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem
+from raydebm.tasks.base import Task
+
+Floats = NDArray[np.float64]
+
+PAPER_THETA_SIGMA = 0.8
+PAPER_THETA_ABSTAIN = 1.5
+SIGNIFICANT_DIGITS = 4
+"""Thresholds are rounded (upwards) before they are tried, so that the printed number is the tried one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRow:
+    """One setting and what the loop achieves with it on the validation split."""
+
+    lambda_: float
+    theta_sigma: float
+    theta_abstain: float
+    pass_at_1: float | None
+    """Share correct among answered, labelled problems; None when there is none."""
+    lift: float | None
+    """pass_at_1 minus the single pass's, as a fraction."""
+    num_answered: int
+    """Answered problems with a label."""
+    num_unlabeled: int
+    """Answered problems whose answer has no label; left out."""
+    abstain_frac: float
+    regenerate_frac: float
+    mean_violation: float | None = None
+    """Of the answered problems, lower is better; None where labels have no violation score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationResult:
+    policy: Policy
+    """The base policy with the chosen lambda and thresholds."""
+    chosen: GridRow
+    within_limit: bool
+    """False when every setting abstains on more problems than allowed."""
+    rows: tuple[GridRow, ...]
+    best_by_lambda: tuple[GridRow, ...]
+    single_pass: dict[float, float]
+    """pass@1 without regeneration and abstention, by lambda; NaN without any label."""
+    num_problems: int
+    num_incomplete: int
+    """Problems for which some later pass could not be drawn; they end with the passes they have."""
+    max_abstain_frac: float
+
+    @property
+    def lift(self) -> float | None:
+        return self.chosen.lift
+
+    @property
+    def abstain_frac(self) -> float:
+        return self.chosen.abstain_frac
+
+    def to_paste(self) -> str:
+        """The chosen numbers as YAML for a recipe."""
+        return (
+            "triage:\n"
+            f"  lambda: {self.policy.lambda_:g}\n"
+            f"  theta_sigma: {self.policy.theta_sigma:g}\n"
+            f"  theta_abstain: {self.policy.theta_abstain:g}\n"
+            f"  signal: {self.policy.signal}\n"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The few numbers to show and to keep in a manifest."""
+        return {
+            "lambda": self.policy.lambda_,
+            "theta_sigma": self.policy.theta_sigma,
+            "theta_abstain": self.policy.theta_abstain,
+            "pass_at_1": self.chosen.pass_at_1,
+            "mean_violation": self.chosen.mean_violation,
+            "lift": self.chosen.lift,
+            "abstain_frac": self.chosen.abstain_frac,
+            "regenerate_frac": self.chosen.regenerate_frac,
+            "within_limit": self.within_limit,
+            "num_problems": self.num_problems,
+            "num_incomplete": self.num_incomplete,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "policy": self.policy.to_json(),
+            "chosen": asdict(self.chosen),
+            "within_limit": self.within_limit,
+            "best_by_lambda": [asdict(row) for row in self.best_by_lambda],
+            "single_pass": {
+                f"{lambda_:g}": None if math.isnan(value) else value for lambda_, value in self.single_pass.items()
+            },
+            "num_problems": self.num_problems,
+            "num_incomplete": self.num_incomplete,
+            "max_abstain_frac": self.max_abstain_frac,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def calibrate(
+    problems: Sequence[Problem],
+    *,
+    task: Task,
+    base: Policy,
+    candidates: Mapping[str, Candidate],
+    reports: Mapping[str, ConstraintReport],
+    energies: Mapping[str, Energies | None],
+    labels: Mapping[str, Label],
+    requests_of: RequestsOf | None = None,
+    lambdas: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0),
+    num_thresholds: int = 12,
+    max_abstain_frac: float = 0.10,
+) -> CalibrationResult:
+    """Search the grid over recorded candidates. Not for use inside a running event loop.
+
+    Args:
+        problems: the validation split.
+        task: their task.
+        base: gives the signal, the number of passes, and where ties go.
+        candidates: of all passes, by id. A later pass that is not recorded counts as failed.
+        reports: constraint reports by candidate id.
+        energies: by candidate id; absent or None where scoring failed.
+        labels: by candidate id; a candidate without one is unlabeled.
+        requests_of: as for ``ReplaySource``.
+        lambdas: the grid's lambdas.
+        num_thresholds: quantiles tried for each threshold, and the paper's value.
+        max_abstain_frac: of all problems.
+
+    Raises:
+        PoolError: no problem, or no label at all, so nothing can be measured; or a candidate was never checked.
+    """
+    if not problems:
+        raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
+    source = ReplaySource(candidates, requests_of=requests_of)
+    parts = Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer(energies))
+    traced = sorted({*lambdas, base.lambda_})
+    traces = asyncio.run(trace_all(problems, parts=parts, labels=labels, base=base, lambdas=traced))
+    tables = {lambda_: _Table.of(found, num_steps=base.max_passes) for lambda_, found in traces.items()}
+    single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
+    _check_labelled(single_pass, len(problems))
+    grid = threshold_grid(tables.values(), num_thresholds=num_thresholds)
+    rows = {
+        lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
+        for lambda_ in sorted(set(lambdas))
+    }
+    best_by_lambda = [choose(found, base=base, max_abstain_frac=max_abstain_frac) for found in rows.values()]
+    chosen = choose(best_by_lambda, base=base, max_abstain_frac=max_abstain_frac)
+    thresholds = {name: getattr(chosen, name) for name in ("lambda_", "theta_sigma", "theta_abstain")}
+    return CalibrationResult(
+        policy=base.replaced(**thresholds),
+        chosen=chosen,
+        within_limit=chosen.abstain_frac <= max_abstain_frac,
+        rows=tuple(row for found in rows.values() for row in found),
+        best_by_lambda=tuple(best_by_lambda),
+        single_pass=single_pass,
+        num_problems=len(problems),
+        num_incomplete=_num_incomplete(traces.values(), num_steps=base.max_passes),
+        max_abstain_frac=max_abstain_frac,
+    )
+
+
+def _check_labelled(single_pass: Mapping[float, float], num_problems: int) -> None:
+    if all(math.isnan(value) for value in single_pass.values()):
+        raise PoolError(
+            f"calibration found no labelled selection among {num_problems} problems; run the label stage first, "
+            "or check why its rows are unlabeled"
+        )
+
+
+def choose(rows: Sequence[GridRow], *, base: Policy, max_abstain_frac: float) -> GridRow:
+    """The best row by the rules at the top of this module."""
+    within = [row for row in rows if row.abstain_frac <= max_abstain_frac]
+    if not within:
+        lowest = min(row.abstain_frac for row in rows)
+        within = [row for row in rows if row.abstain_frac == lowest]
+
+    def rank(row: GridRow) -> tuple[float, ...]:
+        return (
+            _loss(row),
+            row.abstain_frac,
+            row.regenerate_frac,
+            abs(row.lambda_ - base.lambda_),
+            abs(row.theta_sigma - base.theta_sigma),
+            abs(row.theta_abstain - base.theta_abstain),
+            row.lambda_,
+        )
+
+    return min(within, key=rank)
+
+
+def _loss(row: GridRow) -> float:
+    if row.mean_violation is not None:
+        return row.mean_violation
+    return math.inf if row.pass_at_1 is None else -row.pass_at_1
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Traces as arrays of shape (problems, passes). NaN where nothing could be selected; a walk that ended early
+    repeats its last step, which is what the loop then decides from."""
+
+    signal: Floats
+    sigma: Floats
+    penalty: Floats
+    correct: Floats
+    """1, 0, or NaN for unlabeled."""
+    violation: Floats
+    """NaN where there is none."""
+
+    @classmethod
+    def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
+        columns: list[list[list[float]]] = [[], [], [], [], []]
+        for found in traces:
+            steps = [found.steps[min(index, len(found.steps) - 1)] for index in range(num_steps)]
+            columns[0].append([_number(step.signal) for step in steps])
+            columns[1].append([_number(step.sigma) for step in steps])
+            columns[2].append([_number(step.penalty) for step in steps])
+            columns[3].append([CORRECT[step.verdict] for step in steps])
+            columns[4].append([_number(step.violation) for step in steps])
+        return cls(*(np.array(column, dtype=np.float64) for column in columns))
+
+    def single_pass(self) -> float:
+        first = self.correct[:, 0]
+        labelled = first[~np.isnan(first)]
+        return float(labelled.mean()) if len(labelled) else math.nan
+
+    def stop_index(self, theta_sigma: float, stop_above: float = math.inf) -> NDArray[np.intp]:
+        """The pass after which each problem stops: the first that passes the gate, else the last. Above ``stop_above``
+        sigma also stops, where every constraint holds (Eq. 3)."""
+        # A NaN signal (nothing selected) compares False, so such a problem goes on, as in ``rules.decide``.
+        passed = ((self.signal <= theta_sigma) | (self.sigma > stop_above)) & (self.penalty == 0)
+        passed[:, -1] = True
+        stops: NDArray[np.intp] = passed.argmax(axis=1)
+        return stops
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _num_incomplete(traces: Iterable[Sequence[Trace]], *, num_steps: int) -> int:
+    return len({found.problem_id for group in traces for found in group if len(found.steps) < num_steps})
+
+
+def threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:
+    """(theta_sigma, theta_abstain) pairs: quantiles of the observed sigmas and the paper's values, first < second."""
+    tables = list(tables)
+    gate = _quantiles([table.signal[:, 0] for table in tables], num_thresholds) | {PAPER_THETA_SIGMA}
+    stop = _quantiles([table.sigma for table in tables], num_thresholds) | {PAPER_THETA_ABSTAIN}
+    return [(low, high) for low in sorted(gate) for high in sorted(stop) if low < high]
+
+
+def _quantiles(columns: Sequence[Floats], count: int) -> set[float]:
+    values = np.concatenate([column.ravel() for column in columns])
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return set()
+    return {_round_up(float(value)) for value in np.quantile(values, np.linspace(0, 1, count))}
+
+
+def _round_up(value: float) -> float:
+    """The nearest number of ``SIGNIFICANT_DIGITS`` digits that is not below ``value``."""
+    if value <= 0:
+        return 0.0
+    digits = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(value))
+    rounded = round(value, digits)
+    return rounded if rounded >= value else round(rounded + 10.0**-digits, digits)
+
+
+def _rows(table: _Table, policy: Policy, *, grid: Sequence[tuple[float, float]], baseline: float) -> list[GridRow]:
+    index = np.arange(len(table.signal))
+    rows = []
+    for theta_sigma, theta_abstain in grid:
+        stop = table.stop_index(theta_sigma, theta_abstain if policy.signal == "equation" else math.inf)
+        # Written so that NaN (nothing selected) abstains.
+        abstained = ~(table.sigma[index, stop] <= theta_abstain)
+        correct = table.correct[index, stop][~abstained]
+        labelled = correct[~np.isnan(correct)]
+        violation = table.violation[index, stop][~abstained]
+        violation = violation[~np.isnan(violation)]
+        pass_at_1 = float(labelled.mean()) if len(labelled) else None
+        rows.append(
+            GridRow(
+                lambda_=policy.lambda_,
+                theta_sigma=theta_sigma,
+                theta_abstain=theta_abstain,
+                pass_at_1=pass_at_1,
+                lift=None if pass_at_1 is None or math.isnan(baseline) else pass_at_1 - baseline,
+                num_answered=len(labelled),
+                num_unlabeled=len(correct) - len(labelled),
+                abstain_frac=float(abstained.mean()),
+                regenerate_frac=float((stop > 0).mean()),
+                mean_violation=float(violation.mean()) if len(violation) else None,
+            )
+        )
+    return rows

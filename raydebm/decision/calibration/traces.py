@@ -1,0 +1,102 @@
+"""Problems walked through every pass, whatever the thresholds would say: what each decision would rest on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from raydebm.decision.loop import PASS_FAILURES, next_messages
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import rule
+from raydebm.decision.sampling.one_pass import Parts, draw, waves_of
+from raydebm.records import Label, Problem, ScoredCandidate, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a decision after one pass would rest on; None where nothing could be selected."""
+
+    signal: float | None
+    sigma: float | None
+    penalty: float | None
+    verdict: Verdict
+    """Of the selected candidate. With nothing to select: incorrect, or unlabeled when no candidate has a label."""
+    violation: float | None = None
+    """Violation score of the selected candidate, or None. With nothing to select: 1 where other candidates have one."""
+    confidence: float | None = None
+    """Probability that the selection is right; None without a posterior or a selection."""
+
+    @property
+    def worth(self) -> float:
+        """1 for a right selection and 0 for a wrong one or none, or 1 minus the violation score; NaN for unlabelled."""
+        return CORRECT[self.verdict] if self.violation is None else 1 - self.violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One problem walked through every pass, whatever the thresholds would say."""
+
+    problem_id: str
+    steps: tuple[Step, ...]
+
+
+async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], policy: Policy) -> Trace:
+    """Walk one problem through every pass. A later pass that fails ends the walk, as it ends the loop."""
+    pool: tuple[ScoredCandidate, ...] = ()
+    steps: list[Step] = []
+    messages = None
+    for pass_index in range(1, policy.max_passes + 1):
+        try:
+            waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=pool)
+            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
+        except PASS_FAILURES:
+            if pass_index == 1:
+                raise
+            break
+        ruling = rule(pool, passes_left=0, policy=policy)
+        sigma = None if ruling.best is None or ruling.best.energies is None else ruling.best.energies.sigma
+        verdict, violation = _worth(ruling.best, pool, labels)
+        steps.append(
+            Step(
+                signal=ruling.signal,
+                sigma=sigma,
+                penalty=ruling.penalty,
+                verdict=verdict,
+                violation=violation,
+                confidence=ruling.confidence,
+            )
+        )
+        messages = next_messages(problem, task=parts.task, ruling=ruling, pool=pool)
+    return Trace(problem_id=problem.problem_id, steps=tuple(steps))
+
+
+async def trace_all(
+    problems: Sequence[Problem],
+    *,
+    parts: Parts,
+    labels: Mapping[str, Label],
+    base: Policy,
+    lambdas: Sequence[float],
+) -> dict[float, list[Trace]]:
+    return {
+        lambda_: [
+            await trace(problem, parts=parts, labels=labels, policy=base.replaced(lambda_=lambda_))
+            for problem in problems
+        ]
+        for lambda_ in lambdas
+    }
+
+
+def _worth(
+    best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
+) -> tuple[Verdict, float | None]:
+    """(verdict, violation score) of the selection."""
+    if best is not None:
+        label = labels.get(best.candidate.candidate_id)
+        return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)
+    found = [label for scored in pool if (label := labels.get(scored.candidate.candidate_id)) is not None]
+    labelled = any(label.verdict is not Verdict.UNLABELED for label in found)
+    continuous = any(label.violation_score is not None for label in found)
+    return (Verdict.INCORRECT if labelled else Verdict.UNLABELED, 1.0 if continuous else None)
+
+
+CORRECT = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: math.nan}

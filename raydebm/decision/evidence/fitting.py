@@ -1,0 +1,382 @@
+"""Fitting the posterior on labelled problems, and predicting problems it was not fitted on.
+
+The weights maximise
+
+    sum over problems w_x log p(right | x) - sum over weights (theta_j - prior_j)^2 / (2 PRIOR_SD^2)
+
+where p(right | x) is the total probability of the clusters that are right, or of "none of them" when none is (a
+conditional logit, McFadden 1974). An unlabelled cluster may be the right one, so where no labelled one is right its
+probability counts as well. Where answers do not compete each cluster is an observation of a logistic regression,
+weighted so that every problem counts once; a violation score enters as the fractional outcome 1 - violation.
+
+Skills are shrunk towards the pooled share of right candidates by ``SKILL_PRIOR`` pseudo-candidates, and a problem's own
+candidates are left out of the skills by which its evidence is measured.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import minimize
+
+from raydebm.decision.evidence.groups import Floats, Ints, ratio
+from raydebm.decision.evidence.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
+from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import POOL_SCORE, SCORE, PoolTable, evidence_of
+from raydebm.errors import PoolError
+from raydebm.identity import content_id
+from raydebm.records import ScoredCandidate
+
+DEFAULT_TERMS = ("votes", "authors", "skill", "energy", "mean_energy", "members", "penalty", "length")
+DEFAULT_CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement")
+PRIOR_SD = 0.5
+SKILL_PRIOR = 10.0
+"""Pseudo-candidates of the pooled share of right ones in every author's skill."""
+NUM_FOLDS = 10
+EXCLUSIVE_SHARE = 0.3
+"""Answers compete unless more than this share of the solvable problems have two different right answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelledPool:
+    """One problem's candidates with what their labels say."""
+
+    problem_id: str
+    candidates: Sequence[ScoredCandidate]
+    worth: Floats
+    """By candidate: 1 right, 0 wrong, or 1 - violation score; NaN for unlabelled."""
+    weight: float = 1.0
+
+    @property
+    def is_labelled(self) -> bool:
+        return bool(np.isfinite(self.worth).any())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelledTable:
+    """Labelled pools as columns (see ``PoolTable``), with author counts over all written candidates."""
+
+    pools: tuple[LabelledPool, ...]
+    table: PoolTable
+    worth: Floats
+    """(R,): of the candidates in clusters."""
+    weight: Floats
+    """(P,)"""
+    right: Floats
+    """(P, G): sum of worth over a pool's labelled candidates of an author, with or without an answer."""
+    total: Floats
+    """(P, G): labelled candidates."""
+
+    @classmethod
+    def of(cls, pools: Sequence[LabelledPool], lambda_: float) -> "LabelledTable":
+        table = PoolTable.of([pool.candidates for pool in pools], lambda_)
+        codes = {name: code for code, name in enumerate(table.authors)}
+        right, total = np.zeros((len(pools), len(codes))), np.zeros((len(pools), len(codes)))
+        for place, pool in enumerate(pools):
+            for scored, worth in zip(pool.candidates, pool.worth, strict=True):
+                code = codes.get(scored.candidate.generator)
+                if code is not None and math.isfinite(worth):
+                    right[place, code] += worth
+                    total[place, code] += 1
+        worth = np.array(
+            [pools[pool].worth[place] for pool, place in zip(table.pool_of_row, table.place_of_row, strict=True)]
+        )
+        return cls(
+            pools=tuple(pools),
+            table=table,
+            worth=worth,
+            weight=np.array([pool.weight for pool in pools]),
+            right=right,
+            total=total,
+        )
+
+    @cached_property
+    def cluster_worth(self) -> Floats:
+        """(C,): mean worth of each cluster's labelled candidates; NaN without any."""
+        known = np.isfinite(self.worth)
+        groups, count = self.table.cluster_of_row[known], self.table.num_clusters
+        sizes = np.bincount(groups, minlength=count)
+        totals = np.bincount(groups, self.worth[known], count)
+        return ratio(totals, sizes)
+
+    @cached_property
+    def given_worth(self) -> Floats:
+        """(C,): worth of the candidate that is given out for each cluster; its cluster's where it is unlabelled."""
+        given = [
+            pool.worth[cluster.representative]
+            for pool, clusters in zip(self.pools, self.table.clusters, strict=True)
+            for cluster in clusters
+        ]
+        worth = np.array(given, dtype=np.float64)
+        return np.where(np.isnan(worth), self.cluster_worth, worth)
+
+    def skills(self, used: Bools) -> Floats:
+        """(R,): shrunk log-odds of each row's author from the pools in use, without the row's own pool."""
+        right, total = self.right[used].sum(axis=0), self.total[used].sum(axis=0)
+        pooled = _pooled(right, total)
+        own = np.where(used[:, None], 1.0, 0.0)
+        share = (right - own * self.right + SKILL_PRIOR * pooled) / (total - own * self.total + SKILL_PRIOR)
+        found: Floats = np.log(share / (1 - share))[self.table.pool_of_row, self.table.author_of_row]
+        return found
+
+
+def _pooled(right: Floats, total: Floats) -> float:
+    """Share of right candidates over all authors, kept off 0 and 1."""
+    return float((right.sum() + 0.5) / (total.sum() + 1.0))
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
+
+
+def reference_of(found: LabelledTable, used: Bools, *, lambda_: float) -> Reference:
+    """Skill, energies and lengths of each author, from the pools in use."""
+    table = found.table
+    right, total = found.right[used].sum(axis=0), found.total[used].sum(axis=0)
+    pooled = _pooled(right, total)
+    in_use = used[table.pool_of_row]
+    energies = _norms(table.mu, table, in_use & ~np.isnan(table.mu))
+    lengths = _norms(table.length, table, in_use)
+    scores = {name: _norms(values, table, in_use & ~np.isnan(values)) for name, values in table.scores.items()}
+    shares = [*((right + SKILL_PRIOR * pooled) / (total + SKILL_PRIOR)).tolist(), pooled]
+    *authors, default = [
+        Author(
+            skill=_logit(share),
+            center=energies[code][0],
+            scale=energies[code][1],
+            length_center=lengths[code][0],
+            length_scale=lengths[code][1],
+            scores={name: norms[code] for name, norms in scores.items()},
+        )
+        for code, share in enumerate(shares)
+    ]
+    return Reference(authors=dict(zip(table.authors, authors, strict=True)), default=default, lambda_=lambda_)
+
+
+def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, float]]:
+    """(mean, standard deviation) of each author's values, shrunk towards those of all authors, which come last."""
+    own, author = values[used], table.author_of_row[used]
+    center = float(own.mean()) if len(own) else 0.0
+    scale = max(float(own.std()), 1e-6) if len(own) > 1 else 1.0
+    found = []
+    for code in range(len(table.authors)):
+        part = own[author == code]
+        found.append(
+            (
+                _shrunk(float(part.mean()) if len(part) else center, center, len(part)),
+                max(_shrunk(float(part.std()) if len(part) else scale, scale, len(part)), 1e-6),
+            )
+        )
+    return [*found, (center, scale)]
+
+
+def _shrunk(own: float, pooled: float, count: int) -> float:
+    return (count * own + SKILL_PRIOR * pooled) / (count + SKILL_PRIOR)
+
+
+def competition_of(found: LabelledTable, used: Bools) -> Competition:
+    """Whether different answers of one problem exclude each other, by how often two of them are right."""
+    owner, worth = found.table.pool_of_cluster, found.cluster_worth
+    right = np.bincount(owner, worth > 0.5, len(used))[used]
+    return "independent" if (right > 1).sum() > EXCLUSIVE_SHARE * max((right > 0).sum(), 1) else "exclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Design:
+    """What the likelihood needs: R clusters of P problems, T terms, U context terms."""
+
+    features: Floats
+    """(R, T)"""
+    context: Floats
+    """(P, U)"""
+    owner: Ints
+    """(R,), the problem of each cluster."""
+    right: Floats
+    """(R,): worth of the cluster; NaN for unknown."""
+    weight: Floats
+    """(P,)"""
+
+
+def _design(
+    found: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
+) -> _Design:
+    """Clusters that are neither proven nor refuted, of problems in use in which none is proven and one is labelled;
+    no cluster at all where every answer is proven or refuted, or none could be read."""
+    table = found.table
+    evidence = evidence_of(table, reference, skills=found.skills(used))
+    owner, count = table.pool_of_cluster, len(table.clusters)
+    proof = [cluster.proof for clusters in table.clusters for cluster in clusters]
+    is_open = np.array([value is None for value in proof], dtype=bool)
+    proven = np.bincount(owner, [value is True for value in proof], count) > 0
+    labelled = np.bincount(owner, is_open & ~np.isnan(found.cluster_worth), count) > 0
+    kept_pools = used & ~proven & labelled
+    kept = is_open & kept_pools[owner]
+    features = np.column_stack([filled(evidence.term(name), owner, count) for name in terms])
+    place = np.cumsum(kept_pools) - 1
+    return _Design(
+        features=features[kept],
+        context=np.nan_to_num(np.column_stack([evidence.context_term(name)[kept_pools] for name in names])),
+        owner=place[owner[kept]],
+        right=found.cluster_worth[kept],
+        weight=found.weight[kept_pools],
+    )
+
+
+Objective = Callable[[Floats], tuple[float, Floats]]
+
+
+def _exclusive(design: _Design) -> Objective:
+    """Negative log-likelihood and gradient of the conditional logit."""
+    count = len(design.weight)
+    is_right = np.nan_to_num(design.right) > 0.5
+    solvable = np.bincount(design.owner, is_right, count) > 0
+    may_be_right = np.where(solvable[design.owner], is_right, np.isnan(design.right))
+    num_terms = design.features.shape[1]
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        scores, none = design.features @ theta[:num_terms], design.context @ theta[num_terms:]
+        top = none.copy()
+        np.maximum.at(top, design.owner, scores)
+        mass, none_mass = np.exp(scores - top[design.owner]), np.exp(none - top)
+        total = np.bincount(design.owner, mass, count) + none_mass
+        good = np.bincount(design.owner, mass * may_be_right, count) + np.where(solvable, 0.0, none_mass)
+        good = np.maximum(good, 1e-300)
+        value = -(design.weight * np.log(good / total)).sum()
+        wanted = mass * may_be_right / good[design.owner]
+        rows = design.weight[design.owner] * (mass / total[design.owner] - wanted)
+        pools = design.weight * (none_mass / total - np.where(solvable, 0.0, none_mass / good))
+        return float(value), np.concatenate([rows @ design.features, pools @ design.context])
+
+    return objective
+
+
+def _independent(design: _Design) -> Objective:
+    """Negative log-likelihood and gradient of the logistic regression over clusters."""
+    known = ~np.isnan(design.right)
+    per_pool = np.bincount(design.owner, known, len(design.weight))
+    row_weight = np.where(known, (design.weight / np.maximum(per_pool, 1))[design.owner], 0.0)
+    outcome = np.nan_to_num(design.right)
+    num_terms = design.features.shape[1]
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        scores = design.features @ theta[:num_terms] - (design.context @ theta[num_terms:])[design.owner]
+        value = (row_weight * (np.logaddexp(0, scores) - outcome * scores)).sum()
+        rows = row_weight * (1 / (1 + np.exp(-np.clip(scores, -700, 700))) - outcome)
+        return float(value), np.concatenate(
+            [rows @ design.features, -np.bincount(design.owner, rows, len(design.weight)) @ design.context]
+        )
+
+    return objective
+
+
+def _learned(found: LabelledTable, used: Bools | None) -> Bools:
+    """(P,): the labelled pools in use."""
+    learned = np.array([pool.is_labelled for pool in found.pools], dtype=bool)
+    if used is not None:
+        learned &= used
+    if not learned.any():
+        raise PoolError(f"none of {len(learned)} problems is labelled, so the posterior cannot be fitted; label some")
+    return learned
+
+
+def fit_posterior(
+    pools: Sequence[LabelledPool] | LabelledTable,
+    *,
+    lambda_: float,
+    task: str = "",
+    outcome: Outcome = "correct",
+    terms: Sequence[str] | None = None,
+    context: Sequence[str] | None = None,
+    used: Bools | None = None,
+) -> Posterior:
+    """Fit the weights; probabilities are not recalibrated (see ``recalibration``).
+
+    The prior stays where there is nothing to learn weights from: every answer is proven or refuted, or none was read.
+
+    Args:
+        pools: labelled problems. Unlabelled ones are left out.
+        lambda_: weight of E_constraint where a candidate is chosen within its cluster.
+        task: name of their task.
+        outcome: what labels say.
+        terms: terms of evidence of clusters that may carry weight; None: ``DEFAULT_TERMS`` and all baselines' scores.
+        context: terms of evidence for "none of them"; None: ``DEFAULT_CONTEXT`` and all baselines' scores.
+        used: by pool, whether to learn from it; None: from all.
+
+    Raises:
+        PoolError: no problem in use is labelled.
+        ConfigError: an unknown term.
+    """
+    found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
+    if terms is None:
+        terms = (*DEFAULT_TERMS, *(SCORE + name for name in found.table.scores))
+    if context is None:
+        context = (*DEFAULT_CONTEXT, *(POOL_SCORE + name for name in found.table.scores))
+    start = Posterior(
+        weights={name: PRIOR.get(name, 0.0) for name in terms},
+        context_weights={name: PRIOR.get(name, 0.0) for name in context},
+    )
+    learned = _learned(found, used)
+    reference = reference_of(found, learned, lambda_=lambda_)
+    competition = "independent" if outcome == "violation" else competition_of(found, learned)
+    design = _design(found, learned, reference, terms, context)
+    center = np.array([*start.weights.values(), *start.context_weights.values()])
+    likelihood = _exclusive(design) if competition == "exclusive" else _independent(design)
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        value, gradient = likelihood(theta)
+        away = (theta - center) / PRIOR_SD
+        return value + float(away @ away) / 2, gradient + away / PRIOR_SD
+
+    theta = minimize(objective, center, jac=True, method="L-BFGS-B").x
+    return replace(
+        start,
+        weights=dict(zip(terms, map(float, theta), strict=False)),
+        context_weights=dict(zip(context, map(float, theta[len(terms) :]), strict=True)),
+        reference=reference,
+        competition=competition,
+        outcome=outcome,
+        num_problems=int(learned.sum()),
+        task=task,
+    )
+
+
+def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
+    """The fold of each problem, dealt in the order of hashed ids: sizes differ by at most one."""
+    ranked = sorted(set(problem_ids), key=lambda name: content_id("fold", name))
+    place = {name: index % num_folds for index, name in enumerate(ranked)}
+    return np.array([place[name] for name in problem_ids], dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CrossFit:
+    """Predictions for every pool by a posterior that was fitted on other folds."""
+
+    posteriors: tuple[Posterior, ...]
+    """By fold: fitted on the other folds."""
+    fold: Ints
+    """(P,)"""
+    probability: Floats
+    """(C,)"""
+    none: Floats
+    """(P,)"""
+
+
+def cross_fit(found: LabelledTable, fit: Callable[[Bools], Posterior], *, num_folds: int = NUM_FOLDS) -> CrossFit:
+    """Fit on all folds but one, predict that one, for each fold.
+
+    Raises:
+        PoolError: fewer than two problems, or what is left of them cannot be learned from.
+    """
+    if len(found.pools) < 2:
+        raise PoolError(f"cross-fitting needs at least 2 problems, got {len(found.pools)}")
+    folds = folds_of([pool.problem_id for pool in found.pools], min(num_folds, len(found.pools)))
+    posteriors = tuple(fit(folds != fold) for fold in range(int(folds.max()) + 1))
+    probability, none = np.zeros(found.table.num_clusters), np.ones(len(found.pools))
+    for fold, posterior in enumerate(posteriors):
+        inside = folds == fold
+        estimates = posterior.estimates(found.table)
+        of_fold = inside[found.table.pool_of_cluster]
+        probability[of_fold], none[inside] = estimates.probability[of_fold], estimates.none[inside]
+    return CrossFit(posteriors=posteriors, fold=folds, probability=probability, none=none)

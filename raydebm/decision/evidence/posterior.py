@@ -1,0 +1,315 @@
+"""One posterior over the answers of a pool, with "none of them" as one more outcome.
+
+    E(a) = -theta . phi(a),  E(none) = -theta_0 . phi_0,  p(a | pool) = softmax(-E) over clusters and none
+
+phi and phi_0 are the terms of ``evidence``. The paper's rule, majority vote and the energy-weighted vote are special
+cases: all weight on ``minus_energy``, ``votes`` or ``energy_vote`` (``special_case``). Where several answers of one
+problem can be right (programs, plans), clusters do not compete and p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0).
+Where labels are violation scores, p(a) is 1 minus the expected violation.
+
+An answer that an exact constraint proves has p = 1, one that it refutes p = 0 and takes no share of the others: these
+are facts, not estimates.
+
+Probabilities are recalibrated within the same family, by a temperature and a bias against "none" (``recalibration``):
+
+    p'(a) = softmax(slope log p(a) + offset),  with p'(none) = softmax(slope log p(none)) as one more outcome
+
+so that they still add up to 1 over clusters and "none", and the order of the clusters stays. Where clusters do not
+compete, p'(a) = sigmoid(offset + slope logit p(a)).
+
+The weights are the maximum of the likelihood of labelled problems with a normal prior around ``PRIOR``; with few labels
+the prior stays, with none it is what decides. See ``fitting`` for how.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.reference import PLAIN, Reference
+from raydebm.decision.evidence.terms import CONTEXT, POOL_SCORE, SCORE, TERMS, Cluster, Evidence, PoolTable, evidence_of
+from raydebm.errors import ConfigError
+from raydebm.records import ScoredCandidate
+
+Bools = NDArray[np.bool_]
+Competition = Literal["exclusive", "independent"]
+Outcome = Literal["correct", "violation"]
+
+PRIOR: Mapping[str, float] = {"votes": 1.0, "authors": 0.5, "skill": 0.5, "energy": 0.25, "none": -1.0}
+"""Weights before any label was seen: votes as they are counted, authors at half of their log-odds because authors are
+not independent, energies a little. Absent terms have weight 0."""
+LOWEST = 1e-6
+"""Estimated probabilities are at least 1e-6, and so is what is left for the others; 0 and 1 are kept for what is
+proven."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """What is believed about one cluster."""
+
+    cluster: Cluster
+    best: ScoredCandidate
+    """The candidate to give out for this answer."""
+    candidates: tuple[ScoredCandidate, ...]
+    probability: float
+    """That the answer is right; where labels are violation scores, 1 minus the expected violation."""
+    contributions: Mapping[str, float]
+    """What each term adds to the log-odds, relative to the average over the pool's clusters; ``base`` is the rest, so
+    that all of them add up to the log-odds. Empty where the probability is 0 or 1 by proof."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolBeliefs:
+    """The posterior of one pool."""
+
+    beliefs: tuple[Belief, ...]
+    """Most probable first; equal ones by the lower energy of their best candidate, then by key."""
+    none: float
+    """Probability that no answer of the pool is right; where answers do not compete, that the best one is not."""
+
+    @property
+    def best(self) -> Belief | None:
+        return self.beliefs[0] if self.beliefs else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimates:
+    """The posterior of many pools as arrays: C clusters of P pools."""
+
+    probability: Floats
+    """(C,)"""
+    none: Floats
+    """(P,)"""
+    terms: tuple[str, ...] = ()
+    """Terms that carry weight."""
+    relative: Floats | None = None
+    """(C, len(terms)): what each term adds to -E, minus its mean over the pool's clusters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """Fitted weights with everything needed to apply them."""
+
+    weights: Mapping[str, float]
+    """theta by term; a term that is not named has weight 0."""
+    context_weights: Mapping[str, float]
+    """theta_0 by term."""
+    reference: Reference = PLAIN
+    competition: Competition = "exclusive"
+    outcome: Outcome = "correct"
+    slope: float = 1.0
+    """Inverse temperature of the recalibration, fitted on cross-fitted predictions."""
+    offset: float = 0.0
+    """Bias of every answer against "none", of the recalibration."""
+    num_problems: int = 0
+    """Labelled problems that it was fitted on."""
+    task: str = ""
+    """Name of the task that it was fitted for; empty for a special case."""
+
+    def __post_init__(self) -> None:
+        unknown = [
+            *(name for name in self.weights if name not in TERMS and not name.startswith(SCORE)),
+            *(name for name in self.context_weights if name not in CONTEXT and not name.startswith(POOL_SCORE)),
+        ]
+        if unknown:
+            raise ConfigError(
+                f"the posterior names unknown terms of evidence: {', '.join(sorted(unknown))}; known: "
+                f"{', '.join((*TERMS, *CONTEXT))}. Calibrate again with this version"
+            )
+        for name, known in (("competition", get_args(Competition)), ("outcome", get_args(Outcome))):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} of the posterior is {getattr(self, name)!r}; known: {', '.join(known)}")
+        numbers = {**self.weights, **self.context_weights, "slope": self.slope, "offset": self.offset}
+        for name, value in numbers.items():
+            if isinstance(value, str) or not math.isfinite(value):
+                raise ConfigError(f"{name} of the posterior must be a finite number, got {value!r}; calibrate again")
+
+    def beliefs(self, pool: Sequence[ScoredCandidate]) -> PoolBeliefs:
+        """Probabilities of a pool's answers."""
+        return self.beliefs_of([pool])[0]
+
+    def beliefs_of(self, pools: Sequence[Sequence[ScoredCandidate]]) -> list[PoolBeliefs]:
+        """Probabilities of the answers of many pools at once."""
+        table = PoolTable.of(pools, self.reference.lambda_)
+        estimates = self.estimates(table)
+        beliefs = self.beliefs_at(pools, table, estimates, np.arange(table.num_clusters))
+        ends = np.cumsum([len(found) for found in table.clusters])
+        return [
+            PoolBeliefs(
+                beliefs=tuple(sorted(beliefs[end - len(clusters) : end], key=self._rank)),
+                none=float(estimates.none[place]),
+            )
+            for place, (clusters, end) in enumerate(zip(table.clusters, ends, strict=True))
+        ]
+
+    def _rank(self, belief: Belief) -> tuple[float, float, str]:
+        return (-belief.probability, belief.best.total_energy(self.reference.lambda_), belief.cluster.key)
+
+    def beliefs_at(
+        self, pools: Sequence[Sequence[ScoredCandidate]], table: PoolTable, estimates: Estimates, rows: Ints
+    ) -> list[Belief]:
+        """What is believed about some of the table's clusters, in the order of ``rows``."""
+        assert estimates.relative is not None
+        flat = [cluster for clusters in table.clusters for cluster in clusters]
+        scaled = self.slope * estimates.relative[rows]
+        probability = estimates.probability[rows]
+        with np.errstate(divide="ignore"):
+            base = np.log(probability / (1 - probability)) - scaled.sum(axis=1)
+        owners, names = table.pool_of_cluster[rows].tolist(), ("base", *estimates.terms)
+        lines = zip(rows.tolist(), owners, probability.tolist(), base.tolist(), scaled.tolist(), strict=True)
+        return [
+            Belief(
+                cluster=flat[row],
+                best=pools[owner][flat[row].representative],
+                candidates=tuple(pools[owner][member] for member in flat[row].rows),
+                probability=p,
+                contributions=dict(zip(names, (rest, *added), strict=True)) if 0 < p < 1 else {},
+            )
+            for row, owner, p, rest, added in lines
+        ]
+
+    def estimates(self, table: PoolTable) -> Estimates:
+        """Probabilities as arrays: exact proofs applied, and recalibrated."""
+        evidence = evidence_of(table, self.reference)
+        owner, count = table.pool_of_cluster, len(table.clusters)
+        terms = tuple(name for name, weight in self.weights.items() if weight != 0)
+        added = self._added(evidence, terms, owner, count)
+        scores, none = added.sum(axis=1), self._none_scores(evidence)
+        proof = table.proof
+        scores[proof == 0] = -math.inf  # what is refuted takes no share of what is left
+        if self.competition == "exclusive":
+            shares, left = softmax(scores, none, owner)
+        else:
+            shares, left = _sigmoid(scores - none[owner]), np.zeros(count)
+        is_open = np.isnan(proof)
+        found, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner)
+        found = np.where(is_open, found, proof)
+        if self.competition == "exclusive":
+            is_proven = np.bincount(owner, proof == 1, count) > 0
+            found = np.where(is_proven[owner], proof == 1, found)
+            left = np.where(is_proven, 0.0, left)
+        else:
+            best = np.zeros(count)
+            np.maximum.at(best, owner, found)
+            left = 1 - best
+        sizes = np.maximum(np.bincount(owner, minlength=count), 1)
+        means = np.zeros((count, len(terms)))
+        np.add.at(means, owner, added)
+        return Estimates(probability=found, none=left, terms=terms, relative=added - (means / sizes[:, None])[owner])
+
+    def recalibrate(self, probability: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
+        """Recalibrated probabilities of clusters and of "none", shapes (C,) and (P,).
+
+        0 and 1 stay. Where clusters compete, those of a pool add up to 1 together with "none" as before.
+
+        Args:
+            probability: (C,), of each cluster.
+            none: (P,), that no answer of the pool is right; not used where clusters do not compete.
+            owner: (C,), the pool of each cluster.
+        """
+        if self.offset == 0 and self.slope == 1:
+            return probability, none
+        is_open = (probability > 0) & (probability < 1)
+        with np.errstate(divide="ignore"):
+            if self.competition == "independent":
+                found = _sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
+                left = none
+            else:
+                found, left = softmax(self.slope * np.log(probability) + self.offset, self.slope * np.log(none), owner)
+        found, left = self._inside(found, left, owner, is_open)
+        is_proven = np.bincount(owner, probability >= 1, len(none)) > 0
+        return np.where(is_open, found, probability), np.where(is_proven, none, left)
+
+    def _inside(self, probability: Floats, none: Floats, owner: Ints, is_open: Bools) -> tuple[Floats, Floats]:
+        """Estimates of open clusters kept off 0 and 1, for a rounded 0 or 1 is no proof. Where clusters compete, a pool
+        with an estimate below ``LOWEST`` gets a small share of the uniform distribution over what is open, so that the
+        sum stays 1 and the order stays."""
+        if self.competition == "independent":
+            return np.where(is_open, np.clip(probability, LOWEST, 1 - LOWEST), probability), none
+        outcomes = np.bincount(owner, is_open, len(none)) + 1
+        is_extreme = (none < LOWEST) | (np.bincount(owner, is_open & (probability < LOWEST), len(none)) > 0)
+        given = np.where(is_extreme, LOWEST, 0.0)
+        kept = 1 - given * outcomes
+        return np.where(is_open, kept[owner] * probability + given[owner], probability), kept * none + given
+
+    def _none_scores(self, evidence: Evidence) -> Floats:
+        return sum(
+            (weight * np.nan_to_num(evidence.context_term(name)) for name, weight in self.context_weights.items()),
+            start=np.zeros(len(evidence.context)),
+        )
+
+    def _added(self, evidence: Evidence, terms: Sequence[str], owner: Ints, count: int) -> Floats:
+        """theta_j phi_j(a) of these terms, shape (C, len(terms)). A term that was measured for some clusters of a pool
+        counts as their mean for the others; where it was measured for none, it adds nothing."""
+        added = np.zeros((len(owner), len(terms)))
+        for place, name in enumerate(terms):
+            added[:, place] = self.weights[name] * filled(evidence.term(name), owner, count)
+        return added
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "weights": dict(self.weights),
+            "context_weights": dict(self.context_weights),
+            "reference": self.reference.to_json(),
+            "competition": self.competition,
+            "outcome": self.outcome,
+            "slope": self.slope,
+            "offset": self.offset,
+            "num_problems": self.num_problems,
+            "task": self.task,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Posterior":
+        """Inverse of ``to_json``.
+
+        Raises:
+            ConfigError: a key is missing or unknown, or a term of evidence is unknown.
+        """
+        try:
+            return cls(**{**value, "reference": Reference.from_json(value["reference"])})
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"the posterior cannot be read ({error}); calibrate again with this version") from error
+
+
+def confidences(beliefs: PoolBeliefs) -> dict[str, float]:
+    """Probability that a candidate's answer is right, by candidate id; candidates without an answer are absent."""
+    return {
+        scored.candidate.candidate_id: belief.probability for belief in beliefs.beliefs for scored in belief.candidates
+    }
+
+
+def special_case(term: str, lambda_: float = 1.0) -> Posterior:
+    """All weight on one term: ``votes`` is majority vote, ``minus_energy`` the paper's argmin E, ``energy_vote`` the
+    energy-weighted vote."""
+    reference = Reference(authors={}, default=PLAIN.default, lambda_=lambda_)
+    return Posterior(weights={term: 1.0}, context_weights={}, reference=reference)
+
+
+def filled(column: Floats, owner: Ints, count: int) -> Floats:
+    """A term with its gaps closed by the mean over the pool's clusters that have it; 0 in a pool where none has it."""
+    known = ~np.isnan(column)
+    if known.all():
+        return column
+    sizes = np.bincount(owner, known, count)
+    totals = np.bincount(owner, np.where(known, column, 0.0), count)
+    means = np.divide(totals, sizes, out=np.zeros(count), where=sizes > 0)
+    return np.where(known, column, means[owner])
+
+
+def softmax(scores: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
+    """(share of each cluster beside its pool's other clusters and "none", share of "none"), shapes (C,) and (P,)."""
+    top = none.copy()
+    np.maximum.at(top, owner, scores)
+    mass, left = np.exp(scores - top[owner]), np.exp(none - top)
+    total = np.bincount(owner, mass, len(none)) + left
+    return mass / total[owner], left / total
+
+
+def _sigmoid(values: Floats) -> Floats:
+    found: Floats = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+    return found

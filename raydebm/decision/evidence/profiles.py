@@ -1,0 +1,85 @@
+"""Profiles: ways to select an answer, from simple to rich, and the test by which a richer one replaces a simpler one.
+
+===============  ==============================================================================
+``vote``         the answer with the most candidates
+``best_author``  the answer that the most skilled author present gives most often
+``energy``       the answer of the lowest E = mu + lambda E_constraint (the paper's Eq. 1)
+``energy_vote``  the answer with the largest sum of exp(-E)
+``posterior``    the most probable answer
+===============  ==============================================================================
+
+Ties go to the more probable answer. Every profile leaves out refuted answers and takes a proven one; whichever selects,
+the confidence is the posterior's probability of the selected answer.
+"""
+
+from typing import get_args
+
+import numpy as np
+
+from raydebm.config.policy import Profile
+from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
+from raydebm.decision.evidence.terms import PoolTable, energy_votes, log_votes, minus_energies
+
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+
+
+def preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Floats:
+    """What the profile orders the clusters of a pool by, higher first; shape (C,), -inf for what it cannot select."""
+    if profile == "posterior":
+        return np.zeros(table.num_clusters)
+    if profile == "best_author":
+        return _votes_of_best_author(table, posterior)
+    if profile == "vote":
+        return log_votes(table)
+    lambda_ = posterior.reference.lambda_
+    column = minus_energies(table, lambda_) if profile == "energy" else energy_votes(table, lambda_)
+    return np.where(np.isnan(column), -np.inf, column)
+
+
+def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
+    """Candidates per cluster by the most skilled author that has any in the pool."""
+    skills = np.array([posterior.reference.author(name).skill for name in table.authors])
+    order = np.empty(len(skills), dtype=np.intp)
+    order[sorted(range(len(skills)), key=lambda code: (skills[code], table.authors[code]))] = np.arange(len(skills))
+    rank = order[table.author_of_row]
+    best = np.full(len(table.clusters), -1, dtype=np.intp)
+    np.maximum.at(best, table.pool_of_row, rank)
+    by_best = (rank == best[table.pool_of_row]).astype(np.float64)
+    votes = np.bincount(table.cluster_of_row, by_best, table.num_clusters).astype(np.float64)
+    return np.where(votes > 0, votes, -np.inf)
+
+
+def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
+    """(P,): index of each pool's selected cluster; -1 where every answer is refuted or there is none."""
+    value = preference(profile, table, posterior)
+    # A proven answer beats all others whatever the profile says.
+    value = np.where(estimates.probability >= 1, np.inf, value)
+    owner, rows = table.pool_of_cluster, np.flatnonzero(estimates.probability > 0)
+    energy = _minus_energy(table, posterior)
+    # Sorts by the last key first. Equal ones stay in the order of the rows, which is that of the clusters' keys.
+    order = rows[np.lexsort((-energy[rows], -estimates.probability[rows], -value[rows], owner[rows]))]
+    found = np.full(len(table.clusters), -1, dtype=np.intp)
+    found[owner[order[::-1]]] = order[::-1]
+    return found
+
+
+def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
+    """Minus the lowest E of each cluster, -inf where nothing was scored; breaks ties between equal probabilities."""
+    energies = minus_energies(table, posterior.reference.lambda_)
+    return np.where(np.isnan(energies), -np.inf, energies)
+
+
+def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tuple[Belief, ...]:
+    """A pool's answers with the profile's selection first, the others by probability; refuted ones come last."""
+    if not beliefs.beliefs or beliefs.beliefs[0].probability <= 0:
+        return beliefs.beliefs
+    if profile == "posterior" or beliefs.beliefs[0].probability >= 1:
+        return beliefs.beliefs
+    pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
+    table = PoolTable.of([pool], posterior.reference.lambda_)
+    value = preference(profile, table, posterior)
+    by_key = {cluster.key: float(value[row]) for row, cluster in enumerate(table.clusters[0])}
+    usable = [belief for belief in beliefs.beliefs if belief.probability > 0]
+    selected = max(usable, key=lambda belief: by_key[belief.cluster.key])
+    return (selected, *(belief for belief in beliefs.beliefs if belief is not selected))

@@ -1,0 +1,62 @@
+"""A fitted policy under another promise, certified on the labelled problems that it was fitted on."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from raydebm.decision.guarantee.guarantee import Guarantee, certify
+from raydebm.decision.policy import Policy
+from raydebm.errors import ConfigError
+
+
+def with_promise(
+    policy: Policy,
+    confidence_of: Sequence[float | None],
+    worth: Sequence[float],
+    *,
+    max_error: float,
+    confidence: float,
+) -> Policy:
+    """Certify another error, and answer from its threshold on; where nothing is certified, only what is proven.
+
+    Args:
+        policy: fitted; has a posterior.
+        confidence_of: cross-fitted confidence of each labelled problem's selection, None where nothing is selected, as
+            ``calibration/decision.json`` has it.
+        worth: of these selections, in [0, 1].
+        max_error: largest mean loss of what is answered.
+        confidence: with which the promise holds.
+
+    Raises:
+        ConfigError: the policy has no posterior, there is no labelled problem, or the threshold would change where
+            sampling ends, so that problems must be walked again.
+    """
+    if policy.posterior is None:
+        raise ConfigError("--max-error needs a policy with a posterior, and this one has none; run `raydebm calibrate`")
+    if not len(worth):
+        raise ConfigError("--max-error needs labelled problems, and the calibration has none; run `raydebm calibrate`")
+    known = np.array([-math.inf if value is None else value for value in confidence_of])
+    binary = policy.posterior.outcome == "correct"
+    promise = certify(known, 1 - np.array(worth), max_error=max_error, confidence=confidence, binary=binary)
+    promising = promised(policy.replaced(rule="posterior"), promise)
+    if promising.tau_accept > policy.tau_accept and (policy.max_passes > 1 or policy.waves is not None):
+        raise ConfigError(
+            f"an error of {max_error:g} needs a threshold of {promising.tau_answer:.4g}, above the policy's tau_accept "
+            f"{policy.tau_accept:.4g}, which changes where sampling ends; run `raydebm calibrate --max-error "
+            f"{max_error:g}` and replay its policy"
+        )
+    return promising
+
+
+def promised(policy: Policy, promise: Guarantee) -> Policy:
+    """The policy that answers from the promise's threshold on; where nothing is certified, only what is proven.
+
+    ``tau_accept`` is at least ``tau_answer``, so the threshold may raise it.
+    """
+    tau = 1.0 if promise.tau is None else promise.tau
+    return policy.replaced(
+        tau_answer=tau,
+        tau_accept=max(policy.tau_accept, tau),
+        guarantee={**promise.summary(), "tau": tau},
+    )

@@ -1,0 +1,377 @@
+"""Sampling a pass in waves: the order of its samples, when it ends, and what that saves.
+
+In:   a policy with ``waves``, the candidates of earlier passes, and what the whole pass would sample.
+Out:  which part of it is sampled, and a ``PassStop`` that says why.
+Does not know: where samples come from. A source hands its requests to ``PassWaves.run``; a replay cuts a recorded pass
+with ``cut_pass``. Both ask the same ``PassRule`` about the same candidates, so that a replay decides as was decided.
+
+The order: every generator's first sample, then every generator's second, and so on, as limits are used up too. Waves
+are thus mixed: the rule takes samples as exchangeable, and one generator that repeats itself is weak evidence.
+Among the generators, more right answers per US dollar come first (skill of the fitted posterior, price of completion
+tokens), free ones before all others by their skill, and those of unknown skill or price last, as they are configured.
+
+A pass ends
+
+1. as soon as the selection is an answer that an exact constraint proves;
+2. from the first wave on, as ``SettledRule`` says: with ``rule="posterior"`` on its probabilities and ``tau_accept``
+   (and only while the settled answer is also the one that the profile selects), else on the votes alone;
+3. where answers do not compete (programs, plans: the posterior's ``competition`` is ``independent``), as
+   ``ImprovementRule`` says of the rewards -E: when the next sample is expected to improve the best by less than
+   ``epsilon`` times the usual spread of energies. The ensemble's sigma is not taken out as noise: it holds what the
+   members disagree about for all candidates alike, and would end every pass at once.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.evidence.terms import clusters_of
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.sampling.deadline import Deadline, now_s
+from raydebm.decision.stopping import AnswerPosterior, SamplingState, SettledRule, StopDecision, StopReason, wave_ends
+from raydebm.decision.stopping.improvement import ImprovementRule
+from raydebm.records import PassStop, ScoredCandidate
+
+
+class Sample(Protocol):
+    """A request for a candidate, or a recorded candidate."""
+
+    @property
+    def candidate_id(self) -> str: ...
+    @property
+    def generator(self) -> str: ...
+    @property
+    def sample_index(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sample)
+
+
+@dataclass(frozen=True, slots=True)
+class PassDecision:
+    """Whether a pass ends here."""
+
+    reason: StopReason | None
+    """None: go on."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """One wave, when it is over."""
+
+    pass_index: int
+    number: int
+    """From 1."""
+    num_planned: int
+    """Samples of the whole pass."""
+    num_samples: int
+    """Samples of the pass so far."""
+    num_cancelled: int
+    decision: PassDecision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRule:
+    """When a pass ends before all of it is sampled."""
+
+    policy: Policy
+    earlier: tuple[ScoredCandidate, ...]
+    """Candidates of earlier passes, which count too."""
+    num_planned: int
+    """Samples of the whole pass."""
+
+    def decide(self, judged: Sequence[ScoredCandidate]) -> PassDecision:
+        """Judge the pass so far; ``judged`` are its candidates, failed ones included, in any order."""
+        pool, remaining = (*self.earlier, *judged), self.num_planned - len(judged)
+        ruling = rule(pool, passes_left=0, policy=self.policy)
+        if ruling.best is not None and ruling.best.report.proof:
+            return PassDecision(StopReason.ACCEPT, f"an exact constraint proves the answer after {len(pool)} samples")
+        if remaining <= 0:
+            return PassDecision(StopReason.BUDGET, f"all {self.num_planned} samples of the pass were drawn")
+        if len(judged) < (self.policy.waves or (1,))[0]:
+            return PassDecision(None, "the first wave is not complete")
+        posterior = self.policy.posterior
+        if posterior is not None and posterior.competition == "independent":
+            found = self._improvement(pool, remaining, scale=posterior.reference.default.scale)
+        else:
+            found = self._settled(pool, remaining, ruling)
+        return PassDecision(found.reason, found.words)
+
+    def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, ruling: Ruling) -> StopDecision:
+        policy, by_posterior = self.policy, self.policy.rule == "posterior"
+        tau = policy.tau_accept if policy.tau_settled is None else policy.tau_settled
+        votes = {cluster.key: float(len(cluster.rows)) for cluster in clusters_of(pool, policy.lambda_)}
+        state = SamplingState(
+            max_samples=len(pool) + remaining,
+            votes=votes,
+            num_samples=len(pool),
+            num_unanswered=len(pool) - int(sum(votes.values())),
+        )
+        # Only a proof reaches a threshold of 1, and votes do not foretell proofs.
+        eta = policy.eta if tau < 1 else 0.0
+        settled = SettledRule(epsilon=policy.epsilon, eta=eta, tau_accept=tau if by_posterior else 0.0)
+        found = settled.decide(state, _answer_posterior(ruling.beliefs) if by_posterior else None)
+        selected = None if ruling.best is None else ruling.best.report.vote_key
+        if by_posterior and found.reason is StopReason.ACCEPT and found.leader != selected:
+            return replace(found, reason=None)
+        return found
+
+    def _improvement(self, pool: Sequence[ScoredCandidate], remaining: int, *, scale: float) -> StopDecision:
+        energies = [scored.total_energy(self.policy.lambda_) for scored in pool]
+        rewards = [-energy if math.isfinite(energy) else None for energy in energies]
+        improvement = ImprovementRule(price=self.policy.epsilon * scale)
+        return improvement.decide(rewards, max_samples=len(pool) + remaining)
+
+
+def _answer_posterior(beliefs: Sequence[Belief]) -> AnswerPosterior:
+    known = {belief.cluster.key: belief.probability for belief in beliefs}
+    return AnswerPosterior(probabilities=known, none=max(1 - math.fsum(known.values()), 0.0))
+
+
+# ---- the order -----------------------------------------------------------------------------------------------------
+
+
+def in_turns(samples: Sequence[S], policy: Policy) -> list[S]:
+    """The samples of a pass in the order in which waves take them (see the head of this module)."""
+    names = generator_order(dict.fromkeys(sample.generator for sample in samples), policy)
+    rank = {name: place for place, name in enumerate(names)}
+    return sorted(samples, key=lambda sample: (sample.sample_index, rank[sample.generator]))
+
+
+def generator_order(names: Iterable[str], policy: Policy) -> list[str]:
+    """Generators by skill per price; those of unknown skill or price last, in the given order."""
+    authors = {} if policy.posterior is None else policy.posterior.reference.authors
+
+    def rank(name: str) -> tuple[int, float]:
+        if name not in authors or name not in policy.prices:
+            return (2, 0.0)
+        skill, price = 1 / (1 + math.exp(-authors[name].skill)), policy.prices[name]
+        return (0, -skill) if price == 0 else (1, -skill / price)
+
+    return sorted(names, key=rank)
+
+
+# ---- sampling ------------------------------------------------------------------------------------------------------
+
+
+class Arrivals(Protocol):
+    """The candidates of a pass, as far as they have come."""
+
+    news: asyncio.Event
+    """Set whenever a candidate arrives or is judged."""
+
+    def has(self, candidate_id: str) -> bool:
+        """Whether this candidate has arrived."""
+        ...
+
+    def judged(self) -> tuple[ScoredCandidate, ...] | None:
+        """All that have arrived; None while one of them is not checked and scored."""
+        ...
+
+    def close(self) -> None:
+        """Take no further candidate."""
+        ...
+
+
+class PassWaves:
+    """One pass at work. A source hands over what it would sample; the loop then asks ``stop`` why it ended."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        pass_index: int,
+        earlier: Sequence[ScoredCandidate] = (),
+        deadline: Deadline | None = None,
+        on_wave: Callable[[Wave], None] = lambda wave: None,
+    ) -> None:
+        """
+        Args:
+            policy: has ``waves``.
+            pass_index: from 1.
+            earlier: candidates of earlier passes.
+            deadline: no wave begins after its ``draw_until_s``.
+            on_wave: told of every wave when it is over.
+        """
+        self.cancelled: frozenset[str] = frozenset()
+        """Candidate ids of requests that were cancelled because the others settled the pass."""
+        self._policy, self._pass_index, self._earlier = policy, pass_index, tuple(earlier)
+        self._deadline, self._on_wave = deadline, on_wave
+        self._arrivals: Arrivals | None = None
+        self._decision: PassDecision | None = None
+        self._num_planned: int | None = None
+
+    def watch(self, arrivals: Arrivals) -> None:
+        """Judge by these candidates."""
+        self._arrivals = arrivals
+
+    async def run(self, samples: Sequence[S], draw: Callable[[list[S]], Awaitable[None]]) -> None:
+        """Draw wave after wave until the pass ends.
+
+        Args:
+            samples: the whole pass.
+            draw: asks for one wave, announces each of its candidates (``drawing.Arrived``), and returns when all are
+                there. It is cancelled as soon as those that have come settle the pass.
+
+        Raises:
+            Exception: what ``draw`` raised; the pass ends there.
+        """
+        ordered = in_turns(samples, self._policy)
+        self._num_planned, begin = len(ordered), 0
+        pass_rule = PassRule(policy=self._policy, earlier=self._earlier, num_planned=len(ordered))
+        if not ordered:
+            self._decision = PassDecision(StopReason.BUDGET, "there is nothing to sample")
+        for number, end in enumerate(wave_ends(self._policy.waves or (len(ordered),), len(ordered)), start=1):
+            if begin and self._deadline is not None and now_s() >= self._deadline.draw_until_s:
+                words = f"the deadline of {self._deadline.total_ms:g} ms leaves no time for wave {number}"
+                self._decision = PassDecision(StopReason.BUDGET, words)
+                return
+            try:
+                self._decision = await self._wave(ordered[begin:end], draw, pass_rule, number)
+            except Exception as error:
+                self._decision = PassDecision(StopReason.BUDGET, f"wave {number} could not be drawn ({error})")
+                raise
+            if self._decision.reason is not None:
+                return
+            begin = end
+
+    async def _wave(
+        self, samples: list[S], draw: Callable[[list[S]], Awaitable[None]], pass_rule: PassRule, number: int
+    ) -> PassDecision:
+        arrivals = self._arrivals
+        if arrivals is None:
+            raise RuntimeError("PassWaves.watch must come before PassWaves.run")
+        drawing = asyncio.ensure_future(draw(samples))
+        drawing.add_done_callback(lambda _: arrivals.news.set())
+        try:
+            decision, judged = await _decided(arrivals, drawing, samples, pass_rule)
+            if decision.reason is not None:
+                arrivals.close()
+                self.cancelled = frozenset(s.candidate_id for s in samples if not arrivals.has(s.candidate_id))
+        finally:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+        self._on_wave(
+            Wave(
+                pass_index=self._pass_index,
+                number=number,
+                num_planned=pass_rule.num_planned,
+                num_samples=judged,
+                num_cancelled=len(self.cancelled),
+                decision=decision,
+            )
+        )
+        return decision
+
+    def stop(self, drawn: Sequence[ScoredCandidate]) -> PassStop | None:
+        """Why the pass ended; None where the source sampled it without waves.
+
+        Args:
+            drawn: the candidates of the pass.
+        """
+        if self._num_planned is None:
+            return None
+        decision = self._decision
+        if decision is None or decision.reason is None:  # what ends a pass from outside is its deadline
+            decision = PassDecision(StopReason.BUDGET, "the deadline ended the pass")
+        return stopped(decision, drawn, num_planned=self._num_planned, num_cancelled=len(self.cancelled))
+
+
+async def _decided(
+    arrivals: Arrivals, drawing: "asyncio.Future[None]", samples: Sequence[Sample], pass_rule: PassRule
+) -> tuple[PassDecision, int]:
+    """What is decided about a wave, and on how many samples: when it is complete, or as soon as it ends the pass.
+
+    Decided only while everything that has arrived is checked and scored: what is recorded is then what was judged.
+    """
+    seen = -1
+    while True:
+        judged = arrivals.judged()
+        if drawing.done():
+            drawing.result()
+        if judged is not None and (drawing.done() or len(judged) > seen):
+            seen = len(judged)
+            decision = pass_rule.decide(judged)
+            is_waiting = any(not arrivals.has(sample.candidate_id) for sample in samples)
+            if drawing.done() or (is_waiting and decision.reason is not None):
+                return decision, seen
+        arrivals.news.clear()
+        await arrivals.news.wait()
+
+
+def stopped(
+    decision: PassDecision, drawn: Sequence[ScoredCandidate], *, num_planned: int, num_cancelled: int = 0
+) -> PassStop:
+    """The record of a pass that ended.
+
+    Args:
+        decision: says why.
+        drawn: the pass's candidates.
+        num_planned: samples of the whole pass.
+        num_cancelled: requests that were cancelled in flight.
+    """
+    reason = StopReason.BUDGET if decision.reason is None else decision.reason
+    stop = PassStop(
+        reason=reason.value,
+        words=decision.words,
+        num_planned=num_planned,
+        num_samples=len(drawn),
+        num_cancelled=num_cancelled,
+    )
+    mean = _tokens_per_sample(drawn)
+    return stop if mean is None else replace(stop, tokens_saved=round(stop.num_saved * mean))
+
+
+def _tokens_per_sample(drawn: Sequence[ScoredCandidate]) -> float | None:
+    """Mean of prompt and completion tokens over the samples that state any."""
+    pairs = [(scored.candidate.prompt_tokens, scored.candidate.completion_tokens) for scored in drawn]
+    known = [(prompt or 0) + (completion or 0) for prompt, completion in pairs if (prompt, completion) != (None, None)]
+    return math.fsum(known) / len(known) if known else None
+
+
+# ---- replaying -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutPass:
+    """The part of a recorded pass that waves would have sampled."""
+
+    candidates: tuple[ScoredCandidate, ...]
+    """In the order of the record."""
+    decision: PassDecision
+    """``reason`` None: a further wave would have been sampled that is not in the record."""
+
+
+def cut_pass(
+    recorded: Sequence[ScoredCandidate],
+    policy: Policy,
+    *,
+    earlier: Sequence[ScoredCandidate] = (),
+    num_planned: int | None = None,
+) -> CutPass:
+    """Sample a recorded pass again in waves.
+
+    Args:
+        recorded: its candidates.
+        policy: has ``waves``.
+        earlier: candidates of earlier passes.
+        num_planned: samples of the whole pass; None: those that are recorded.
+    """
+    total = len(recorded) if num_planned is None else num_planned
+    pass_rule = PassRule(policy=policy, earlier=tuple(earlier), num_planned=total)
+    place = {scored.candidate.candidate_id: index for index, scored in enumerate(recorded)}
+    by_id = {scored.candidate.candidate_id: scored for scored in recorded}
+    ordered = [by_id[candidate.candidate_id] for candidate in in_turns([s.candidate for s in recorded], policy)]
+    decision, judged = PassDecision(StopReason.BUDGET, "there is nothing to sample"), list[ScoredCandidate]()
+    for end in wave_ends(policy.waves or (total,), total):
+        judged = ordered[:end]
+        decision = pass_rule.decide(judged)
+        if decision.reason is not None or end > len(ordered):
+            break
+    kept = sorted(judged, key=lambda scored: place[scored.candidate.candidate_id])
+    return CutPass(candidates=tuple(kept), decision=decision)

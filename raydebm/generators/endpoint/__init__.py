@@ -1,0 +1,1 @@
+"""Candidates from endpoints that speak the OpenAI API."""

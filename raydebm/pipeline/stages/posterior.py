@@ -1,0 +1,122 @@
+"""A run's posterior, and the policy that decides by it: the run's tables in, ``calibration/decision.json`` out."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from raydebm.decision.calibration.policy_fit import Walk, WalkOf, fit_policy, promise_rows, reliability_table
+from raydebm.decision.calibration.traces import trace
+from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.policy import Policy
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource
+from raydebm.decision.sampling.one_pass import Parts
+from raydebm.errors import PoolError
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.pools import RecordedPools, evaluated_pools, recorded_pools
+from raydebm.pipeline.stages.energies import adapters_out_of_bag
+from raydebm.pipeline.stages.passes import complete
+from raydebm.records import Problem
+
+
+def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[str, Any]]:
+    """The policy that decides by a fitted posterior, and what to keep in the manifest.
+
+    Without two labelled problems, or with nothing to learn from them, the paper's rule stays, and the facts say so.
+    """
+    pools = labelled_pools(evaluated_pools(context, VALIDATION))
+    if context.recipe.learns_out_of_bag:
+        pools += out_of_bag(context)
+    recipe = context.recipe
+    try:
+        fit = fit_policy(
+            pools,
+            base=base,
+            config=recipe.decision,
+            task=recipe.task.name,
+            outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
+            profile=None if recipe.triage.profile == "auto" else recipe.triage.profile,
+            walk=_walk_of(context, [pool.problem_id for pool in pools if pool.is_labelled])
+            if base.max_passes > 1
+            else None,
+        )
+    except PoolError as error:
+        return base, {"rule": "paper", "reason": str(error)}
+    value = {
+        **fit.to_json(),
+        "promises": promise_rows(fit.promises),
+        "reliability": reliability_table(fit.confidence, fit.worth),
+    }
+    context.run.write_json(value, "calibration", "decision.json")
+    return fit.policy, fit.facts()
+
+
+def has_violations(pools: Iterable[EvaluatedPool]) -> bool:
+    """Whether labels have a violation score."""
+    return any(not np.isnan(pool.violation).all() for pool in pools)
+
+
+def labelled_pools(pools: Sequence[EvaluatedPool]) -> list[LabelledPool]:
+    """Pools with the worth of their candidates: right or wrong, or 1 minus the violation score."""
+    scored = has_violations(pools)
+    return [
+        LabelledPool(
+            problem_id=pool.problem.problem_id,
+            candidates=pool.candidates,
+            worth=((1 - pool.violation) if scored else pool.correct)[: len(pool.candidates)],
+        )
+        for pool in pools
+    ]
+
+
+def out_of_bag(context: StageContext) -> list[LabelledPool]:
+    """Training problems with the energies of those adapters that did not train on them."""
+    unseen = adapters_out_of_bag(context)
+    return [pool for pool in labelled_pools(evaluated_pools(context, TRAIN)) if pool.problem_id in unseen]
+
+
+def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
+    """Walks the problems through every pass, sampling the passes that are not recorded yet."""
+    problems = context.problems()
+
+    def walk(policies: Sequence[Policy]) -> Walk:
+        own: Mapping[str, Policy] = dict(zip(problem_ids, policies, strict=True))
+        fallback = policies[0]
+
+        def policy_of(problem: Problem) -> Policy:
+            return own.get(problem.problem_id, fallback)
+
+        complete(context, VALIDATION, [policy_of])
+        pools = recorded_pools(context, VALIDATION)
+        return _steps([problems[name] for name in problem_ids], own, pools, context)
+
+    return walk
+
+
+def _steps(problems: Sequence[Problem], own: Mapping[str, Policy], pools: RecordedPools, context: StageContext) -> Walk:
+    parts = Parts(
+        task=context.task,
+        source=ReplaySource(pools.candidates, requests_of=context.passes.later),
+        checker=RecordedChecker(pools.reports),
+        scorer=RecordedScorer(pools.energies),
+        baselines=RecordedScores(pools.scores) if context.recipe.evidence else None,
+    )
+
+    async def run() -> list[Any]:
+        return [
+            await trace(problem, parts=parts, labels=pools.labels, policy=own[problem.problem_id])
+            for problem in problems
+        ]
+
+    traces = asyncio.run(run())
+    num_steps = next(iter(own.values())).max_passes
+    walks = [[one.steps[min(index, len(one.steps) - 1)] for index in range(num_steps)] for one in traces]
+    return Walk(
+        confidence=np.array(
+            [[-math.inf if step.confidence is None else step.confidence for step in steps] for steps in walks]
+        ),
+        worth=np.array([[step.worth for step in steps] for steps in walks]),
+    )

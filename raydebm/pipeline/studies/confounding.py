@@ -1,0 +1,89 @@
+"""Confounding of a run's scorer: whether it recognises who wrote an answer.
+
+In:   the pipeline of a finished run (what is missing is made first).
+Out:  a report, as JSON, Markdown and HTML.
+"""
+
+from collections.abc import Mapping
+
+from raydebm.confounding.pages import write_report
+from raydebm.confounding.repair_report import RepairReport
+from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.confounding.style_swaps import SwapInputs, swap_keys
+from raydebm.evaluation.pools.pool import EvaluatedPool, with_trained_labels
+from raydebm.evaluation.provenance import command_line, versions
+from raydebm.generators import Secret
+from raydebm.pipeline.context import TEST, VALIDATION, StageContext
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.runner import Pipeline
+
+
+def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -> ConfoundingReport:
+    """What the energies alone tell about a shortcut; needs no encoder."""
+    frac = context.recipe.pairs.positive_frac
+    return confounding_report(
+        with_trained_labels(pools[TEST], frac),
+        lambda_=calibrated_policy(context).lambda_,
+        sources=Sources(),
+        validation=with_trained_labels(pools[VALIDATION], frac),
+        settings=settings_of(context),
+        task=context.recipe.task.name,
+        scorer=context.name,
+    )
+
+
+def settings_of(context: StageContext) -> ConfoundingSettings:
+    recipe = context.recipe
+    return ConfoundingSettings(
+        num_bootstrap=recipe.evaluation.num_bootstrap,
+        seed=recipe.seed,
+        max_ablation_problems=recipe.confounding.max_ablation_problems,
+        max_probe_texts=recipe.confounding.max_probe_texts,
+    )
+
+
+def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
+    """Screen, linear probes, style ablation and style swap of a run's scorer; writes the report, and returns it and its
+    address.
+
+    Raises:
+        MissingKeyError: the key of the endpoint that rewrites is not in the environment.
+        PoolError: a generator of ``confounding.swap`` has no correct answer.
+    """
+    from raydebm.distributed.confounding import confounding_of
+
+    keys = swap_keys(pipeline.recipe)
+    pipeline.make("calibration")
+    swap = swap_inputs(pipeline, keys)
+    arguments = {
+        "lambda_": calibrated_policy(pipeline).lambda_,
+        "settings": settings_of(pipeline),
+        "task": pipeline.recipe.task.name,
+        "scorer": pipeline.name,
+    }
+    report = confounding_of(pipeline.run, arguments, swap)
+    return report, written(report, pipeline, "confounding")
+
+
+def swap_inputs(context: StageContext, keys: Mapping[str, Secret]) -> SwapInputs:
+    """What a style swap needs of the run."""
+    return SwapInputs(
+        recipe=context.recipe,
+        run=context.run.absolute(),
+        keys=keys,
+        test=evaluated_pools(context, TEST),
+        validation=evaluated_pools(context, VALIDATION),
+        golds=context.golds(),
+    )
+
+
+def written(report: ConfoundingReport | RepairReport, context: StageContext, stage: str) -> str:
+    """Write the report below the run; returns its address."""
+    provenance = {
+        "command": command_line(),
+        "seed": str(context.recipe.seed),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+    addresses = write_report(report, context.run, stage, provenance=provenance)
+    return next(address for address in addresses if address.endswith("report.html"))

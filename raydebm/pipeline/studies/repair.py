@@ -1,0 +1,104 @@
+"""The repair of a run's scorer: its heads are refitted on data that is balanced over generators.
+
+In:   the pipeline of a finished run (what is missing is made first).
+Out:  ``<run>/repair``, a run directory, and a report of before and after.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from raydebm.confounding.repair_report import RepairReport, repair_texts
+from raydebm.confounding.style_swaps import swap_keys
+from raydebm.errors import ConfigError
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import later_passes
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
+from raydebm.run.directory import RunDir
+from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import REPAIRED
+
+
+def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
+    """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
+
+    ``<run>/repair`` is a run directory then, whose later stages have still to be made.
+
+    Args:
+        equalise: see ``scorer.repair.RepairSettings``; 0 is the paper's way.
+
+    Raises:
+        PoolError: too few generators have answers of both labels.
+        ConfigError: the run directory is not a local path.
+    """
+    if not pipeline.run.is_local:
+        raise ConfigError(f"repair writes a checkpoint folder below the run; {pipeline.run.root!r} is not a local path")
+    from raydebm.distributed.confounding import repaired_heads
+
+    keys = swap_keys(pipeline.recipe)
+    pipeline.make("calibration")
+    swap = swap_inputs(pipeline, keys)
+    texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
+    arguments = {
+        "train": texts[TRAIN],
+        "validation": texts[VALIDATION],
+        "lambda_": calibrated_policy(pipeline).lambda_,
+        "settings": settings_of(pipeline),
+        "task": pipeline.recipe.task.name,
+        "device": pipeline.recipe.scorer.device,
+        "dtype": pipeline.recipe.scorer.dtype,
+    }
+    # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
+    RunDir(pipeline.run.uri("repair")).write_json(_repair_marker(pipeline), REPAIRED.marker)
+    report = repaired_heads(pipeline.run, arguments, swap, equalise=equalise)
+    _make_run_of_the_repair(pipeline)
+    return report, written(report, pipeline, "repair")
+
+
+def _texts(context: StageContext, split: str) -> Any:
+    return repair_texts(
+        {problem.problem_id: problem for problem in context.problems_of(split)},
+        context.run.candidates(),
+        {label.candidate_id: label for label in context.run.labels()},
+        reasoning=context.recipe.scorer.reasoning,
+        positive_frac=context.recipe.pairs.positive_frac,
+    )
+
+
+def ensure_repaired(pipeline: Pipeline) -> None:
+    """Repair a run's scorer, unless a repair of this very scorer is there already."""
+    pipeline.make("scorer")
+    repaired = RunDir(pipeline.run.uri("repair"))
+    is_complete = repaired.manifest("scorer") is not None and repaired.exists(REPAIRED.marker)
+    if not is_complete or repaired.read_json(REPAIRED.marker) != _repair_marker(pipeline):
+        repair_run(pipeline)
+
+
+def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
+    """What stands in the repair's run directory: which scorer was repaired, and from how many answers."""
+    config = pipeline.recipe.confounding
+    return {
+        "repair_of": pipeline.run.root,
+        "scorer": pipeline.basis("scorer"),
+        "cap": config.repair_cap,
+        "min_cell": config.repair_min_cell,
+    }
+
+
+def _make_run_of_the_repair(pipeline: Pipeline) -> None:
+    """``<run>/repair`` becomes a run directory whose scorer is the repaired one, so that it can be scored, calibrated,
+    evaluated and served like any other. What the repair does not touch is copied."""
+    repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
+    for stage in ("problems", "candidates", "labels", "pairs"):
+        pipeline.run.copy_stage(stage, repaired.run)
+    for stage in ("energies", "calibration", "evaluation"):  # of an earlier repair
+        repaired.run.remove(stage)
+    for stage in (
+        *later_passes(repaired, VALIDATION),
+        *later_passes(repaired, TEST),
+    ):  # its journals stay: they are paid
+        repaired.run.reopen(stage)
+    repaired.run.write_recipe(repaired.recipe)
+    facts = pipeline.run.facts("scorer")
+    repaired.run.finish("scorer", new_manifest("scorer", repaired.recipe, repaired.run, facts=facts))

@@ -1,0 +1,181 @@
+"""The paper's tables and figures over several runs, their variants and repairs, with transfer between them.
+
+In:   pipelines of finished runs (what is missing is made first).
+Out:  one report, as JSON, Markdown and HTML, and the tables of what had to be scored for it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from raydebm.confounding.report import ConfoundingReport, spread_table
+from raydebm.decision.calibration.grid import GridRow
+from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Section, reproduction
+from raydebm.evaluation.paper.reproduction_report import write_reproduction
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.provenance import command_line
+from raydebm.evaluation.results.evaluation import Evaluation
+from raydebm.evaluation.studies.study import StudyResults, Subject, study
+from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
+from raydebm.pipeline.policies import calibrated_policy
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.scorer import training_curves
+from raydebm.pipeline.studies.confounding import confounding, screen_of
+from raydebm.pipeline.studies.transfer import cross_pool, transfer_between
+from raydebm.pipeline.studies.variants import Family, make_variants
+from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import holds_ensemble
+
+
+def reproduce(
+    pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False, with_confounding: bool = False
+) -> tuple[Reproduction, str]:
+    """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
+
+    Each run is followed by the variants of its recipe, which share its candidates and labels. A run whose scorer was
+    repaired (``raydebm repair``, or a variant with ``repair: true``) comes twice: as it was, and repaired.
+
+    Args:
+        run: where the report goes.
+        with_transfer: score every run's test candidates with every other run's adapters too. Variants trained on some
+            of the generators score the whole pool, and the run's scorer theirs, in any case.
+        with_confounding: make the whole confounding report of every scorer (``raydebm confounding``): probes, style
+            ablation and style swap too, for which texts are scored again. Screen and case studies need no scoring, and
+            are made in any case.
+
+    Raises:
+        MissingKeyError: the key of the endpoint that rewrites answers for the style swap is not in the environment.
+    """
+    families = [make_variants(pipeline) for pipeline in pipelines]
+    members = [with_repairs([family.run, *(child for _, child in family.variants)]) for family in families]
+    everyone = [pipeline for family in members for pipeline in family]
+    studies, screens = [], dict[str, ConfoundingReport]()
+    for pipeline in everyone:
+        evaluation = pipeline.evaluate()
+        pools = {split: evaluated_pools(pipeline, split) for split in (TEST, VALIDATION)}
+        studies.append(study_of(pipeline, evaluation, pools))
+        if len(studies[-1].overview.generators) > 1:  # one generator has no other to be confused with
+            whole = confounding(pipeline)[0] if with_confounding else None
+            screens[pipeline.run.root] = whole or screen_of(pipeline, pools)
+    sections = list(map(_section, screens.values()))
+    sections += [
+        repair_section(screen, screens[repaired])
+        for root, screen in screens.items()
+        if (repaired := RunDir(root).uri("repair")) in screens
+    ]
+    transfers = [transfer_between(everyone, run=run)] if with_transfer and len(everyone) > 1 else []
+    transfers += [
+        cross_pool([family.run, *family.on_fewer_generators], run=run)
+        for family in families
+        if family.on_fewer_generators
+    ]
+    variants = [
+        _variant_study(family, group) for family, group in zip(families, members, strict=True) if len(group) > 1
+    ]
+    found = reproduction(studies, transfers=transfers, variants=variants, sections=sections, command=command_line())
+    training = {pipeline.name: training_curves(pipeline) for pipeline in everyone}
+    addresses = write_reproduction(found, run, training=training)
+    return found, next(address for address in addresses if address.endswith("report.html"))
+
+
+def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
+    evaluation = family.run.recipe.evaluation
+    return variant_study(
+        [_scored_variant(pipeline) for pipeline in members],
+        title=f"Variants of {family.run.name}",
+        num_bootstrap=evaluation.num_bootstrap,
+        seed=family.run.recipe.seed,
+    )
+
+
+def _scored_variant(pipeline: Pipeline) -> ScoredVariant:
+    scorer = pipeline.recipe.scorer
+    return ScoredVariant(
+        name=pipeline.name,
+        pools=evaluated_pools(pipeline, TEST),
+        lambda_=calibrated_policy(pipeline).lambda_,
+        backbone=scorer.backbone,
+        num_adapters=len(scorer.adapters),
+        num_parameters=sum(trained_parameters(pipeline.run, adapter.name) for adapter in scorer.adapters),
+    )
+
+
+def trained_parameters(run: RunDir, adapter: str) -> int:
+    """How many numbers the training of one adapter and its head has found."""
+    return sum(
+        math.prod(shape)
+        for file in ("adapter_model.safetensors", "head.safetensors")
+        for shape in _shapes(run.read_bytes("scorer", adapter, file))
+    )
+
+
+def _shapes(content: bytes) -> list[list[int]]:
+    """The shapes of a safetensors file's tensors, from its header (its length in eight bytes, then JSON)."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    return [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
+
+
+def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    """The runs, each followed by its repaired one where there is one that is not among them anyway."""
+    given = {pipeline.run.root for pipeline in pipelines}
+    found = []
+    for pipeline in pipelines:
+        found.append(pipeline)
+        folder = pipeline.run.uri("repair")
+        repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
+        if folder not in given and repaired.is_repaired and holds_ensemble(repaired.run.uri("scorer")):
+            found.append(repaired)
+    return found
+
+
+def study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
+    """All studies of one run's evaluated pools, given by split."""
+    recipe = pipeline.recipe
+    subject = Subject(
+        name=pipeline.name,
+        backbone=recipe.scorer.backbone,
+        num_train=len(pipeline.splits()[TRAIN]),
+        repaired=pipeline.is_repaired,
+    )
+    return study(
+        evaluation,
+        pools[TEST],
+        subject=subject,
+        grid=_grid(pipeline),
+        train=[*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION]],
+        positive_frac=recipe.pairs.positive_frac,
+    )
+
+
+def _grid(pipeline: Pipeline) -> list[GridRow]:
+    if not pipeline.run.exists("calibration", "grid.json"):
+        return []
+    return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
+
+
+def _section(found: ConfoundingReport) -> Section:
+    return Section(title=f"Confounding: {found.scorer}", text=found.summary(), tables=tuple(found.tables()))
+
+
+def repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
+    """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
+    screens = {"before": before.screen, "after": after.screen}
+    return Section(
+        title=f"Before and after the repair: {before.scorer}",
+        text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
+        tables=(spread_table(list(screens.items())),),
+        picks=(
+            Picks(
+                title=f"Picks before and after the repair: {before.scorer}",
+                shares={
+                    when: {row.generator: row.pick_share.value or 0.0 for row in screen.generators}
+                    for when, screen in screens.items()
+                },
+                share_of_correct={row.generator: row.correct_share.value or 0.0 for row in before.screen.generators},
+            ),
+        ),
+    )

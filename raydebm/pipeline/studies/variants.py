@@ -1,0 +1,136 @@
+"""Variants of a recipe's scorer, trained from the run's own candidates and labels (``variants`` in a recipe).
+
+``<run_dir>/variant-<name>`` is a run directory of its own. It takes over every stage of the run that its settings do
+not touch; a variant on some of the generators takes over the candidates and labels of these, and the problems that
+they answered. So nothing is generated or labelled again.
+"""
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raydebm.config import Recipe, VariantConfig
+from raydebm.errors import PoolError
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.studies.children import SHARED, child_run, share_scores, share_stage
+from raydebm.pipeline.studies.repair import ensure_repaired
+from raydebm.records import Candidate
+from raydebm.run.fingerprints import build_id, current_manifest, new_manifest, stage_fingerprint
+from raydebm.run.stages import StageName
+
+_TRAINED: tuple[StageName, ...] = ("pairs", "scorer", "energies")
+"""Stages after the labels that a variant may have in common with the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Family:
+    """A run and its variants."""
+
+    run: Pipeline
+    variants: tuple[tuple[VariantConfig, Pipeline], ...]
+    """Without those that are only a repair of the run's own scorer."""
+
+    @property
+    def on_fewer_generators(self) -> list[Pipeline]:
+        return [pipeline for variant, pipeline in self.variants if variant.generators is not None]
+
+
+def make_variants(pipeline: Pipeline) -> Family:
+    """Bring a run to its evaluation, take its stages over into its variants, and repair what they want repaired.
+
+    The variants' own stages have still to be made, except for those that are repaired.
+
+    Raises:
+        PoolError: the generators of a variant have answered none of the problems.
+    """
+    if not pipeline.recipe.variants:
+        return Family(run=pipeline, variants=())
+    shared = replace(pipeline, payer=pipeline.payer or pipeline.run)
+    shared.evaluate()
+    variants = []
+    for variant in shared.recipe.variants:
+        child = shared
+        if not variant.is_recipes_own:
+            child = child_run(shared, f"variant-{variant.name}", shared.recipe.with_variant(variant))
+            take_over(shared, child)
+            variants.append((variant, child))
+        if variant.repair:
+            ensure_repaired(child)
+    return Family(run=shared, variants=tuple(variants))
+
+
+def take_over(shared: Pipeline, child: Pipeline) -> None:
+    """Give a variant's run the finished stages that its settings do not touch.
+
+    Raises:
+        PoolError: none of the candidates is one that the variant's recipe asks for.
+    """
+    if _asks_the_same(shared.recipe, child.recipe):
+        for stage in SHARED:
+            share_stage(shared, child, stage)
+        _take_over_training(shared, child)
+        return
+    candidates = _candidates_of(shared, child.recipe)
+    if not candidates:
+        names = ", ".join(generator.name for generator in child.recipe.generators)
+        raise PoolError(
+            f"{shared.run.uri('candidates')} holds no candidate of {names}, so {child.recipe.name} has none"
+        )
+    kept = frozenset(candidate.candidate_id for candidate in candidates)
+    answered = frozenset(candidate.problem_id for candidate in candidates)
+    writers: dict[StageName, Callable[[], dict[str, Any]]] = {
+        "problems": lambda: _write_problems(shared, child, answered),
+        "candidates": lambda: _write_candidates(child, candidates),
+        "labels": lambda: _write_labels(shared, child, kept),
+    }
+    for stage, write in writers.items():
+        taken_from = build_id(stage, shared.run)
+        current = current_manifest(stage, child.recipe, child.run)
+        if current is None or current["facts"].get("taken_from") != taken_from:
+            child.run.remove(stage)
+            facts = {**write(), "taken_from": taken_from}
+            child.run.finish(stage, new_manifest(stage, child.recipe, child.run, facts=facts))
+
+
+def _asks_the_same(one: Recipe, other: Recipe) -> bool:
+    return stage_fingerprint("labels", one) == stage_fingerprint("labels", other)
+
+
+def _take_over_training(shared: Pipeline, child: Pipeline) -> None:
+    for stage in _TRAINED:
+        if stage_fingerprint(stage, shared.recipe) != stage_fingerprint(stage, child.recipe):
+            return
+        share_stage(shared, child, stage)
+        if stage == "pairs":
+            share_scores(shared, child)
+
+
+def _candidates_of(shared: Pipeline, recipe: Recipe) -> list[Candidate]:
+    """The run's candidates that this recipe asks for; the greedy ones of its generators too."""
+    default = recipe.generation.num_samples
+    most = {
+        generator.name: default if generator.num_samples is None else generator.num_samples
+        for generator in recipe.generators
+    }
+    return [
+        candidate
+        for candidate in shared.run.candidates()
+        if candidate.generator in most and (candidate.is_greedy or candidate.sample_index < most[candidate.generator])
+    ]
+
+
+def _write_problems(shared: Pipeline, child: Pipeline, answered: Set[str]) -> dict[str, Any]:
+    child.run.write_problems(row for row in shared.run.problems() if row.problem.problem_id in answered)
+    child.run.write_golds(gold for gold in shared.run.golds() if gold.problem_id in answered)
+    return {"problems": len(answered)}
+
+
+def _write_candidates(child: Pipeline, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    child.run.write_candidates(candidates)
+    return {"candidates": len(candidates)}
+
+
+def _write_labels(shared: Pipeline, child: Pipeline, kept: Set[str]) -> dict[str, Any]:
+    child.run.write_labels(label for label in shared.run.labels() if label.candidate_id in kept)
+    child.run.write_reports(report for report in shared.run.reports() if report.candidate_id in kept)
+    return {"labels": len(kept)}

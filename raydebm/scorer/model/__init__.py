@@ -1,0 +1,1 @@
+"""The network: a frozen backbone, low-rank adapters, and energy heads."""

@@ -1,0 +1,130 @@
+"""Low-rank adapters: their modules around a backbone, and how their weights merge into it.
+
+PEFT makes the trainable modules and the file layout is PEFT's own; merging for scoring is a product and a sum here.
+``targets`` says which layers an adapter adapts.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from raydebm.config import AdapterConfig
+from raydebm.errors import CheckpointError
+from raydebm.scorer.model.backbone import encoder_on_meta, structure_copy
+from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.targets import target_modules
+
+PEFT_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSize:
+    """Trainable parameters of one member."""
+
+    lora: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRank:
+    """The update of one linear layer: W + scale * up @ down."""
+
+    down: Tensor
+    """LoRA A, shape (rank, in)."""
+    up: Tensor
+    """LoRA B, shape (out, rank)."""
+    scale: float
+    """alpha / rank."""
+
+
+def lora_config(adapter: AdapterConfig, encoder: nn.Module) -> LoraConfig:
+    """Raises ConfigError where a target is no layer of the encoder."""
+    return LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=list(target_modules(adapter, encoder)),
+        bias="none",
+    )
+
+
+def plain_config(config: LoraConfig, *, backbone: str) -> dict[str, Any]:
+    """PEFT's config as JSON values, as in adapter_config.json; ``backbone`` is the recipe's name, not a local path."""
+    plain: Any = config
+    values: dict[str, Any] = plain.to_dict()
+    return values | {"target_modules": sorted(config.target_modules or ()), "base_model_name_or_path": backbone}
+
+
+def attach(encoder: nn.Module, config: LoraConfig) -> PeftModel:
+    """Fresh adapter modules around the encoder's own parameters; the encoder given is left as it was."""
+    with warnings.catch_warnings():
+        # PEFT asks the encoder for an attribute that transformers has renamed.
+        warnings.simplefilter("ignore", FutureWarning)
+        model = get_peft_model(structure_copy(encoder), config)
+    return cast("PeftModel", model)
+
+
+def adapter_size(adapter: AdapterConfig, config: PreTrainedConfig) -> AdapterSize:
+    """Trainable parameters on a backbone, counted on the meta device."""
+    encoder = encoder_on_meta(config)
+    member = attach(encoder, lora_config(adapter, encoder))
+    with torch.device("meta"):
+        head = EnergyHead(int(config.hidden_size))
+    return AdapterSize(
+        lora=sum(parameter.numel() for name, parameter in member.named_parameters() if "lora_" in name),
+        head=sum(parameter.numel() for parameter in head.parameters()),
+    )
+
+
+def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any], *, where: str) -> dict[str, LowRank]:
+    """Module name -> update, from the contents of a PEFT adapter folder.
+
+    Raises:
+        CheckpointError: the adapter uses a variant of LoRA whose merge is not W + alpha/r * B A, or misses a half.
+    """
+    for variant in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save"):
+        if peft_config.get(variant):
+            raise CheckpointError(f"{where}: LoRA variant {variant}={peft_config[variant]!r} is not supported")
+    scale = float(peft_config["lora_alpha"]) / int(peft_config["r"])
+    updates = {}
+    for key, down in state.items():
+        module, separator, _ = key.partition(".lora_A.")
+        if not separator:
+            continue
+        up = state.get(f"{module}.lora_B.weight")
+        if up is None:
+            raise CheckpointError(f"{where}: {module}.lora_B.weight is missing; the file is torn, train it again")
+        updates[module.removeprefix(PEFT_PREFIX)] = LowRank(down=down.float(), up=up.float(), scale=scale)
+    if not updates:
+        raise CheckpointError(f"{where}: no LoRA weights found")
+    return updates
+
+
+def merged_copy(encoder: nn.Module, updates: Mapping[str, LowRank], *, where: str) -> nn.Module:
+    """The encoder with the updates merged in: copies of the adapted matrices, everything else shared.
+
+    Raises:
+        CheckpointError: an update names a module that the backbone lacks, or has another shape.
+    """
+    merged: nn.Module = structure_copy(encoder)
+    modules = dict(merged.named_modules())
+    for name, update in updates.items():
+        module = modules.get(name)
+        expected = (update.up.shape[0], update.down.shape[1])
+        if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != expected:
+            found = tuple(module.weight.shape) if isinstance(module, nn.Linear) else "nothing"
+            raise CheckpointError(
+                f"{where}: it adapts {name!r} of shape {expected}, the backbone has {found} there; "
+                "use the backbone it was trained on"
+            )
+        weight = module.weight
+        # In float32 even where the backbone is bfloat16: rounding the sum once loses less than rounding the product.
+        delta = update.scale * (update.up.to(weight.device) @ update.down.to(weight.device))
+        module.weight = nn.Parameter((weight.float() + delta).to(weight.dtype), requires_grad=False)
+    return merged

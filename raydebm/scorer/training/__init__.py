@@ -1,0 +1,1 @@
+"""Training of one adapter with its head."""

@@ -1,0 +1,123 @@
+"""One trainable member: the frozen encoder with one adapter, and its energy head.
+
+Shapes: B texts of a micro-batch, N texts of a step, T tokens, D hidden size.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from torch import Tensor, nn
+
+from raydebm.config import AdapterConfig, Pooling
+from raydebm.errors import CheckpointError
+from raydebm.scorer.model.backbone import Backbone
+from raydebm.scorer.model.batching import MicroBatch
+from raydebm.scorer.model.dropout import use_byte_dropout
+from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.lora import attach, lora_config
+from raydebm.scorer.model.pooling import check_pooling, pooled
+
+LORA, HEAD = "lora.", "head."
+"""Prefixes of a member's trainable state."""
+ACTIVATIONS_PER_TOKEN = 24
+"""Kept per layer, in multiples of the hidden size; measured 15 to 26 numbers, by family and targets."""
+
+
+class Member(nn.Module):
+    """Energies of micro-batches, float32. The frozen encoder stays in eval mode: its own dropout is never on."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        adapter: AdapterConfig,
+        *,
+        head_dropout: float,
+        autocast: torch.dtype | None,
+        pooling: Pooling = "cls",
+    ) -> None:
+        super().__init__()
+        check_pooling(pooling, is_decoder=backbone.is_decoder, name=backbone.name)
+        self.lora_config = lora_config(adapter, backbone.encoder)
+        self.encoder: PeftModel = attach(backbone.encoder, self.lora_config)
+        if backbone.device.type == "cpu":
+            for dropouts in self._lora_dropouts():
+                use_byte_dropout(dropouts)
+        self.head = EnergyHead(backbone.hidden_size, dropout=head_dropout).to(backbone.device)
+        self._autocast = autocast
+        self._pooling: Pooling = pooling
+        self.device = backbone.device
+        self._encoder_config = backbone.encoder.config
+
+    def train(self, mode: bool = True) -> "Member":
+        """Dropout of the adapter and the head on or off."""
+        super().train(mode)
+        self.encoder.eval()
+        for dropouts in self._lora_dropouts():
+            dropouts.train(mode)
+        return self
+
+    def _lora_dropouts(self) -> list[nn.ModuleDict]:
+        return [
+            module
+            for name, module in self.encoder.named_modules()
+            if name.endswith("lora_dropout") and isinstance(module, nn.ModuleDict)
+        ]
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Energies, shape (B,)."""
+        with self._precision():
+            output = self.encoder(input_ids=batch.ids, attention_mask=batch.mask)
+        energies_B: Tensor = self.head(pooled(output.last_hidden_state, batch.mask, pooling=self._pooling))
+        return energies_B
+
+    def graph_bytes(self, batches: Sequence[MicroBatch]) -> float:
+        """Estimate of what the kept graphs of these micro-batches cost."""
+        config = self._encoder_config
+        per_token = ACTIVATIONS_PER_TOKEN * config.hidden_size
+        # Eager attention (DeBERTa) keeps its scores, a matrix of tokens by tokens per head.
+        per_position = 4 * config.num_attention_heads if config._attn_implementation == "eager" else 0
+        numbers = sum(batch.ids.numel() * (per_token + per_position * batch.ids.shape[1]) for batch in batches)
+        return float(numbers * config.num_hidden_layers * (4 if self._autocast is None else 3))
+
+    def trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters, in a fixed order."""
+        return ((name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad)
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Copies of the adapter's weights (PEFT's keys after ``lora.``) and the head's (after ``head.``)."""
+        lora = get_peft_model_state_dict(self.encoder, save_embedding_layers=False)
+        state = {LORA + key: tensor for key, tensor in lora.items()}
+        state |= {HEAD + key: tensor for key, tensor in self.head.state_dict().items()}
+        return {key: tensor.detach().cpu().clone() for key, tensor in state.items()}
+
+    def load_trainable_state(self, state: dict[str, Tensor]) -> None:
+        """Raises CheckpointError when the state is of another adapter or head."""
+        try:
+            outcome: Any = set_peft_model_state_dict(self.encoder, part(state, LORA))
+            self.head.load_state_dict(part(state, HEAD))
+        except (RuntimeError, KeyError) as error:
+            raise CheckpointError(f"the saved weights are not of this adapter: {error}") from error
+        missing = [key for key in outcome.missing_keys if "lora_" in key]
+        if missing or outcome.unexpected_keys:
+            raise CheckpointError(
+                f"the saved weights are not of this adapter: missing {missing[:1]}, "
+                f"unexpected {outcome.unexpected_keys[:1]}"
+            )
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=self._autocast, enabled=self._autocast is not None)
+
+
+def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries under a prefix, without it."""
+    return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
+
+
+def gather(energies: Sequence[Tensor], batches: Sequence[MicroBatch]) -> Tensor:
+    """Energies of micro-batches, put back into the order of the step's texts, shape (N,)."""
+    positions = torch.tensor([position for batch in batches for position in batch.positions])
+    joined = torch.cat(list(energies))
+    return joined[torch.argsort(positions).to(joined.device)]

@@ -1,0 +1,117 @@
+"""A training on its way to experiment trackers: what the driver knows of its jobs, in the trackers' words."""
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from raydebm import __version__
+from raydebm.identity import content_id
+from raydebm.pairs import TrainingGroup
+from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
+from raydebm.tasks import task_of
+from raydebm.tracking import TrackedAdapter, TrackedTraining, Tracking
+
+TOKEN_FILE = "tracking.json"
+"""In the folder of resumable epochs and gone with it, so that a training has one identity until it is complete."""
+KEPT = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy", "seconds", "restarts")
+"""What trackers learn of a finished adapter, from its summary."""
+
+
+class TrackedJobs:
+    """The trackers of a training, in terms of its jobs."""
+
+    def __init__(self, tracking: Tracking) -> None:
+        self._tracking = tracking
+
+    def epoch(self, adapter: str, facts: Mapping[str, Any]) -> None:
+        numbers = dict(facts["metrics"])
+        self._tracking.epoch(adapter, numbers.pop("epoch"), numbers)
+
+    def finish(self, jobs: Iterable[TrainingJob]) -> None:
+        """These are trained; those that are not named by the end have failed."""
+        for job in jobs:
+            summary = (job.finished() or {}).get("summary", {})
+            self._tracking.finish(job.adapter.name, {key: summary.get(key) for key in KEPT})
+
+
+@contextmanager
+def tracked(
+    jobs: Sequence[TrainingJob], *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup]
+) -> Iterator[TrackedJobs]:
+    """Open the trackers that the recipe names for the jobs of one training, at least one, and close them at the end."""
+    recipe = jobs[0].recipe
+    if not recipe.training.report_to:
+        yield TrackedJobs(Tracking((), _training(jobs, {}, token="")))
+        return
+    shared = _settings(jobs[0], train=train, validation=validation)
+    tracking = Tracking(recipe.training.report_to, _training(jobs, shared, token=training_identity(jobs[0])))
+    try:
+        yield TrackedJobs(tracking)
+    finally:
+        tracking.close()
+
+
+def training_identity(job: TrainingJob) -> str:
+    """Drawn when a training begins and kept until all its adapters are trained, whoever goes on with it."""
+    if not job.run.exists(job.stage, PROGRESS, TOKEN_FILE):
+        job.run.write_json({"token": secrets.token_hex(8)}, job.stage, PROGRESS, TOKEN_FILE)
+    return str(job.run.read_json(job.stage, PROGRESS, TOKEN_FILE)["token"])
+
+
+def _training(jobs: Sequence[TrainingJob], shared: Mapping[str, Any], *, token: str) -> TrackedTraining:
+    recipe = jobs[0].recipe
+    return TrackedTraining(
+        project=recipe.training.tracking.project,
+        run_name=recipe.training.tracking.run_name or recipe.name,
+        identity=token,
+        run=jobs[0].run,
+        adapters={
+            job.adapter.name: TrackedAdapter(
+                identity=content_id(token, job.adapter.name, job.plan, length=16),
+                settings={
+                    **shared,
+                    "adapter.rank": job.adapter.rank,
+                    "adapter.alpha": job.adapter.alpha,
+                    "adapter.targets": ",".join(job.adapter.targets),
+                    "adapter.dropout": job.adapter.dropout,
+                },
+            )
+            for job in jobs
+        },
+    )
+
+
+def _settings(
+    job: TrainingJob, *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup]
+) -> dict[str, str | int | float]:
+    """The recipe's settings of training, with the task's defaults where it has none."""
+    recipe, defaults = job.recipe, task_of(job.recipe.task).defaults
+    training, scorer = recipe.training, recipe.scorer
+    values: dict[str, str | int | float | None] = {
+        "raydebm": __version__,
+        "recipe": recipe.name,
+        "task": recipe.task.name,
+        "seed": recipe.training_seed,
+        "data": job.data,
+        "problems.train": len(train),
+        "problems.validation": len(validation),
+        "pairs.train": sum(len(group.pairs) for group in train),
+        "pairs.validation": sum(len(group.pairs) for group in validation),
+        "pairs.bag_frac": recipe.pairs.bag_frac,
+        "scorer.backbone": scorer.backbone,
+        "scorer.max_length": scorer.max_length or defaults.max_length,
+        "scorer.pooling": scorer.pooling,
+        "scorer.head_dropout": scorer.head_dropout,
+        "scorer.dtype": scorer.dtype,
+        "training.loss": training.loss,
+        "training.learning_rate": training.learning_rate or defaults.learning_rate,
+        "training.batch_size": training.batch_size or defaults.batch_size,
+        "training.patience": training.patience or defaults.patience,
+        "training.max_epochs": training.max_epochs,
+        "training.weight_decay": training.weight_decay,
+        "training.warmup_frac": training.warmup_frac,
+        "training.max_grad_norm": training.max_grad_norm,
+        "training.max_validation_problems": training.max_validation_problems,
+    }
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,356 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decision_pools import labelled, scored, synthetic_problems
+
+from raydebm.config import DecisionConfig
+from raydebm.decision.calibration.policy_fit import Walk, final_step, fit_policy, promise_rows, reliability_table
+from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import rule
+from raydebm.decision.sampling.waves import cut_pass
+from raydebm.errors import PoolError
+from raydebm.records import Decision
+
+ONE_PASS = Policy(max_passes=1)
+PROBLEMS = synthetic_problems(60, seed=7)
+
+
+def fit(pools=PROBLEMS, *, base=ONE_PASS, outcome="correct", walk=None, profile=None, **decision):
+    config = DecisionConfig.model_validate(decision)
+    return fit_policy(pools, base=base, config=config, task="t", outcome=outcome, walk=walk, profile=profile)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit()
+
+
+@pytest.mark.parametrize(
+    ("costs", "tau_answer"),
+    [
+        ({"wrong": 1.0, "refusal": 0.0}, 0.5),
+        ({"wrong": 3.0, "refusal": 0.0}, 0.75),
+        ({"wrong": 1.0, "refusal": 0.5}, 0.25),
+        ({"wrong": 0.0, "refusal": 0.0}, 0.0),
+        ({"wrong": 0.5, "refusal": 2.0}, 0.0),
+    ],
+)
+def test_costs_say_from_which_probability_an_answer_is_worth_giving(costs, tau_answer):
+    """p - (1 - p) wrong >= -refusal."""
+    assert fit(PROBLEMS[:12], costs=costs).policy.tau_answer == pytest.approx(tau_answer)
+
+
+def test_the_policy_decides_by_the_fitted_posterior(fitted):
+    policy = fitted.policy
+
+    assert (policy.rule, policy.profile, policy.guarantee) == ("posterior", fitted.choice.profile, None)
+    assert (policy.posterior.task, policy.posterior.num_problems, fitted.num_problems) == ("t", 60, 60)
+    assert rule(PROBLEMS[0].candidates, passes_left=0, policy=policy).confidence is not None
+
+
+def test_confidence_goes_with_being_right(fitted):
+    right, wrong = fitted.confidence[fitted.worth == 1], fitted.confidence[fitted.worth == 0]
+
+    wins = (right[:, None] > wrong[None, :]).mean()
+    assert wins > 0.65
+
+
+def test_a_given_profile_is_not_tested():
+    found = fit(PROBLEMS[:12], profile="energy")
+
+    assert (found.policy.profile, found.choice.tests) == ("energy", ())
+
+
+def test_facts_describe_what_the_policy_answers(fitted):
+    answered = fitted.confidence >= fitted.policy.tau_answer
+
+    facts = fitted.facts()
+
+    assert facts["answered_frac"] == pytest.approx(answered.mean())
+    assert facts["worth_answered"] == pytest.approx(fitted.worth[answered].mean())
+    assert (facts["certified"], facts["num_labelled"]) == (None, 60)
+
+
+def test_everything_fitted_is_json(fitted):
+    value = json.loads(json.dumps(fitted.to_json(), allow_nan=False))
+
+    assert len(value["confidence"]) == 60
+    assert [row["max_error"] for row in value["promises"]] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3]
+    assert "table" not in promise_rows(fitted.promises)[0]
+
+
+def test_a_problem_without_a_readable_answer_is_refused_with_certainty():
+    unread = labelled("unread", [scored("u", None)])
+
+    found = fit([*PROBLEMS[:20], unread])
+
+    assert found.confidence[-1] == -math.inf
+    assert found.to_json()["confidence"][-1] is None
+
+
+def test_proven_problems_alone_leave_the_prior_and_are_answered():
+    """Every answer is decided by an exact constraint, so there is nothing to fit."""
+    pools = [
+        labelled(f"p{index}", [scored("a", "A", proof=True), scored("b", "B", proof=False)], {"A"})
+        for index in range(6)
+    ]
+
+    found = fit(pools)
+
+    assert found.confidence.tolist() == [1.0] * 6
+    assert found.facts()["answered_frac"] == 1.0
+
+
+@pytest.mark.parametrize("right", [{"right"}, {"right", "wrong0", "wrong1", "wrong2"}, set()])
+def test_labels_of_one_class_are_fitted(right):
+    pools = [labelled(pool.problem_id, pool.candidates, right) for pool in PROBLEMS[:20]]
+
+    found = fit(pools)
+
+    assert np.isfinite(found.confidence).all()
+
+
+def test_violation_scores_are_fitted_and_promised():
+    pools = [replace(pool, worth=0.3 + 0.6 * pool.worth) for pool in PROBLEMS]
+
+    found = fit(pools, outcome="violation", max_error=0.6)
+
+    assert found.policy.posterior.outcome == "violation"
+    assert found.guarantee.certified
+    assert found.guarantee.upper_bound <= 0.6 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("pools", "message"),
+    [
+        ([], "at least 2 labelled problems, got 0 of 0"),
+        (PROBLEMS[:1], "got 1 of 1"),
+        ([replace(pool, worth=np.full(6, math.nan)) for pool in PROBLEMS[:3]], "got 0 of 3"),
+        ([labelled("p", [scored("u", None)]), labelled("q", [])], "at least 2 labelled problems, got 1 of 2"),
+        (
+            [labelled(name, [scored("u", None)]) for name in "pq"],
+            "no candidate of the 2 labelled problems has an answer",
+        ),
+    ],
+    ids=["none", "one", "unlabelled", "empty", "unparsed"],
+)
+def test_what_cannot_be_learned_from_is_refused(pools, message):
+    with pytest.raises(PoolError, match=message):
+        fit(pools)
+
+
+# ---- promises -------------------------------------------------------------------------------------------------------
+
+
+def sure_problems(count, wrong=()):
+    """One author answers every problem alike, and is wrong where it says so."""
+    return [
+        labelled(f"p{index}", [scored("a", "A"), scored("b", "A")], set() if index in wrong else {"A"})
+        for index in range(count)
+    ]
+
+
+def test_a_certified_threshold_is_the_policys():
+    found = fit(sure_problems(60), max_error=0.1)
+
+    assert found.guarantee.certified
+    assert found.policy.tau_answer == found.guarantee.tau
+    assert found.policy.tau_accept >= found.policy.tau_answer
+    assert found.policy.guarantee == {
+        "max_error": 0.1,
+        "confidence": 0.9,
+        "certified": True,
+        "problems": 60,
+        "tau": found.guarantee.tau,
+    }
+    assert found.guarantee.answered == (found.confidence >= found.policy.tau_answer).sum()
+
+
+def test_fewer_problems_than_a_promise_needs_certify_nothing_and_only_proofs_are_answered():
+    found = fit(sure_problems(20), max_error=0.05)
+
+    assert (found.guarantee.certified, found.policy.tau_answer, found.policy.tau_accept) == (False, 1.0, 1.0)
+    assert found.guarantee.more_problems > 0
+    assert rule([scored("a", "A")], passes_left=0, policy=found.policy).decision is Decision.ABSTAIN
+    assert rule([scored("a", "A", proof=True)], passes_left=0, policy=found.policy).decision is Decision.ACCEPT
+
+
+def test_auto_promises_the_smallest_error_at_the_coverage_asked_for():
+    found = fit(sure_problems(100, wrong={3, 30, 60}), max_error="auto", min_coverage=0.8)
+
+    assert found.guarantee.certified
+    assert found.guarantee.coverage >= 0.8
+    assert found.policy.tau_answer == found.guarantee.tau
+    assert found.policy.guarantee["max_error"] == found.guarantee.max_error
+    # What is certified is the upper bound of the answered problems' error at the whole of 1 - confidence.
+    assert found.guarantee.max_error - 0.001 < found.guarantee.upper_bound <= found.guarantee.max_error
+
+
+# ---- several passes -------------------------------------------------------------------------------------------------
+
+
+def two_steps(first, second):
+    """The same (confidence, worth) for every problem, after the first and the second pass."""
+
+    def walk(policies):
+        count = len(policies)
+        return Walk(
+            confidence=np.tile([first[0], second[0]], (count, 1)), worth=np.tile([first[1], second[1]], (count, 1))
+        )
+
+    return walk
+
+
+def test_problems_stop_at_the_first_pass_that_is_sure_enough():
+    steps = Walk(confidence=np.array([[0.7, 0.9], [0.95, 0.2]]), worth=np.array([[0.0, 1.0], [1.0, 0.0]]))
+
+    confidence, worth = final_step(steps, 0.8)
+
+    assert (confidence.tolist(), worth.tolist()) == ([0.9, 0.95], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("price", [0.05, 1.5])
+def test_a_further_pass_is_drawn_where_it_brings_more_than_it_costs(price):
+    """The second pass turns a wrong answer (-1) into a right one (+1)."""
+    found = fit(
+        PROBLEMS[:12], base=Policy(max_passes=2), walk=two_steps((0.6, 0.0), (0.95, 1.0)), costs={"pass": price}
+    )
+
+    assert found.policy.tau_accept > 0.6
+    assert (found.worth == 1).all()
+
+
+def test_a_pass_that_costs_more_than_it_brings_is_not_drawn():
+    found = fit(PROBLEMS[:12], base=Policy(max_passes=2), walk=two_steps((0.6, 0.0), (0.95, 1.0)), costs={"pass": 2.5})
+
+    assert found.policy.tau_accept <= 0.6
+    assert (found.worth == 0).all()
+
+
+def test_every_problem_walks_under_a_posterior_that_did_not_see_it():
+    taken = []
+
+    def walk(policies):
+        taken.extend(policies)
+        return two_steps((0.6, 1.0), (0.7, 1.0))(policies)
+
+    found = fit(PROBLEMS[:12], base=Policy(max_passes=2), walk=walk)
+
+    assert len(taken) == 12
+    assert all(policy.tau_accept == 1.0 for policy in taken)
+    assert all(policy.posterior.num_problems < 12 for policy in taken)
+    # The recalibration is fitted on the other folds, too; 12 problems make 10 of them.
+    assert len({policy.posterior.offset for policy in taken}) == 10
+    assert found.policy.posterior.offset not in {policy.posterior.offset for policy in taken}
+
+
+def test_the_promise_is_tested_on_the_stopping_rule_that_the_policy_will_follow():
+    """Half of the problems stop at the first pass with a wrong answer at 0.6, and would be right after the second: the
+    promise is only kept by a higher tau_answer, which lifts tau_accept, so that they go on to the second pass."""
+    count = 120
+
+    def walk(policies):
+        weak = np.arange(len(policies)) % 2 == 0
+        return Walk(
+            confidence=np.column_stack([np.where(weak, 0.6, 0.9), np.where(weak, 0.95, 0.9)]),
+            worth=np.column_stack([np.where(weak, 0.0, 1.0), np.ones(len(policies))]),
+        )
+
+    found = fit(
+        synthetic_problems(count, seed=9),
+        base=Policy(max_passes=2, tau_accept=0.5),
+        walk=walk,
+        max_error=0.1,
+        costs={"pass": 5.0},
+    )
+
+    assert found.guarantee.certified
+    assert found.policy.tau_accept >= found.policy.tau_answer > 0.6
+    assert found.guarantee.answered == (found.confidence >= found.policy.tau_answer).sum() == count
+    assert found.guarantee.wrong == 0
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_reliability_bins_hold_equal_numbers_by_confidence():
+    table = reliability_table(np.array([0.9, 0.1, 0.8, 0.2]), np.array([1.0, 0.0, 0.0, 0.0]), num_bins=2)
+
+    assert table == [
+        {"confidence": pytest.approx(0.15), "worth": 0.0, "problems": 2},
+        {"confidence": pytest.approx(0.85), "worth": 0.5, "problems": 2},
+    ]
+
+
+def test_reliability_of_few_problems_has_no_empty_bin():
+    assert len(reliability_table(np.array([0.5]), np.array([1.0]))) == 1
+
+
+def test_labels_must_match_the_candidates():
+    broken = LabelledPool(problem_id="p", candidates=PROBLEMS[0].candidates, worth=np.zeros(2))
+
+    with pytest.raises(ValueError, match="zip"):
+        fit([broken, *PROBLEMS[:3]])
+
+
+# ---- waves -----------------------------------------------------------------------------------------------------------
+
+WAVES = ONE_PASS.replaced(waves=(2,), tau_accept=0.6)
+
+
+def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():
+    """The final selections are those of the cut pools, under the very threshold that the policy has."""
+    fitted = fit(base=WAVES, max_error=0.45, confidence=0.6)
+    policy = fitted.policy
+
+    cut = [cut_pass(pool.candidates, policy) for pool in PROBLEMS]
+    assert sum(len(found.candidates) for found in cut) < sum(len(pool.candidates) for pool in PROBLEMS)
+    assert fitted.num_problems == len(fitted.confidence) == 60
+    assert policy.tau_answer <= policy.tau_accept
+    whole = fit(max_error=0.45, confidence=0.6)
+    assert not np.array_equal(fitted.confidence, whole.confidence)
+
+
+def test_the_promise_is_tested_under_the_threshold_that_it_raised():
+    """Walked again by hand with the stopping rule of the final tau_accept: the same confidences."""
+    seen = []
+
+    def walk(policies):
+        seen.append((policies[0].tau_accept, policies[0].tau_settled))
+        high = 0.9 if policies[0].tau_settled >= 0.8 else 0.8
+        confidence = np.full((60, 1), high)
+        return Walk(confidence=confidence, worth=np.ones((60, 1)))
+
+    fitted = fit(base=WAVES, walk=walk, max_error=0.2, confidence=0.9)
+
+    # tau_accept 0.6 is raised to 0.8, then to 0.9; the walk with 0.9 gives 0.9 again.
+    assert seen == [(1.0, 0.6), (1.0, 0.8), (1.0, 0.9)]
+    assert (fitted.policy.tau_accept, fitted.policy.tau_answer) == (0.9, 0.9)
+    assert fitted.confidence.tolist() == [0.9] * 60
+    assert fitted.policy.tau_settled is None
+
+
+def test_a_threshold_that_every_walk_raises_ends_at_1():
+    def walk(policies):
+        confidence = np.full((60, 1), min(policies[0].tau_settled + 0.01, 1.0))
+        return Walk(confidence=confidence, worth=np.ones((60, 1)))
+
+    fitted = fit(base=WAVES, walk=walk, max_error=0.2, confidence=0.9)
+
+    assert (fitted.policy.tau_accept, fitted.guarantee.certified) == (1.0, True)
+
+
+def test_without_waves_problems_are_walked_once():
+    seen = []
+
+    def walk(policies):
+        seen.append(policies[0].tau_settled)
+        return Walk(confidence=np.full((60, 1), 0.8), worth=np.ones((60, 1)))
+
+    fit(walk=walk, max_error=0.2, confidence=0.9)
+
+    assert len(seen) == 1

@@ -1,0 +1,429 @@
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decision_pools import labelled, scored, synthetic_problems
+from scipy.optimize import check_grad
+
+from raydebm.decision.evidence.fitting import (
+    DEFAULT_CONTEXT,
+    DEFAULT_TERMS,
+    LabelledPool,
+    LabelledTable,
+    _Design,
+    _exclusive,
+    _independent,
+    competition_of,
+    cross_fit,
+    fit_posterior,
+    folds_of,
+    reference_of,
+)
+from raydebm.decision.evidence.posterior import PRIOR, special_case
+from raydebm.decision.evidence.terms import PoolTable
+from raydebm.errors import ConfigError, PoolError
+
+TWO = [
+    labelled("p1", [scored("a", "A", (1.0,), author="g1"), scored("b", "B", (2.0,), author="g2")], {"A"}),
+    labelled("p2", [scored("c", "C", (3.0,), author="g1"), scored("d", "D", (6.0,), author="g2")]),
+]
+"""g1 is right once in two, g2 never: the pooled share is (1 + 0.5) / (4 + 1) = 0.3."""
+ALL = np.array([True, True])
+
+
+def logit(share):
+    return math.log(share / (1 - share))
+
+
+def table_of(pools):
+    return LabelledTable.of(pools, 1.0)
+
+
+def test_skills_are_shrunk_by_ten_pseudo_candidates():
+    found = reference_of(table_of(TWO), ALL, lambda_=1.0)
+
+    assert found.authors["g1"].skill == pytest.approx(logit((1 + 10 * 0.3) / (2 + 10)))
+    assert found.authors["g2"].skill == pytest.approx(logit((0 + 10 * 0.3) / (2 + 10)))
+    assert found.default.skill == pytest.approx(logit(0.3))
+
+
+def test_author_energies_are_shrunk_by_ten_pseudo_candidates():
+    """Energies 1, 2, 3, 6 have mean 3 and standard deviation sqrt(3.5); those of g1 have 2 and 1."""
+    found = reference_of(table_of(TWO), ALL, lambda_=1.0)
+
+    assert found.authors["g1"].center == pytest.approx((2 * 2 + 10 * 3) / 12)
+    assert found.authors["g1"].scale == pytest.approx((2 * 1 + 10 * math.sqrt(3.5)) / 12)
+    assert (found.default.center, found.default.scale) == pytest.approx((3, math.sqrt(3.5)))
+
+
+def test_the_candidate_that_is_given_out_says_what_an_answer_is_worth():
+    """Of two programs that print the same, the one of lower energy is given out; only the other one is right."""
+    pool = [scored("a", "A", (1.0,)), scored("b", "A", (2.0,)), scored("c", "B", (3.0,))]
+    found = table_of([LabelledPool(problem_id="p", candidates=pool, worth=np.array([0.0, 1.0, math.nan]))])
+
+    assert found.cluster_worth.tolist()[0] == 0.5
+    assert found.given_worth.tolist()[0] == 0.0
+    assert math.isnan(found.given_worth[1])
+
+
+def test_author_lengths_are_shrunk_by_ten_pseudo_candidates():
+    """Lengths 1 and 3, so log lengths log 2 and log 4: mean 1.5 log 2, standard deviation 0.5 log 2."""
+    pool = [scored("a", "A", author="g1", text="x"), scored("b", "B", author="g2", text="xxx")]
+
+    found = reference_of(table_of([labelled("p", pool, {"A"})]), np.array([True]), lambda_=1.0)
+
+    assert found.authors["g1"].length_center == pytest.approx((1 + 10 * 1.5) / 11 * math.log(2))
+    assert found.authors["g1"].length_scale == pytest.approx((0 + 10 * 0.5) / 11 * math.log(2))
+    assert found.default.length_center == pytest.approx(1.5 * math.log(2))
+
+
+def test_a_problems_own_labels_are_left_out_of_the_skills_it_is_measured_with():
+    skills = table_of(TWO).skills(ALL)
+
+    # g1 without p1: 0 of 1 right; g1 without p2: 1 of 1.
+    assert skills == pytest.approx([logit(3 / 11), logit(3 / 11), logit(4 / 11), logit(3 / 11)])
+
+
+def test_problems_out_of_use_teach_no_skill():
+    found = reference_of(table_of(TWO), np.array([False, True]), lambda_=1.0)
+
+    pooled = 0.5 / 3
+    assert found.authors["g1"].skill == pytest.approx(logit(10 * pooled / 11))
+
+
+def test_answers_that_were_not_read_count_in_their_authors_skill():
+    pools = [labelled("p", [scored("a", "A", author="g1"), scored("u", None, author="g1")], {"A"})]
+
+    found = reference_of(table_of(pools), np.array([True]), lambda_=1.0)
+
+    assert found.default.skill == pytest.approx(logit(1.5 / 3))
+
+
+def test_unlabelled_candidates_teach_no_skill():
+    pools = [labelled("p", [scored("a", "A"), scored("b", "A")], worth=[1.0, math.nan])]
+
+    assert reference_of(table_of(pools), np.array([True]), lambda_=1.0).default.skill == pytest.approx(logit(1.5 / 2))
+
+
+def test_worth_of_a_cluster_is_the_mean_over_its_labelled_candidates():
+    pool = [scored("a", "A"), scored("b", "A"), scored("c", "A"), scored("d", "B")]
+
+    found = table_of([labelled("p", pool, worth=[1.0, 0.0, math.nan, math.nan])])
+
+    assert found.cluster_worth == pytest.approx([0.5, math.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize(("several", "expected"), [(3, "exclusive"), (4, "independent")])
+def test_answers_compete_unless_three_tenths_of_the_problems_have_two_right_ones(several, expected):
+    pool = [scored("a", "A"), scored("b", "B")]
+    pools = [labelled(f"p{index}", pool, {"A", "B"} if index < several else {"A"}) for index in range(10)]
+
+    assert competition_of(table_of(pools), np.full(10, True)) == expected
+
+
+# ---- likelihoods ----------------------------------------------------------------------------------------------------
+
+
+def one_problem(right, weight=1.0):
+    """Two clusters with features 1 and 0, and "none" with context 1."""
+    return _Design(
+        features=np.array([[1.0], [0.0]]),
+        context=np.array([[1.0]]),
+        owner=np.array([0, 0]),
+        right=np.array(right),
+        weight=np.array([weight]),
+    )
+
+
+THETA = np.array([0.7, -0.4])
+MASSES = math.exp(0.7), 1.0, math.exp(-0.4)
+
+
+@pytest.mark.parametrize(
+    ("right", "mass"),
+    [
+        ([1.0, 0.0], MASSES[0]),
+        ([0.0, 1.0], MASSES[1]),
+        ([1.0, 1.0], MASSES[0] + MASSES[1]),
+        ([0.0, 0.0], MASSES[2]),
+        ([0.0, math.nan], MASSES[1] + MASSES[2]),
+        ([1.0, math.nan], MASSES[0]),
+    ],
+    ids=["first", "second", "both", "none", "unlabelled-or-none", "unlabelled-beside-a-right-one"],
+)
+def test_likelihood_of_competing_answers(right, mass):
+    value, _ = _exclusive(one_problem(right))(THETA)
+
+    assert value == pytest.approx(-math.log(mass / sum(MASSES)))
+
+
+def test_likelihood_of_answers_that_do_not_compete():
+    """Scores 0.7 + 0.4 and 0.4; the problem counts once, so each answer half."""
+    value, _ = _independent(one_problem([1.0, 0.25]))(THETA)
+
+    def loss(score, outcome):
+        return math.log(1 + math.exp(score)) - outcome * score
+
+    assert value == pytest.approx((loss(1.1, 1.0) + loss(0.4, 0.25)) / 2)
+
+
+def test_an_unlabelled_answer_that_does_not_compete_says_nothing():
+    value, _ = _independent(one_problem([1.0, math.nan]))(THETA)
+
+    assert value == pytest.approx(math.log(1 + math.exp(-1.1)))
+
+
+def random_design(seed):
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(6), [1, 2, 3, 4, 2, 3])
+    right = rng.choice([0.0, 1.0, 0.3, math.nan], len(owner))
+    return _Design(
+        features=rng.normal(size=(len(owner), 3)),
+        context=rng.normal(size=(6, 2)),
+        owner=owner,
+        right=right,
+        weight=rng.uniform(0.5, 2, 6),
+    )
+
+
+@pytest.mark.parametrize("likelihood", [_exclusive, _independent])
+@pytest.mark.parametrize("seed", range(5))
+def test_gradients(likelihood, seed):
+    objective = likelihood(random_design(seed))
+    theta = np.random.default_rng(seed + 100).normal(size=5)
+
+    assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], theta) < 1e-5
+
+
+# ---- the fit --------------------------------------------------------------------------------------------------------
+
+
+def test_the_weights_maximise_likelihood_times_prior():
+    """One answer, right on 3 of 4 problems: its score is 0 and that of none is w. The gradient of the posterior in w is
+    zero: 4 sigmoid(w) - 1 + (w - prior) / 0.25."""
+    pools = [labelled(f"p{index}", [scored("a", "A")], {"A"} if index else set()) for index in range(4)]
+
+    weight = fit_posterior(pools, lambda_=1.0, terms=["votes"], context=["none"]).context_weights["none"]
+
+    assert 4 / (1 + math.exp(-weight)) - 1 + (weight - PRIOR["none"]) / 0.25 == pytest.approx(0, abs=1e-3)
+
+
+def test_a_problem_of_weight_three_counts_like_three():
+    problems = synthetic_problems(12, seed=3)
+    copies = [replace(problems[0], problem_id=f"copy{index}") for index in range(2)]
+    options = {"lambda_": 1.0, "terms": ["votes", "energy"], "context": ["none"]}
+    table = table_of(problems)
+    reference = reference_of(table, np.full(12, True), lambda_=1.0)
+
+    def weights(pools):
+        # Standardised energies would change with the number of problems, so skills and centers are left out.
+        return fit_posterior(pools, **{**options, "terms": ["votes", "members"]}).weights
+
+    assert reference.authors
+    assert weights([replace(problems[0], weight=3.0), *problems[1:]]) == pytest.approx(
+        weights([*problems, *copies]), abs=1e-3
+    )
+
+
+def test_evidence_that_tells_right_from_wrong_gets_weight():
+    found = fit_posterior(synthetic_problems(150, seed=1), lambda_=1.0)
+
+    assert found.weights["energy"] + found.weights["mean_energy"] > 0.3
+    assert found.num_problems == 150
+
+
+def test_few_labels_leave_the_prior():
+    found = fit_posterior(synthetic_problems(1, seed=1), lambda_=1.0)
+
+    for name, weight in {**found.weights, **found.context_weights}.items():
+        assert weight == pytest.approx(PRIOR.get(name, 0.0), abs=0.4)
+
+
+def test_unlabelled_problems_change_nothing():
+    problems = synthetic_problems(10, seed=4)
+    unlabelled = [replace(pool, worth=np.full(len(pool.worth), math.nan)) for pool in synthetic_problems(5, seed=5)]
+
+    first = fit_posterior(problems, lambda_=1.0)
+    second = fit_posterior([*problems, *unlabelled], lambda_=1.0)
+
+    assert second.num_problems == 10
+    assert second.weights == pytest.approx(first.weights)
+
+
+def test_violation_scores_make_answers_that_do_not_compete():
+    pools = [
+        labelled(f"p{index}", [scored("a", "A", (0.0,)), scored("b", "B", (1.0,))], worth=[0.9, 0.4])
+        for index in range(20)
+    ]
+
+    found = fit_posterior(pools, lambda_=1.0, outcome="violation", terms=["energy"], context=["none"])
+    beliefs = found.beliefs(pools[0].candidates)
+
+    assert (found.competition, found.outcome) == ("independent", "violation")
+    assert beliefs.best.cluster.key == "A"
+    assert beliefs.best.probability > 0.6 > beliefs.beliefs[1].probability
+
+
+def test_members_that_differ_in_number_between_problems():
+    """Out-of-bag energies have a member more or less for each problem."""
+    pools = [*synthetic_problems(10, seed=1, members=1), *synthetic_problems(10, seed=2, members=3)]
+
+    found = fit_posterior(pools, lambda_=1.0)
+
+    assert np.isfinite([*found.weights.values(), *found.context_weights.values()]).all()
+
+
+def five(candidates, right=()):
+    return [labelled(f"p{index}", candidates, right) for index in range(5)]
+
+
+def pair(first, second):
+    return [scored("a", "A", first), scored("b", "B", second)]
+
+
+ODD = {
+    "all-right": five(pair((0.0,), (1.0,)), {"A", "B"}),
+    "all-wrong": five(pair((0.0,), (1.0,))),
+    "one-author-one-cluster": five([scored("a", "A", (1.0,))], {"A"}),
+    "one-candidate-without-energy": [labelled("p", [scored("a", "A")], {"A"})],
+    "equal-energies": five(pair((1.0,), (1.0,)), {"A"}),
+    "huge-energies": five(pair((3e38, -3e38), (-3e38, 3e38)), {"A"}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_problems_give_finite_weights_without_warnings(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fit_posterior(ODD[name], lambda_=1.0)
+        beliefs = found.beliefs(ODD[name][0].candidates)
+
+    assert np.isfinite([*found.weights.values(), *found.context_weights.values()]).all()
+    assert all(0 < belief.probability < 1 for belief in beliefs.beliefs)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        [scored("u", None), scored("f", None, text=None)],
+        [scored("a", "A", proof=True), scored("b", "B", proof=False)],
+        [scored("b", "B", proof=False)],
+    ],
+    ids=["unparsed", "proven", "refuted"],
+)
+def test_the_prior_stays_where_no_answer_is_open(pool):
+    found = fit_posterior([labelled(f"p{index}", pool, {"A"}) for index in range(4)], lambda_=1.0)
+
+    assert found.weights == {name: PRIOR.get(name, 0.0) for name in DEFAULT_TERMS}
+    assert found.context_weights == {name: PRIOR.get(name, 0.0) for name in DEFAULT_CONTEXT}
+
+
+def test_nothing_is_learned_from_proven_problems():
+    problems = synthetic_problems(10, seed=4)
+    proven = labelled("proven", [scored("a", "A", (1.0,), proof=True), scored("b", "B", (5.0,))], {"A"})
+
+    def weights(pools):
+        return fit_posterior(pools, lambda_=1.0, terms=["votes", "authors"], context=["none"]).weights
+
+    assert weights([*problems, proven]) == pytest.approx(weights(problems))
+
+
+@pytest.mark.parametrize("pools", [[], [labelled("p", [scored("a", "A")], worth=[math.nan])]])
+def test_without_labels_there_is_nothing_to_fit(pools):
+    with pytest.raises(PoolError, match=f"none of {len(pools)} problems is labelled.*label some"):
+        fit_posterior(pools, lambda_=1.0)
+
+
+def test_unknown_terms_of_evidence_are_refused():
+    with pytest.raises(ConfigError, match="unknown terms of evidence: vibes"):
+        fit_posterior(TWO, lambda_=1.0, terms=["vibes"])
+
+
+# ---- cross-fitting and recalibration --------------------------------------------------------------------------------
+
+
+def test_folds_differ_by_at_most_one_problem_and_keep_copies_together():
+    names = [f"p{index}" for index in range(23)]
+
+    folds = folds_of([*names, *names], 5)
+
+    assert sorted(np.bincount(folds[:23])) == [4, 4, 5, 5, 5]
+    assert (folds[:23] == folds[23:]).all()
+    assert (folds_of(names[::-1], 5)[::-1] == folds[:23]).all()
+
+
+def test_every_problem_is_predicted_by_a_posterior_fitted_on_the_others():
+    table = table_of(synthetic_problems(7, seed=2))
+    seen = []
+
+    found = cross_fit(table, lambda used: seen.append(used) or special_case("votes"), num_folds=3)
+
+    assert len(seen) == 3
+    assert all((used == (found.fold != fold)).all() for fold, used in enumerate(seen))
+    assert found.probability == pytest.approx(special_case("votes").estimates(table.table).probability)
+
+
+def test_a_problems_label_does_not_reach_its_own_prediction():
+    problems = synthetic_problems(12, seed=6)
+    flipped = [replace(problems[0], worth=1 - problems[0].worth), *problems[1:]]
+
+    def predicted(pools):
+        table = table_of(pools)
+        crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used), num_folds=4)
+        return crossed.probability[table.table.pool_of_cluster == 0]
+
+    assert predicted(problems) == pytest.approx(predicted(flipped))
+
+
+def test_one_problem_cannot_be_cross_fitted():
+    with pytest.raises(PoolError, match="at least 2 problems, got 1"):
+        cross_fit(table_of(TWO[:1]), lambda used: special_case("votes"))
+
+
+def test_a_table_is_grouped_once_for_pools_and_labels():
+    assert table_of(TWO).table.num_clusters == PoolTable.of([pool.candidates for pool in TWO], 1.0).num_clusters == 4
+
+
+def test_a_baselines_score_that_tells_right_from_wrong_gets_weight():
+    """Right answers score 1, wrong ones -1; the energies say nothing."""
+    pools = [
+        labelled(
+            f"p{index}",
+            [
+                replace(scored(f"{index}r", f"R{index}", (0.0,)), scores={"reader": 1.0}),
+                replace(scored(f"{index}w", f"W{index}", (0.0,)), scores={"reader": -1.0}),
+            ],
+            {f"R{index}"},
+        )
+        for index in range(20)
+    ]
+
+    found = fit_posterior(pools, lambda_=1.0)
+
+    assert found.weights["score:reader"] > 0.5
+    assert found.beliefs(pools[0].candidates).best.cluster.key == "R0"
+
+
+def test_a_posterior_with_scores_decides_without_them():
+    """A baseline that is not there in the service: its term is absent, not 0 of something."""
+    pools = synthetic_problems(20, seed=1)
+    scored_pools = [
+        replace(
+            pool,
+            candidates=[replace(item, scores={"reader": float(place)}) for place, item in enumerate(pool.candidates)],
+        )
+        for pool in pools
+    ]
+    found = fit_posterior(scored_pools, lambda_=1.0)
+    without = replace(
+        found,
+        weights={name: weight for name, weight in found.weights.items() if "reader" not in name},
+        context_weights={name: w for name, w in found.context_weights.items() if "reader" not in name},
+    )
+
+    probabilities = [
+        [belief.probability for belief in fit.beliefs(pools[0].candidates).beliefs] for fit in (found, without)
+    ]
+    assert probabilities[0] == probabilities[1]

@@ -1,0 +1,303 @@
+import json
+import math
+import random
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decision_pools import pools, scored
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior, special_case
+from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import (
+    CONTEXT,
+    ENERGY_TERMS,
+    TERMS,
+)
+from raydebm.decision.rules import select
+from raydebm.errors import ConfigError
+from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.selectors.standard import standard_selectors
+from raydebm.records import Problem
+
+FULL = Posterior(
+    weights={name: 0.3 + 0.1 * place for place, name in enumerate(TERMS)},
+    context_weights={name: 0.2 for name in CONTEXT},
+    reference=Reference(
+        authors={"g1": Author(skill=1.0, center=1.0, scale=2.0), "g2": Author(skill=-1.0, center=-1.0, scale=1.0)},
+        default=Author(skill=0.0, center=0.0, scale=1.0),
+        lambda_=0.7,
+    ),
+    slope=0.8,
+    offset=0.1,
+)
+"""Every term carries weight."""
+VOTES = special_case("votes")
+
+
+def by_answer(posterior, pool):
+    return {belief.cluster.key: belief.probability for belief in posterior.beliefs(pool).beliefs}
+
+
+def test_softmax_over_answers_and_none():
+    """Scores log 2/3 and log 1/3, and 0 for none: masses 2/3, 1/3 and 1."""
+    found = VOTES.beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
+
+    assert [belief.probability for belief in found.beliefs] == pytest.approx([1 / 3, 1 / 6])
+    assert found.none == pytest.approx(1 / 2)
+
+
+def test_the_weight_of_none_takes_from_every_answer():
+    posterior = replace(VOTES, context_weights={"none": math.log(3)})
+
+    assert by_answer(posterior, [scored("a", "A"), scored("b", "B")]) == pytest.approx({"A": 1 / 8, "B": 1 / 8})
+
+
+def test_answers_that_do_not_compete():
+    posterior = replace(VOTES, competition="independent", context_weights={"none": -1.0})
+
+    found = posterior.beliefs([scored("a", "A"), scored("b", "B")])
+
+    expected = 1 / (1 + math.exp(-(math.log(0.5) + 1)))
+    assert [belief.probability for belief in found.beliefs] == pytest.approx([expected, expected])
+    assert found.none == pytest.approx(1 - expected)
+
+
+def test_recalibration_of_the_log_odds():
+    posterior = replace(VOTES, offset=0.3, slope=2.0)
+
+    (probability,) = by_answer(posterior, [scored("a", "A")]).values()
+
+    assert probability == pytest.approx(1 / (1 + math.exp(-0.3)))  # p is 1/2, so its logit is 0
+
+
+def test_a_term_measured_for_some_answers_counts_as_their_mean_for_the_others():
+    posterior = special_case("minus_energy")
+    pool = [scored("a", "A", (1.0,)), scored("b", "B", (3.0,)), scored("c", "C")]
+
+    found = by_answer(posterior, pool)
+
+    mass = {"A": math.exp(-1), "B": math.exp(-3), "C": math.exp(-2)}
+    assert found == pytest.approx({key: value / (sum(mass.values()) + 1) for key, value in mass.items()})
+
+
+def test_an_exact_proof_is_certain_and_excludes_the_others():
+    found = VOTES.beliefs([scored("a", "A", proof=True), *(scored(f"b{index}", "B") for index in range(5))])
+
+    assert [(belief.cluster.key, belief.probability) for belief in found.beliefs] == [("A", 1.0), ("B", 0.0)]
+    assert found.none == 0
+
+
+def test_a_proof_does_not_exclude_answers_that_do_not_compete():
+    posterior = replace(VOTES, competition="independent")
+
+    found = by_answer(posterior, [scored("a", "A", proof=True), scored("b", "B")])
+
+    assert found == pytest.approx({"A": 1.0, "B": 1 / 3})
+
+
+def test_a_refuted_answer_takes_no_share():
+    """Scores log 1/4 for B and 0 for none; A's three votes go to nobody."""
+    pool = [*(scored(f"a{index}", "A", proof=False) for index in range(3)), scored("b", "B")]
+
+    found = VOTES.beliefs(pool)
+
+    assert by_answer(VOTES, pool) == pytest.approx({"A": 0.0, "B": 1 / 5})
+    assert found.none == pytest.approx(4 / 5)
+
+
+def test_contributions_are_empty_where_probability_is_by_proof():
+    found = VOTES.beliefs([scored("a", "A", proof=True), scored("b", "B"), scored("c", "C", proof=False)])
+
+    assert [belief.contributions for belief in found.beliefs] == [{}, {}, {}]
+
+
+def test_contributions_are_relative_to_the_pools_average():
+    found = replace(VOTES, slope=2.0).beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
+
+    average = (math.log(2 / 3) + math.log(1 / 3)) / 2
+    assert found.beliefs[0].contributions["votes"] == pytest.approx(2 * (math.log(2 / 3) - average))
+
+
+@pytest.mark.parametrize("pool", [[], [scored("u", None)], [scored("f", None, text=None)]])
+def test_without_an_answer_none_is_certain(pool):
+    found = FULL.beliefs(pool)
+
+    assert (found.beliefs, found.best, found.none) == ((), None, 1.0)
+
+
+def test_one_candidate():
+    (belief,) = VOTES.beliefs([scored("a", "A")]).beliefs
+
+    assert belief.probability == pytest.approx(1 / 2)
+    assert belief.contributions == pytest.approx({"base": 0.0, "votes": 0.0})
+
+
+@pytest.mark.parametrize("size", [3.4e38, -3.4e38])
+@pytest.mark.filterwarnings("error")
+def test_huge_energies_cause_no_warning(size):
+    found = FULL.beliefs([scored("a", "A", (size, size)), scored("b", "B", (1.0, 0.0)), scored("c", "C", (-size, 0.0))])
+
+    assert all(LOWEST <= belief.probability <= 1 - LOWEST for belief in found.beliefs)
+
+
+@given(pool=pools(proofs=(None, None, True, False)))
+def test_no_pool_causes_a_warning(pool):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FULL.beliefs(pool)
+
+
+@given(pool=pools(proofs=(None, None, True, False)), seed=st.integers(0, 99))
+def test_the_order_of_candidates_does_not_matter(pool, seed):
+    other = random.Random(seed).sample(pool, len(pool))
+
+    first, second = FULL.beliefs(pool), FULL.beliefs(other)
+
+    assert by_answer(FULL, pool) == pytest.approx(by_answer(FULL, other))
+    assert {b.cluster.key: b.best for b in first.beliefs} == {b.cluster.key: b.best for b in second.beliefs}
+    assert first.none == pytest.approx(second.none)
+
+
+@given(pool=pools(), competition=st.sampled_from(["exclusive", "independent"]))
+def test_contributions_add_up_to_the_log_odds(pool, competition):
+    for belief in replace(FULL, competition=competition).beliefs(pool).beliefs:
+        log_odds = math.log(belief.probability / (1 - belief.probability))
+        assert math.fsum(belief.contributions.values()) == pytest.approx(log_odds, abs=1e-9)
+
+
+@given(pool=pools(proofs=(None, False)))
+def test_probabilities_of_answers_that_compete_and_of_none_add_up_to_one(pool):
+    posterior = replace(FULL, slope=1.0, offset=0.0)
+
+    found = posterior.beliefs(pool)
+
+    # Every probability is kept at least LOWEST off 0 and 1.
+    assert math.fsum([found.none, *(b.probability for b in found.beliefs)]) == pytest.approx(1, abs=5 * LOWEST)
+
+
+@given(pool=pools())
+def test_a_pool_without_energies_equals_one_where_energies_carry_no_weight(pool):
+    stripped = [replace(item, energies=None) for item in pool]
+    blind = replace(
+        FULL,
+        weights={name: weight for name, weight in FULL.weights.items() if name not in ENERGY_TERMS},
+        context_weights={name: weight for name, weight in FULL.context_weights.items() if name not in ENERGY_TERMS},
+    )
+
+    assert by_answer(FULL, stripped) == by_answer(blind, pool)
+
+
+@given(pool=pools(members=2), data=st.data())
+def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer(pool, data):
+    """Under the prior (votes 1, authors and skill 1/2): log((n + 1) / n) for the vote, and what is left of its author's
+    one voice. A thousand copies therefore gain no more than one more author would."""
+    candidates = [item for item in pool if item.report.vote_key is not None]
+    assume(len({item.report.vote_key for item in candidates}) > 1)
+    copied = data.draw(st.sampled_from(candidates))
+    copies = data.draw(st.integers(1, 40))
+    key, size = copied.report.vote_key, sum(item.report.vote_key == copied.report.vote_key for item in candidates)
+    posterior = replace(
+        FULL,
+        weights={name: weight for name, weight in PRIOR.items() if name in TERMS},
+        context_weights={"none": -1.0},
+        slope=1.0,
+        offset=0.0,
+    )
+    before, after = by_answer(posterior, pool), by_answer(posterior, pool + [copied] * copies)
+    assume(all(1e-4 < value < 1 - 1e-4 for value in [*before.values(), *after.values()]))
+    skill = posterior.reference.author(copied.candidate.generator).skill
+    voice = max(0.5 + 0.5 * skill, 0.0)
+
+    for other in before:
+        if other != key:
+            gained = math.log(after[key] / after[other]) - math.log(before[key] / before[other])
+            assert gained <= math.log((size + copies) / size) + voice + 1e-6
+
+
+# ---- special cases --------------------------------------------------------------------------------------------------
+
+
+def evaluated(pool):
+    rows, count = len(pool), max((len(item.energies.members) for item in pool if item.energies), default=0)
+    members = np.array([item.energies.members if item.energies else (math.nan,) * count for item in pool])
+    return EvaluatedPool(
+        problem=Problem(task="t", problem_id="p", prompt=""),
+        candidates=tuple(pool),
+        greedy=(),
+        correct=np.full(rows, math.nan),
+        violation=np.full(rows, math.nan),
+        members=members.reshape(rows, count),
+        penalty=np.array([item.report.penalty for item in pool]),
+    )
+
+
+def answers_of(name, pool, *, lambda_):
+    """The answers that a selector of the evaluation may choose; more than one in a tie."""
+    found = evaluated(pool)
+    selectors = {selector.name: selector for selector in standard_selectors([found], lambda_=lambda_)}
+    weights = selectors[name].weights(found)
+    return {item.report.vote_key for item, weight in zip(pool, weights, strict=True) if weight > 0}
+
+
+@given(pool=pools())
+def test_all_weight_on_votes_is_the_majority_vote(pool):
+    best = special_case("votes").beliefs(pool).best
+
+    assert ({best.cluster.key} if best else set()) <= answers_of("majority vote", pool, lambda_=1.0)
+
+
+@given(pool=pools(penalties=(0.0, 0.5)), lambda_=st.floats(0.1, 3))
+def test_all_weight_on_the_energy_is_the_papers_rule(pool, lambda_):
+    best, expected = special_case("minus_energy", lambda_).beliefs(pool).best, select(pool, lambda_)
+
+    assume(expected is not None)
+    assert best.best.total_energy(lambda_) == pytest.approx(expected.total_energy(lambda_), abs=1e-9)
+
+
+@given(pool=pools(penalties=(0.0, 0.5), members=1))
+@settings(max_examples=60)
+def test_all_weight_on_the_energy_share_is_the_energy_weighted_vote(pool):
+    assume(any(found.energies is not None for found in pool))  # without energies there is no such selector
+    expected = answers_of("energy-weighted vote", pool, lambda_=0.5)
+
+    best = special_case("energy_vote", 0.5).beliefs(pool).best
+
+    assume(len(expected) == 1)
+    assert best.cluster.key in expected
+
+
+def test_the_papers_rule_selects_the_same_candidate():
+    pool = [scored("a", "A", (1.0, 2.0)), scored("b", "B", (0.0, 1.0), penalty=1.0), scored("c", "A", (0.9, 2.0))]
+
+    assert special_case("minus_energy", 2.0).beliefs(pool).best.best is select(pool, 2.0) is pool[2]
+
+
+# ---- JSON and bad input ---------------------------------------------------------------------------------------------
+
+
+def test_a_posterior_survives_json():
+    assert Posterior.from_json(json.loads(json.dumps(FULL.to_json()))) == FULL
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": {"vibes": 1.0}}, r"unknown terms of evidence: vibes; known: votes, .*Calibrate again"),
+        ({"context_weights": {"mood": 1.0}}, "unknown terms of evidence: mood"),
+        ({"weights": {"votes": math.nan}}, "votes of the posterior must be a finite number, got nan"),
+        ({"weights": {"votes": "1"}}, "votes of the posterior must be a finite number, got '1'"),
+        ({"weights": {"votes": None}}, "cannot be read"),
+        ({"offset": math.inf}, "offset of the posterior must be a finite number"),
+        ({"competition": "some"}, "competition of the posterior is 'some'; known: exclusive, independent"),
+        ({"outcome": "some"}, "outcome of the posterior is 'some'; known: correct, violation"),
+        ({"reference": {}}, "cannot be read"),
+        ({"surprise": 1}, "cannot be read"),
+    ],
+)
+def test_a_posterior_that_cannot_be_applied_is_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        Posterior.from_json({**FULL.to_json(), **change})

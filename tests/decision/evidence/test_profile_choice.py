@@ -1,0 +1,110 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from raydebm.decision.evidence.profile_choice import choose_profile
+
+
+def worth(wins, losses, ties=0):
+    """(vote, challenger): the challenger alone is right on ``wins`` problems, the vote alone on ``losses``."""
+    vote = np.repeat([0.0, 1.0, 1.0], [wins, losses, ties])
+    return vote, np.repeat([1.0, 0.0, 1.0], [wins, losses, ties])
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "p_value", "chosen"),
+    [
+        (9, 1, 11 / 1024, "posterior"),
+        (8, 2, 56 / 1024, "posterior"),
+        (7, 3, 176 / 1024, "vote"),
+        (0, 0, 1.0, "vote"),
+        (0, 9, 1.0, "vote"),
+        (4, 0, 1 / 16, "posterior"),
+        (3, 0, 1 / 8, "vote"),
+    ],
+)
+def test_one_challenger_replaces_the_vote_by_an_exact_paired_test(wins, losses, p_value, chosen):
+    """At level 0.07, half of delta; ties do not count."""
+    vote, challenger = worth(wins, losses, ties=50)
+
+    found = choose_profile({"vote": vote, "posterior": challenger}, delta=0.14)
+
+    (test,) = found.tests
+    assert (test.wins, test.losses, test.p_value) == (wins, losses, pytest.approx(p_value))
+    assert found.profile == chosen
+
+
+def test_half_of_delta_is_the_posteriors_level():
+    vote, challenger = worth(9, 1)  # p = 11/1024 = 0.01074
+
+    assert choose_profile({"vote": vote, "posterior": challenger}, delta=0.0215).profile == "posterior"
+    assert choose_profile({"vote": vote, "posterior": challenger}, delta=0.0214).profile == "vote"
+
+
+def test_the_other_challengers_share_the_other_half():
+    vote, challenger = worth(9, 1)
+
+    assert choose_profile({"vote": vote, "energy": challenger}, delta=0.043).profile == "energy"
+    assert choose_profile({"vote": vote, "energy": challenger}, delta=0.0429).profile == "vote"
+
+
+def test_the_better_of_the_two_simplest_comes_first():
+    vote, author = worth(2, 1)
+
+    found = choose_profile({"vote": vote, "best_author": author, "posterior": author}, delta=0.1)
+
+    assert (found.profile, [test.incumbent for test in found.tests]) == ("best_author", ["best_author"])
+
+
+def test_the_vote_comes_first_where_the_simplest_are_equal():
+    vote, author = worth(1, 1)
+
+    assert choose_profile({"vote": vote, "best_author": author}, delta=0.1).profile == "vote"
+
+
+def test_a_richer_profile_must_beat_the_one_that_replaced_the_vote():
+    vote, energy = worth(20, 0)
+
+    found = choose_profile({"vote": vote, "energy": energy, "posterior": energy}, delta=0.1)
+
+    assert found.profile == "energy"
+    assert [(test.challenger, test.incumbent, test.replaced) for test in found.tests] == [
+        ("energy", "vote", True),
+        ("posterior", "energy", False),
+    ]
+
+
+def test_unlabelled_problems_do_not_count():
+    vote, challenger = worth(9, 1)
+    unknown = np.full(5, math.nan)
+
+    found = choose_profile(
+        {"vote": np.concatenate([vote, unknown]), "posterior": np.concatenate([challenger, np.ones(5)])}, delta=0.1
+    )
+
+    assert (found.tests[0].wins, found.num_problems) == (9, 10)
+    assert found.worth == pytest.approx({"vote": 0.1, "posterior": 14 / 15})
+
+
+def test_violation_scores_are_compared_by_which_is_lower():
+    vote, challenger = np.full(10, 0.7), np.full(10, 0.71)
+
+    assert choose_profile({"vote": vote, "posterior": challenger}, delta=0.1).tests[0].wins == 10
+
+
+def test_the_vote_alone_is_chosen_without_a_test():
+    found = choose_profile({"vote": np.array([1.0, 0.0])}, delta=0.1)
+
+    assert (found.profile, found.tests) == ("vote", ())
+
+
+def test_choice_is_json():
+    vote, challenger = worth(9, 1)
+    found = choose_profile({"vote": vote, "posterior": challenger}, delta=0.1)
+
+    value = json.loads(json.dumps(found.to_json()))
+
+    assert value["profile"] == "posterior"
+    assert value["tests"][0]["p_value"] == pytest.approx(11 / 1024)

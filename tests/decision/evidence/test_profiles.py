@@ -1,0 +1,140 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decision_pools import pools, scored
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.decision.evidence.posterior import Posterior, special_case
+from raydebm.decision.evidence.profiles import PROFILES, ranked, winners
+from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import (
+    PoolTable,
+)
+from raydebm.decision.rules import select
+
+SKILLED = Reference(
+    authors={"g1": Author(skill=2.0, center=0.0, scale=1.0), "g2": Author(skill=-1.0, center=0.0, scale=1.0)},
+    default=Author(skill=0.0, center=0.0, scale=1.0),
+    lambda_=1.0,
+)
+POSTERIOR = Posterior(weights={"mean_energy": 1.0}, context_weights={}, reference=SKILLED)
+POOL = [
+    scored("a1", "A", (3.0,), author="g2"),
+    scored("a2", "A", (3.0,), author="g2"),
+    scored("a3", "A", (3.0,), author="g2"),
+    scored("b1", "B", (0.0,), author="g2"),
+    scored("b2", "B", (4.0,), author="g2"),
+    scored("c1", "C", (2.5,), author="g1"),
+    scored("c2", "C", (2.5,), author="g1"),
+    scored("d1", "D", (0.1,), author="g2"),
+    scored("d2", "D", (0.1,), author="g2"),
+    scored("e", "E", (0.05,), author="g3"),
+]
+"""Every profile has its own favourite: A has the votes, C the best author, B the lowest energy, D the largest sum of
+exp(-E) (1.81 against 1.02), E the lowest mean energy."""
+FAVOURITES = {"vote": "A", "best_author": "C", "energy": "B", "energy_vote": "D", "posterior": "E"}
+
+
+def selected(profile, pool, posterior=POSTERIOR):
+    return ranked(profile, posterior.beliefs(pool), posterior)[0]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_answer_that_a_profile_selects(profile):
+    assert selected(profile, POOL).cluster.key == FAVOURITES[profile]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_others_follow_by_probability(profile):
+    _, *others = ranked(profile, POSTERIOR.beliefs(POOL), POSTERIOR)
+
+    values = [belief.probability for belief in others]
+    assert len(values) == 4
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_proven_answer_wins(profile):
+    pool = [*POOL, scored("z", "Z", (99.0,), author="g2", proof=True)]
+
+    assert selected(profile, pool).cluster.key == "Z"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_refuted_answer_is_never_selected(profile):
+    key = FAVOURITES[profile]
+    pool = [
+        replace(item, report=replace(item.report, proof=False)) if item.report.vote_key == key else item
+        for item in POOL
+    ]
+
+    beliefs = ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR)
+
+    assert beliefs[0].cluster.key != key
+    assert (beliefs[-1].cluster.key, beliefs[-1].probability) == (key, 0.0)
+
+
+def test_a_tie_goes_to_the_more_probable_answer():
+    pool = [scored("a", "A", (2.0,)), scored("b", "B", (1.0,))]
+
+    assert selected("vote", pool).cluster.key == "B"
+
+
+def test_the_best_author_is_the_best_that_has_an_answer():
+    pool = [item for item in POOL if item.candidate.generator != "g1"]
+
+    assert selected("best_author", pool).cluster.key == "E"  # g3 is unknown and counts as 0, g2 as -1
+
+
+def test_without_energies_the_energy_profile_falls_back_on_probability():
+    pool = [scored("a", "A"), scored("b", "B"), scored("c", "B")]
+
+    assert selected("energy", pool, special_case("votes")).cluster.key == "B"
+
+
+def test_the_energy_profile_selects_as_the_paper_does():
+    assert selected("energy", POOL).best is select(POOL, 1.0)
+
+
+@given(profile=st.sampled_from(PROFILES), several=st.lists(pools(proofs=(None, None, True, False)), max_size=4))
+def test_many_pools_at_once_are_decided_like_each_alone(profile, several):
+    table = PoolTable.of(several, SKILLED.lambda_)
+    keys = [cluster.key for clusters in table.clusters for cluster in clusters]
+
+    found = winners(profile, table, POSTERIOR.estimates(table), POSTERIOR)
+
+    alone = [ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR) for pool in several]
+    usable = [beliefs[0].cluster.key if beliefs and beliefs[0].probability > 0 else None for beliefs in alone]
+    assert [None if row < 0 else keys[row] for row in found] == usable
+
+
+@given(profile=st.sampled_from(PROFILES), pool=pools(proofs=(None, True, False)))
+def test_proofs_decide_under_every_profile(profile, pool):
+    beliefs = ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR)
+    proofs = [belief.cluster.proof for belief in beliefs]
+
+    if True in proofs:
+        assert proofs[0] is True
+    elif any(proof is None for proof in proofs):
+        assert proofs[0] is None
+
+
+def test_no_pool_has_no_winner():
+    table = PoolTable.of([[], [scored("u", None)]], 1.0)
+
+    for profile in PROFILES:
+        assert winners(profile, table, POSTERIOR.estimates(table), POSTERIOR).tolist() == [-1, -1]
+    assert ranked("vote", POSTERIOR.beliefs([]), POSTERIOR) == ()
+
+
+def test_lambda_of_the_reference_weighs_constraints():
+    pool = [scored("a", "A", (1.0,), penalty=1.0), scored("b", "B", (1.5,))]
+    lenient = replace(POSTERIOR, reference=replace(SKILLED, lambda_=0.1))
+
+    assert selected("energy", pool).cluster.key == "B"
+    assert selected("energy", pool, lenient).cluster.key == "A"
+    assert math.isfinite(selected("energy", pool).probability)
+    assert np.isfinite(POSTERIOR.estimates(PoolTable.of([pool], 1.0)).none).all()

@@ -1,0 +1,137 @@
+import math
+
+import numpy as np
+import pytest
+from decision_pools import labelled, scored, synthetic_problems
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
+from raydebm.decision.evidence.posterior import LOWEST, Posterior, special_case
+from raydebm.decision.evidence.recalibration import recalibrated
+from raydebm.decision.evidence.terms import PoolTable
+
+VOTES = special_case("votes")
+INDEPENDENT = Posterior(weights={"votes": 1.0}, context_weights={}, competition="independent")
+
+
+def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
+    """Offset and slope from given predictions; the first cluster of each pool is selected."""
+    found = LabelledTable.of(pools, 1.0)
+    owner = found.table.pool_of_cluster
+    crossed = CrossFit(
+        posteriors=(posterior,),
+        fold=np.zeros(len(pools), dtype=np.intp),
+        probability=np.array(probability, dtype=float),
+        none=np.array(none, dtype=float),
+    )
+    first = np.searchsorted(owner, np.arange(len(pools))) if selected is None else np.array(selected)
+    return recalibrated(posterior, found, crossed, first, used=used)
+
+
+def one_answer(count, wrong=0):
+    return [
+        labelled(f"p{index}", [scored(f"c{index}", "A")], set() if index < wrong else {"A"}) for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize("posterior", [VOTES, INDEPENDENT], ids=["exclusive", "independent"])
+def test_recalibration_shifts_the_winners_log_odds(posterior):
+    """One answer at p = 1/2 beside none, right in 10 of 10 pools: 10 (sigmoid(offset) - 1) + offset / 0.25 = 0."""
+    found = fit(one_answer(10), [0.5] * 10, [0.5] * 10, posterior=posterior)
+
+    assert 10 * (1 / (1 + math.exp(-found.offset)) - 1) + found.offset / 0.25 == pytest.approx(0, abs=1e-3)
+    assert found.slope == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("posterior", [VOTES, INDEPENDENT], ids=["exclusive", "independent"])
+def test_overconfident_winners_get_a_slope_below_one(posterior):
+    found = fit(one_answer(200, wrong=100), [0.95] * 200, [0.05] * 200, posterior=posterior)
+
+    assert found.slope < 1
+    assert found.recalibrate(np.array([0.95]), np.array([0.05]), np.array([0]))[0][0] < 0.7
+
+
+def test_of_two_answers_the_other_one_takes_what_the_winner_loses():
+    """All winners at 0.9 are wrong, with 0.09 on the other answer and 0.01 on none."""
+    pools = [labelled(f"p{i}", [scored(f"a{i}", "A"), scored(f"b{i}", "B")], {"B"}) for i in range(50)]
+
+    found = fit(pools, [0.9, 0.09] * 50, [0.01] * 50)
+
+    (winner, other), none = found.recalibrate(np.array([0.9, 0.09]), np.array([0.01]), np.array([0, 0]))
+    assert winner < 0.8
+    assert other > 0.09
+    assert winner + other + none[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("pools", "probability", "none", "options"),
+    [
+        (one_answer(2, wrong=1), [1.0, 0.0], [0.0, 1.0], {}),
+        ([labelled("p", [scored("c", "A")], worth=[math.nan])], [0.4], [0.6], {}),
+        (one_answer(2), [0.4, 0.4], [0.6, 0.6], {"selected": [-1, -1]}),
+        (one_answer(2), [0.4, 0.4], [0.6, 0.6], {"used": np.array([False, False])}),
+    ],
+    ids=["proven and refuted", "unlabelled", "nothing selected", "none in use"],
+)
+def test_nothing_to_learn_from_recalibrates_nothing(pools, probability, none, options):
+    assert fit(pools, probability, none, **options) == VOTES
+
+
+def test_no_change_is_exactly_no_change():
+    probability, none = VOTES.recalibrate(np.array([0.3, 0.2]), np.array([0.5]), np.array([0, 0]))
+
+    assert (probability.tolist(), none.tolist()) == ([0.3, 0.2], [0.5])
+
+
+def test_recalibrated_probabilities_by_hand():
+    """Slope 2, offset log 3: 3 * 0.25, 3 * 0.04 and 0.09, over their sum 0.96."""
+    posterior = Posterior(weights={}, context_weights={}, slope=2.0, offset=math.log(3))
+
+    probability, none = posterior.recalibrate(np.array([0.5, 0.2]), np.array([0.3]), np.array([0, 0]))
+
+    assert [*probability, *none] == pytest.approx([0.75 / 0.96, 0.12 / 0.96, 0.09 / 0.96], abs=1e-5)
+
+
+shares = st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=12)
+
+
+@given(st.lists(shares, min_size=1, max_size=4), st.floats(-8, 8), st.floats(0.02, 8), st.booleans())
+def test_probabilities_of_a_pool_add_up_to_one_in_their_order(pools, offset, slope, refuted):
+    """Clusters and "none", whatever the recalibration; a refuted answer keeps 0."""
+    normal = [np.array(pool) / sum(pool) for pool in pools]
+    probability = np.concatenate([np.append(pool[1:], [0.0] * refuted) for pool in normal])
+    none = np.array([pool[0] for pool in normal])
+    owner = np.repeat(np.arange(len(pools)), [len(pool) - 1 + refuted for pool in normal])
+
+    found, left = Posterior(weights={}, context_weights={}, offset=offset, slope=slope).recalibrate(
+        probability, none, owner
+    )
+
+    assert np.bincount(owner, found, len(pools)) + left == pytest.approx(np.ones(len(pools)))
+    assert ((found == 0) == (probability == 0)).all()
+    assert (left >= LOWEST * 0.99).all()
+    for pool in range(len(pools)):
+        inside = np.argsort(probability[owner == pool], kind="stable")
+        assert (np.diff(found[owner == pool][inside]) >= -1e-12).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-6, 6), st.floats(0.05, 6))
+def test_a_recalibrated_posteriors_probabilities_add_up_to_one(seed, offset, slope):
+    pools = [pool.candidates for pool in synthetic_problems(5, seed=seed)]
+    posterior = Posterior(
+        weights={"votes": 1.0, "energy": 0.5}, context_weights={"none": -1.0}, offset=offset, slope=slope
+    )
+
+    for beliefs in posterior.beliefs_of(pools):
+        assert sum(belief.probability for belief in beliefs.beliefs) + beliefs.none == pytest.approx(1)
+        assert all(0 < belief.probability < 1 for belief in beliefs.beliefs)
+
+
+def test_a_proof_stays_a_proof():
+    posterior = Posterior(weights={"votes": 1.0}, context_weights={}, offset=-3.0, slope=0.5)
+    pool = [scored("a", "A", proof=True), scored("b", "B"), scored("c", "C", proof=False)]
+
+    estimates = posterior.estimates(PoolTable.of([pool], 1.0))
+
+    assert (estimates.probability.tolist(), estimates.none.tolist()) == ([1.0, 0.0, 0.0], [0.0])

@@ -1,0 +1,354 @@
+import json
+import math
+import random
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decision_pools import pools, scored
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.decision.evidence.reference import PLAIN, Author, Reference
+from raydebm.decision.evidence.terms import (
+    CONTEXT,
+    ENERGY_TERMS,
+    TERMS,
+    PoolTable,
+    evidence_of,
+)
+from raydebm.decision.evidence.terms import clusters_of as grouped
+
+REFERENCE = Reference(
+    authors={"g1": Author(skill=1.0, center=1.0, scale=2.0), "g2": Author(skill=-2.0, center=3.0, scale=1.0)},
+    default=Author(skill=0.0, center=0.0, scale=1.0),
+    lambda_=2.0,
+)
+POOL = [
+    scored("a1", "A", (0.0, 2.0), author="g1"),
+    scored("a2", "A", (2.0, 4.0), author="g2"),
+    scored("b", "B", (4.0, 1.0), author="g1", penalty=1.0),
+    scored("u", None, (9.0, 9.0), author="g2"),
+]
+"""z is 0, 0 and 0.75 by author; E is 1, 3 and 4.5."""
+
+
+def measured(pool, reference=PLAIN):
+    evidence = evidence_of(PoolTable.of([pool], reference.lambda_), reference)
+    return dict(zip(TERMS, evidence.terms.T, strict=True)), dict(zip(CONTEXT, evidence.context[0], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        ("votes", [math.log(2 / 3), math.log(1 / 3)]),
+        ("authors", [1.5, 0.5]),  # half of g1 and all of g2; the other half of g1
+        ("skill", [0.5 * 1 - 2, 0.5 * 1]),
+        ("energy", [0.25 - 0, 0.25 - 0.75]),
+        ("mean_energy", [0.25, -0.5]),
+        ("members", [0.5, 0.5]),  # member 0 prefers A (0 < 4), member 1 prefers B (1 < 2)
+        ("penalty", [0.0, -1.0]),
+        (
+            "energy_vote",
+            [
+                math.log((math.exp(-1) + math.exp(-3)) / (math.exp(-1) + math.exp(-3) + math.exp(-4.5))),
+                math.log(math.exp(-4.5) / (math.exp(-1) + math.exp(-3) + math.exp(-4.5))),
+            ],
+        ),
+        ("minus_energy", [-1.0, -4.5]),
+    ],
+)
+def test_term_of_each_cluster(term, expected):
+    assert measured(POOL, REFERENCE)[0][term] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        ("none", 1.0),
+        ("pool_energy", 0.25),
+        ("unparsed", 0.25),
+        ("disagreement", math.log(2)),
+        ("sigma", 2.5),  # A leads by 4 for member 0 and by -1 for member 1
+    ],
+)
+def test_term_of_none(term, expected):
+    assert measured(POOL, REFERENCE)[1][term] == pytest.approx(expected)
+
+
+LENGTHS = Reference(
+    authors={
+        "g": Author(skill=0.0, center=0.0, scale=1.0, length_center=math.log(2), length_scale=math.log(2)),
+        "wordy": Author(skill=0.0, center=0.0, scale=1.0, length_center=math.log(8), length_scale=math.log(2)),
+    },
+    default=Author(skill=0.0, center=0.0, scale=1.0),
+    lambda_=1.0,
+)
+"""1, 3, 7 and 15 characters are 0, 1, 2 and 3 standard deviations above the mean of g; 15 are one above wordy's."""
+
+
+def test_length_is_measured_within_authors():
+    pool = [
+        scored("a1", "A", text="x"),
+        scored("a2", "A", text="x" * 15, author="wordy"),
+        scored("b", "B", text="x" * 7),
+    ]
+
+    terms, context = measured(pool, LENGTHS)
+
+    assert terms["length"] == pytest.approx([1 - 0.5, 1 - 2])
+    assert context["pool_length"] == pytest.approx(1.0)
+
+
+def test_a_very_long_text_counts_five_standard_deviations():
+    pool = [scored("a", "A", text="x"), scored("b", "B", text="x" * 100_000)]
+
+    assert measured(pool, LENGTHS)[0]["length"] == pytest.approx([2.5, -2.5])
+
+
+def test_skills_by_row_replace_the_references():
+    table = PoolTable.of([POOL], 2.0)
+
+    evidence = evidence_of(table, REFERENCE, skills=np.array([3.0, 5.0, 7.0]))
+
+    assert evidence.terms[:, TERMS.index("skill")] == pytest.approx([0.5 * 3 + 5, 0.5 * 7])
+
+
+def test_members_share_a_tie():
+    pool = [scored("a", "A", (1.0,)), scored("b", "B", (1.0,)), scored("c", "C", (2.0,))]
+
+    assert measured(pool)[0]["members"] == pytest.approx([0.5, 0.5, 0.0])
+
+
+def test_outlying_energies_are_cut():
+    pool = [scored("a", "A", (-1e9,)), scored("b", "B", (1e9,))]
+
+    assert measured(pool)[0]["energy"] == pytest.approx([5.0, -5.0])
+
+
+def test_a_large_penalty_is_cut():
+    assert measured([scored("a", "A", penalty=1e12)])[0]["penalty"] == [-10.0]
+
+
+@pytest.mark.parametrize("term", sorted(ENERGY_TERMS))
+def test_a_pool_without_energies_has_no_energy_term(term):
+    terms, context = measured([scored("a", "A"), scored("b", "B")])
+
+    assert np.isnan(terms.get(term, context.get(term))).all()
+
+
+def test_a_cluster_without_energies_has_no_energy_terms_beside_one_that_has():
+    terms, _ = measured([scored("a", "A", (1.0,)), scored("b", "B")])
+
+    assert np.isnan([terms[name][1] for name in TERMS if name in ENERGY_TERMS]).all()
+    assert np.isfinite([terms[name][0] for name in TERMS if name in ENERGY_TERMS]).all()
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        [scored("a", "A", (1.0, 2.0))],
+        [scored("a", "A", (1.0,)), scored("b", "B", (2.0,))],
+        [scored("a", "A", (1.0, 2.0)), scored("b", "B")],
+    ],
+    ids=["one-cluster", "one-member", "one-scored-cluster"],
+)
+def test_no_spread_of_a_lead_without_two_members_and_two_scored_clusters(pool):
+    assert math.isnan(measured(pool)[1]["sigma"])
+
+
+def test_candidates_without_text_answer_or_check_are_in_no_cluster():
+    pool = [
+        scored("failed", "A", text=None),
+        scored("unparsed", None),
+        scored("unchecked", "A", penalty=math.inf),
+        scored("fine", "A"),
+    ]
+
+    (cluster,) = grouped(pool, 1.0)
+
+    assert cluster.rows == (3,)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ({"name": "z", "members": (5.0,), "proof": True}, {"name": "a", "members": (1.0,)}),
+        ({"name": "z", "members": (5.0,)}, {"name": "a", "members": (1.0,), "proof": False}),
+        ({"name": "z", "members": (1.0,)}, {"name": "a", "members": (2.0,)}),
+        ({"name": "z", "members": (0.0,), "penalty": 1.0}, {"name": "a", "members": (1.0,)}),
+        ({"name": "z", "members": (9.0,)}, {"name": "a"}),
+        ({"name": "z"}, {"name": "a", "penalty": 1.0}),
+        ({"name": "z"}, {"name": "a", "pass_index": 2}),
+        ({"name": "a"}, {"name": "z"}),
+    ],
+    ids=["proven", "not-refuted", "energy", "mu-at-equal-E", "scored", "penalty", "earlier-pass", "smaller-id"],
+)
+def test_the_representative_of_a_cluster(better, worse):
+    pool = [scored(answer="A", **worse), scored(answer="A", **better)]
+
+    assert grouped(pool, 1.0)[0].representative == 1
+    assert grouped(pool[::-1], 1.0)[0].representative == 0
+
+
+@pytest.mark.parametrize(
+    ("proofs", "expected"),
+    [([True, False], True), ([None, True], True), ([None, False], None), ([False, False], False), ([None], None)],
+)
+def test_the_proof_of_a_cluster(proofs, expected):
+    pool = [scored(f"c{index}", "A", proof=proof) for index, proof in enumerate(proofs)]
+
+    assert grouped(pool, 1.0)[0].proof is expected
+
+
+def test_pools_beside_each_other_do_not_touch():
+    other = [scored("x", "A", (7.0, 7.0), author="g2"), scored("y", "C", (1.0, 0.0), author="g3")]
+    alone = [measured(pool, REFERENCE) for pool in (POOL, other)]
+
+    evidence = evidence_of(PoolTable.of([POOL, [], other], 2.0), REFERENCE)
+
+    assert evidence.terms == pytest.approx(
+        np.vstack([np.column_stack([terms[name] for name in TERMS]) for terms, _ in alone]), nan_ok=True
+    )
+    assert evidence.context[[0, 2]] == pytest.approx(
+        np.array([[context[name] for name in CONTEXT] for _, context in alone]), nan_ok=True
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("members", [1, 3])
+def test_pools_with_different_numbers_of_members_do_not_touch(members):
+    """Out-of-bag energies leave out other members for every problem."""
+    other = [scored("x", "A", (1.0, 3.0, 2.0)[:members]), scored("y", "B", (2.0, 5.0, 9.0)[:members])]
+    alone = [measured(pool, REFERENCE) for pool in (POOL, other)]
+
+    evidence = evidence_of(PoolTable.of([POOL, other], 2.0), REFERENCE)
+
+    assert evidence.terms == pytest.approx(
+        np.vstack([np.column_stack([terms[name] for name in TERMS]) for terms, _ in alone]), nan_ok=True
+    )
+    assert evidence.context == pytest.approx(
+        np.array([[context[name] for name in CONTEXT] for _, context in alone]), nan_ok=True
+    )
+
+
+@pytest.mark.parametrize("table", [[], [[]], [[scored("u", None)]], [[scored("f", None, text=None)]]])
+def test_nothing_to_measure_gives_empty_evidence(table):
+    evidence = evidence_of(PoolTable.of(table, 1.0), PLAIN)
+
+    assert evidence.terms.shape == (0, len(TERMS))
+    assert evidence.context.shape == (len(table), len(CONTEXT))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [3.4e38, -3.4e38, 1e-300])
+def test_huge_energies_give_finite_terms_without_warnings(size):
+    pool = [scored("a", "A", (size, size)), scored("b", "B", (0.0, 1.0)), scored("c", "C", (-size, size))]
+
+    terms, context = measured(pool)
+
+    assert np.isfinite([terms[name] for name in TERMS]).all()
+    assert np.isfinite(list(context.values())).all()
+
+
+@given(pool=pools(), seed=st.integers(0, 99))
+def test_the_order_of_candidates_does_not_matter(pool, seed):
+    other = random.Random(seed).sample(pool, len(pool))
+
+    (terms, context), (other_terms, other_context) = measured(pool, REFERENCE), measured(other, REFERENCE)
+
+    assert all(terms[name] == pytest.approx(other_terms[name], abs=1e-9, nan_ok=True) for name in TERMS)
+    assert all(context[name] == pytest.approx(other_context[name], abs=1e-9, nan_ok=True) for name in CONTEXT)
+
+
+@given(pool=pools(max_size=5))
+def test_no_pool_causes_a_warning(pool):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measured(pool, REFERENCE)
+
+
+@given(pool=pools())
+def test_every_author_has_one_vote(pool):
+    authors = {item.candidate.generator for item in pool if item.report.vote_key is not None}
+
+    assert measured(pool)[0]["authors"].sum() == pytest.approx(len(authors))
+
+
+@given(pool=pools(members=2), data=st.data())
+def test_a_duplicate_adds_at_most_its_vote(pool, data):
+    """A copy raises its answer's log share by log((n + 1) / n) relative to every other answer, its energy-weighted
+    share by at most log 2, and its author's voice stays one: nothing else of its evidence rises."""
+    candidates = [item for item in pool if item.report.vote_key is not None]
+    if not candidates:
+        return
+    copied = data.draw(st.sampled_from(candidates))
+    key = copied.report.vote_key
+    keys = sorted({item.report.vote_key for item in candidates})
+    place, size = keys.index(key), sum(item.report.vote_key == key for item in candidates)
+    before, after = measured(pool)[0], measured([*pool, copied])[0]
+
+    for other in set(range(len(keys))) - {place}:
+
+        def gained(term, other=other):
+            return (after[term][place] - after[term][other]) - (before[term][place] - before[term][other])
+
+        assert gained("votes") == pytest.approx(math.log((size + 1) / size))
+        assert gained("authors") <= 1 + 1e-9
+        for term in ("energy", "members", "penalty", "minus_energy"):
+            assert math.isnan(gained(term)) or gained(term) == pytest.approx(0, abs=1e-9)
+        assert math.isnan(gained("energy_vote")) or gained("energy_vote") <= math.log(2) + 1e-9
+    assert 0 < after["authors"][place] <= len({item.candidate.generator for item in candidates})
+
+
+def test_reference_survives_json():
+    assert Reference.from_json(json.loads(json.dumps(REFERENCE.to_json()))) == REFERENCE
+
+
+SCORED = Reference(
+    authors={"g1": Author(skill=0.0, center=0.0, scale=1.0, scores={"reader": (-1.0, 0.5)})},
+    default=Author(skill=0.0, center=0.0, scale=1.0, scores={"reader": (-2.0, 1.0)}),
+    lambda_=1.0,
+)
+
+
+def with_scores(item, **scores):
+    return replace(item, scores=scores)
+
+
+def test_a_baselines_score_is_measured_within_authors():
+    pool = [
+        with_scores(scored("a1", "A", author="g1"), reader=-0.5),  # z 1
+        with_scores(scored("a2", "A", author="new"), reader=-2.0),  # z 0, by all authors' norm
+        with_scores(scored("b", "B", author="new"), reader=-3.0),  # z -1
+    ]
+
+    evidence = evidence_of(PoolTable.of([pool], 1.0), SCORED)
+
+    assert evidence.term("score:reader") == pytest.approx([0.5 - 0, -1 - 0])
+    assert evidence.context_term("pool_score:reader") == pytest.approx([0.0])
+
+
+def test_a_candidate_without_a_score_is_left_out_of_the_means():
+    pool = [
+        with_scores(scored("a1", "A", author="new"), reader=-1.0),
+        scored("a2", "A", author="new"),
+        scored("b", "B", author="new"),
+    ]
+
+    term = evidence_of(PoolTable.of([pool], 1.0), SCORED).term("score:reader")
+
+    assert term[0] == pytest.approx(0.0)
+    assert math.isnan(term[1])
+
+
+def test_a_score_that_nobody_has_is_not_measured():
+    evidence = evidence_of(PoolTable.of([POOL], 1.0), SCORED)
+
+    assert np.isnan(evidence.term("score:reader")).all()
+    assert np.isnan(evidence.context_term("pool_score:reader")).all()
+
+
+def test_norms_of_scores_survive_json():
+    assert Reference.from_json(json.loads(json.dumps(SCORED.to_json()))) == SCORED

@@ -1,0 +1,328 @@
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from raydebm.decision.guarantee.guarantee import (
+    certify,
+    certify_smallest,
+    check_promise,
+    risk_p_value,
+    risk_upper_bound,
+)
+from raydebm.errors import ConfigError
+
+
+def binomial_cdf(count, total, chance):
+    return math.fsum(math.comb(total, k) * chance**k * (1 - chance) ** (total - k) for k in range(count + 1))
+
+
+def right_answers(count):
+    """So many problems of different confidence, all of them answered right."""
+    return np.linspace(0.5, 0.99, count), np.zeros(count)
+
+
+def test_p_value_of_wrong_answers_is_binomial():
+    assert risk_p_value(1, 10, 0.2, binary=True) == pytest.approx(0.8**10 + 10 * 0.2 * 0.8**9)
+
+
+def test_p_value_of_losses_is_the_smaller_of_hoeffding_and_bentkus():
+    """Twenty losses that sum up to 2."""
+    bentkus = math.e * binomial_cdf(2, 20, 0.3)
+    hoeffding = math.exp(-20 * (0.1 * math.log(0.1 / 0.3) + 0.9 * math.log(0.9 / 0.7)))
+
+    assert risk_p_value(2.0, 20, 0.3, binary=False) == pytest.approx(min(bentkus, hoeffding))
+    assert bentkus < hoeffding
+
+
+def test_bentkus_rounds_the_losses_up():
+    assert risk_p_value(19.9, 100, 0.3, binary=False) == pytest.approx(math.e * binomial_cdf(20, 100, 0.3))
+
+
+def test_an_answer_that_is_half_wrong_counts_as_wrong():
+    assert risk_p_value(0.5, 10, 0.2, binary=True) == risk_p_value(1, 10, 0.2, binary=True)
+    assert risk_upper_bound(0.5, 10, 0.05, binary=True) == risk_upper_bound(1, 10, 0.05, binary=True)
+
+
+def test_a_rounding_error_of_a_sum_is_no_loss():
+    assert risk_p_value(3 + 1e-12, 10, 0.2, binary=True) == risk_p_value(3, 10, 0.2, binary=True)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_nothing_answered_proves_nothing(binary):
+    assert risk_p_value(0, 0, 0.5, binary=binary) == 1
+    assert risk_upper_bound(0, 0, 0.05, binary=binary) == 1
+
+
+def test_upper_bound_without_wrong_answers():
+    assert risk_upper_bound(0, 10, 0.05, binary=True) == pytest.approx(1 - 0.05 ** (1 / 10))
+
+
+def test_upper_bound_is_clopper_pearsons():
+    expected = binomtest(7, 50).proportion_ci(confidence_level=0.9, method="exact").high
+
+    assert risk_upper_bound(7, 50, 0.05, binary=True) == pytest.approx(expected)
+
+
+def test_upper_bound_when_all_are_wrong():
+    assert risk_upper_bound(10, 10, 0.05, binary=True) == 1
+
+
+@pytest.mark.parametrize(("total", "count"), [(1.0, 1), (0.99999, 1), (1 - 1e-12, 1), (19.99999, 20), (0.0, 1)])
+def test_upper_bound_of_losses_near_the_limits(total, count):
+    bound = risk_upper_bound(total, count, 0.05, binary=False)
+
+    assert total / count <= bound <= 1
+
+
+@given(count=st.integers(1, 60), data=st.data(), level=st.floats(0.001, 0.5), binary=st.booleans())
+def test_the_upper_bound_is_where_the_p_value_reaches_the_level(count, data, level, binary):
+    losses = data.draw(st.integers(0, count)) if binary else data.draw(st.floats(0, count))
+    bound = risk_upper_bound(losses, count, level, binary=binary)
+
+    if bound < 1 - 1e-6:
+        assert risk_p_value(losses, count, bound + 1e-6, binary=binary) <= level + 1e-9
+        assert risk_p_value(losses, count, bound - 1e-6, binary=binary) >= level - 1e-9
+
+
+@given(count=st.integers(1, 60), data=st.data(), alpha=st.floats(0.01, 0.98), binary=st.booleans())
+def test_a_larger_error_is_easier_to_promise(count, data, alpha, binary):
+    losses = data.draw(st.floats(0, count))
+
+    stricter = risk_p_value(losses, count, alpha, binary=binary)
+
+    assert risk_p_value(losses, count, alpha + 0.01, binary=binary) <= stricter + 1e-9
+
+
+def test_forty_right_answers_certify_a_tenth_and_the_walk_goes_on_to_all():
+    """Each start has level 0.1 / 4, and 0.9^35 = 0.02503 just fails: starts at 10 and 25 of 100 problems fail, those
+    at 40 and 60 pass and walk on."""
+    found = certify(*right_answers(100), max_error=0.1, confidence=0.9)
+
+    assert (found.certified, found.tau, found.answered, found.wrong, found.coverage) == (True, 0.5, 100, 0, 1.0)
+    assert [row.answered for row in found.table if not row.certified] == [10, 25]
+    assert found.upper_bound == pytest.approx(1 - 0.025 ** (1 / 100))
+    assert found.more_problems is None
+
+
+def test_the_walk_stops_at_the_first_threshold_that_fails():
+    """200 problems, the least confident 50 of them wrong, so 150 can be answered at most with few errors."""
+    confidence = np.linspace(0.99, 0.01, 200)
+    losses = (np.arange(200) >= 150).astype(float)
+
+    found = certify(confidence, losses, max_error=0.05, confidence=0.9)
+
+    last = min(row.answered for row in found.table if not row.certified and row.answered > 100)
+    assert found.certified
+    assert found.answered == last - 2  # a step is a hundredth of the problems
+    assert max(row.answered for row in found.table) == last
+    assert binomial_cdf(last - 150, last, 0.05) > 0.025 >= binomial_cdf(found.answered - 150, found.answered, 0.05)
+
+
+def test_too_few_problems_certify_nothing_and_it_says_how_many_more_would_do():
+    """36 right answers certify a tenth at level 0.025."""
+    found = certify(*right_answers(30), max_error=0.1, confidence=0.9)
+
+    assert (found.certified, found.tau, found.answered, found.upper_bound) == (False, None, 0, None)
+    assert certify(*right_answers(30 + found.more_problems), max_error=0.1, confidence=0.9).certified
+
+
+def test_no_number_of_problems_helps_where_every_threshold_errs_too_often():
+    found = certify(np.linspace(0, 1, 50), np.ones(50), max_error=0.1, confidence=0.9)
+
+    assert (found.certified, found.more_problems, found.base_error, found.max_coverage) == (False, None, 1.0, 0.0)
+
+
+def test_the_smallest_error_is_certified_and_a_thousandth_less_is_not():
+    rng = random.Random(5)
+    confidence = np.array([rng.random() for _ in range(300)])
+    losses = np.array([float(rng.random() > value) for value in confidence])
+
+    smallest = certify(confidence, losses, max_error=0.01, confidence=0.9).smallest_error
+
+    assert certify(confidence, losses, max_error=smallest, confidence=0.9).certified
+    assert not certify(confidence, losses, max_error=smallest - 0.001, confidence=0.9).certified
+
+
+def test_feasible_coverage():
+    found = certify(np.linspace(0, 1, 100), np.repeat([0.0, 1.0], [60, 40]), max_error=0.1, confidence=0.9)
+
+    assert found.base_error == pytest.approx(0.4)
+    assert found.max_coverage == pytest.approx(0.6 / 0.9)
+
+
+def test_problems_without_an_answer_are_never_answered():
+    confidence, losses = right_answers(100)
+
+    found = certify(np.where(np.arange(100) < 50, -np.inf, confidence), losses, max_error=0.1, confidence=0.9)
+
+    assert (found.certified, found.answered, found.coverage) == (True, 50, 0.5)
+
+
+def test_nothing_can_be_promised_without_any_answer():
+    found = certify(np.full(20, -np.inf), np.ones(20), max_error=0.1, confidence=0.9)
+
+    assert (found.certified, found.table, found.smallest_error, found.more_problems) == (False, (), None, None)
+
+
+def test_problems_of_equal_confidence_are_answered_together():
+    found = certify(np.full(100, 0.7), np.zeros(100), max_error=0.1, confidence=0.9)
+
+    assert [(row.tau, row.answered) for row in found.table] == [(0.7, 100)]
+
+
+def test_thresholds_do_not_depend_on_labels():
+    confidence, losses = right_answers(200)
+
+    tested = certify(confidence, losses, max_error=0.2, confidence=0.9).table
+    other = certify(confidence, np.arange(200) % 20 == 0, max_error=0.2, confidence=0.9).table
+
+    assert {row.tau for row in other} <= {row.tau for row in tested}
+
+
+def splits(count, size, seed):
+    """Problems with confidence c uniform in [0, 1] that are wrong with probability 1 - c: the true error of answering
+    at or above tau is (1 - tau) / 2."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        confidence = rng.random(size)
+        yield confidence, (rng.random(size) > confidence).astype(float)
+
+
+def naive_threshold(confidence, losses, max_error):
+    """The lowest confidence at which the error so far is what was promised."""
+    order = np.argsort(-confidence)
+    error = np.cumsum(losses[order]) / np.arange(1, len(order) + 1)
+    passing = np.flatnonzero(error <= max_error)
+    return confidence[order][passing[-1]] if len(passing) else 1.0
+
+
+def test_of_200_resplits_at_most_a_tenth_breaks_the_promise_and_the_naive_threshold_half_of_them():
+    found = [
+        (certify(*split, max_error=0.2, confidence=0.9).tau, naive_threshold(*split, 0.2))
+        for split in splits(200, 600, seed=1)
+    ]
+
+    broken = sum(tau is not None and (1 - tau) / 2 > 0.2 for tau, _ in found)
+    naively_broken = sum((1 - tau) / 2 > 0.2 for _, tau in found)
+    assert broken <= 0.1 * 200
+    assert 0.35 * 200 <= naively_broken <= 0.65 * 200
+    assert sum(tau is not None for tau, _ in found) >= 0.9 * 200
+
+
+def test_of_200_resplits_at_most_a_tenth_breaks_a_promised_mean_violation():
+    """Losses of half their size: the true mean loss at or above tau is (1 - tau) / 4."""
+    taus = [
+        certify(confidence, losses / 2, max_error=0.1, confidence=0.9, binary=False).tau
+        for confidence, losses in splits(200, 200, seed=2)
+    ]
+
+    assert sum(tau is not None and (1 - tau) / 4 > 0.1 for tau in taus) <= 0.1 * 200
+
+
+def test_json_has_every_threshold_and_the_answers_summary_has_none():
+    found = certify(*right_answers(100), max_error=0.1, confidence=0.9)
+
+    assert len(json.loads(json.dumps(found.to_json()))["table"]) == len(found.table)
+    assert found.summary() == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 100}
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, math.nan])
+def test_a_promise_that_means_nothing_is_refused(value):
+    with pytest.raises(ConfigError, match="max_error must be strictly between 0 and 1"):
+        check_promise(value, 0.9)
+    with pytest.raises(ConfigError, match="confidence must be strictly between 0 and 1"):
+        check_promise(0.1, value)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "losses", "message"),
+    [
+        ([], [], "a promise needs labelled problems, got none"),
+        ([0.5], [math.nan], "leave unlabelled problems out"),
+        ([math.nan], [0.0], "a confidence and a label for every problem"),
+    ],
+)
+def test_problems_that_prove_nothing_are_refused(confidence, losses, message):
+    with pytest.raises(ConfigError, match=message):
+        certify(np.array(confidence), np.array(losses), max_error=0.1, confidence=0.9)
+
+
+# ---- the smallest error at a coverage --------------------------------------------------------------------------------
+
+
+def smallest(confidence_of, losses, *, min_coverage=0.5, confidence=0.9, **options):
+    return certify_smallest(confidence_of, losses, min_coverage=min_coverage, confidence=confidence, **options)
+
+
+def test_the_smallest_error_spends_the_whole_level_on_one_threshold():
+    """50 right answers of 100 problems: 0.1 ** (1 / 50) = 0.955, so 0.045 is rejected at 0.1 only from 0.046 on."""
+    found = smallest(*right_answers(100))
+
+    assert (found.max_error, found.certified, found.answered, found.coverage) == (0.046, True, 50, 0.5)
+    assert 0.954**50 <= 0.1 < 0.955**50
+    assert [row.tau for row in found.table] == [found.tau]
+
+
+def test_its_threshold_is_the_highest_at_the_coverage():
+    found = smallest(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.zeros(5), min_coverage=0.6)
+
+    assert (found.tau, found.answered) == (0.7, 3)
+
+
+def test_labels_choose_the_error_and_never_the_threshold():
+    confidence = np.linspace(0, 1, 200)
+
+    assert smallest(confidence, np.zeros(200)).tau == smallest(confidence, np.ones(200) * 0.0 + (confidence > 0.9)).tau
+
+
+def test_a_coverage_that_no_threshold_reaches_is_not_certified():
+    found = smallest(np.array([0.9, -math.inf, -math.inf, -math.inf]), np.zeros(4))
+
+    assert (found.certified, found.tau, found.coverage, found.smallest_error) == (False, None, 0.0, None)
+
+
+def test_a_threshold_below_the_floor_is_not_certified():
+    confidence, losses = right_answers(100)
+
+    assert smallest(confidence, losses, floor=0.7).certified
+    assert not smallest(confidence, losses, floor=0.9).certified
+
+
+def test_the_smallest_error_is_broken_no_more_often_than_promised():
+    """The error is chosen by the labels, and still holds in nine of ten samples: 400 samples of 200 problems with a
+    true risk of 0.2 at every confidence. Of 400 fair trials at 0.1, 53 or more break with probability 0.03."""
+    rng = np.random.default_rng(3)
+    broken = sum(smallest(rng.random(200), (rng.random(200) < 0.2).astype(float)).max_error < 0.2 for _ in range(400))
+
+    assert 10 < broken < 53
+
+
+@pytest.mark.parametrize("min_coverage", [0.0, -0.1, 1.01, math.nan])
+def test_a_coverage_that_is_no_share_is_refused(min_coverage):
+    with pytest.raises(ConfigError, match="min_coverage must be above 0 and at most 1"):
+        smallest(*right_answers(10), min_coverage=min_coverage)
+
+
+# ---- a floor ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_threshold_below_the_floor_is_tested():
+    confidence, losses = right_answers(200)
+
+    found = certify(confidence, losses, max_error=0.1, confidence=0.9, floor=0.8)
+
+    assert found.certified
+    assert found.tau == min(row.tau for row in found.table) >= 0.8
+    assert certify(confidence, losses, max_error=0.1, confidence=0.9).tau < 0.8
+
+
+def test_a_floor_above_every_confidence_certifies_nothing():
+    found = certify(*right_answers(200), max_error=0.1, confidence=0.9, floor=1.0)
+
+    assert (found.certified, found.table, found.smallest_error) == (False, (), None)

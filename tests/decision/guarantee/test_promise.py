@@ -1,0 +1,51 @@
+import pytest
+
+from raydebm.decision.evidence.posterior import special_case
+from raydebm.decision.guarantee.promise import with_promise
+from raydebm.decision.policy import Policy
+from raydebm.errors import ConfigError
+
+POLICY = Policy(rule="posterior", posterior=special_case("votes"), max_passes=1, tau_accept=0.8, tau_answer=0.5)
+RIGHT = [0.9] * 40
+"""40 right answers of 40 certify an error of a tenth: 0.9^40 = 0.0148 < 0.1 / 4."""
+
+
+def promised(policy=POLICY, confidence_of=RIGHT, worth=(1.0,) * 40, max_error=0.1):
+    return with_promise(policy, confidence_of, worth, max_error=max_error, confidence=0.9)
+
+
+def test_the_certified_threshold_is_answered_from():
+    found = promised()
+
+    assert (found.tau_answer, found.tau_accept) == (0.9, 0.9)
+    assert found.guarantee == {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 40, "tau": 0.9}
+
+
+def test_where_nothing_is_certified_only_proven_answers_are_given_out():
+    found = promised(max_error=0.01)
+
+    assert (found.tau_answer, found.tau_accept, found.guarantee["certified"]) == (1.0, 1.0, False)
+
+
+def test_a_problem_without_a_selection_is_never_answered():
+    assert promised(confidence_of=[None, *RIGHT], worth=[0.0, *[1.0] * 40]).guarantee["certified"]
+
+
+def test_a_paper_policy_with_a_posterior_decides_by_it():
+    assert promised(POLICY.replaced(rule="paper")).rule == "posterior"
+
+
+@pytest.mark.parametrize("change", [{"max_passes": 2}, {"waves": (2, 2)}])
+def test_a_threshold_that_changes_where_sampling_ends_is_refused(change):
+    with pytest.raises(ConfigError, match=r"needs a threshold of 0\.9, above the policy's tau_accept 0\.8"):
+        promised(POLICY.replaced(**change))
+
+
+def test_a_policy_without_a_posterior_is_refused():
+    with pytest.raises(ConfigError, match="has none; run `raydebm calibrate`"):
+        promised(Policy())
+
+
+def test_no_labelled_problem_is_refused():
+    with pytest.raises(ConfigError, match="needs labelled problems"):
+        promised(confidence_of=[], worth=[])

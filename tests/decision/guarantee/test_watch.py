@@ -1,0 +1,240 @@
+"""The martingales that watch a promise: by hand, and over simulated traffic."""
+
+import json
+import math
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydebm.decision.guarantee import watch as module
+from raydebm.decision.guarantee.watch import ConfidenceWatch, ErrorWatch, Suspension, suspension_of
+from raydebm.errors import ConfigError
+
+OUTCOMES = st.lists(st.booleans(), max_size=60)
+
+
+# ---- outcomes ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_outcome_is_not_bet_on():
+    assert ErrorWatch(alpha=0.1).bet == 0.0
+    assert ErrorWatch(alpha=0.1).after(True).log_wealth == 0.0
+
+
+def test_the_second_bet_by_hand():
+    """Mean (0.1 + 1) / 2 = 0.55; variance (0.09 + 0.45^2) / 2 = 0.14625; bet 0.45 / (0.14625 + 0.45^2) = 1.290323."""
+    watch = ErrorWatch(alpha=0.1).after(True)
+    assert watch.bet == pytest.approx(0.45 / 0.34875)
+    assert math.exp(watch.after(True).log_wealth) == pytest.approx(1 + 0.9 * 0.45 / 0.34875)
+    assert math.exp(watch.after(False).log_wealth) == pytest.approx(1 - 0.1 * 0.45 / 0.34875)
+
+
+def test_a_bet_stays_below_its_limit():
+    """Thirty wrong answers at alpha 0.5 ask for a bet of nearly 2 = 1 / alpha; three quarters of that is 1.5."""
+    assert ErrorWatch(alpha=0.5).after_all([True] * 30).bet == 1.5
+
+
+def test_nothing_is_bet_while_errors_are_rarer_than_promised():
+    watch = ErrorWatch(alpha=0.2).after_all([False] * 50)
+    assert (watch.bet, watch.log_wealth) == (0.0, 0.0)
+
+
+def test_the_restarted_form_adds_up_a_martingale_begun_at_each_outcome():
+    """Factors 1, f2, f3: R_3 = f3 (1 + f2 (1 + 1))."""
+    first = ErrorWatch(alpha=0.1).after(True)
+    second = first.after(True)
+    factors = [1 + first.bet * 0.9, 1 - second.bet * 0.1]
+    third = second.after(False)
+    assert math.exp(third.log_restarted) == pytest.approx(factors[1] * (1 + factors[0] * 2))
+    assert ErrorWatch(alpha=0.1).log_restarted == -math.inf
+
+
+def test_an_alarm_comes_when_the_wealth_reaches_one_over_delta_and_stays():
+    watches = [ErrorWatch(alpha=0.1, delta=0.05)]
+    for wrong in [True] * 8 + [False] * 60:
+        watches.append(watches[-1].after(wrong))
+    first = next(number for number, found in enumerate(watches) if found.log_wealth >= math.log(20))
+    assert {found.alarmed_at for found in watches[:first]} == {None}
+    assert {found.alarmed_at for found in watches[first:]} == {first}
+    assert watches[-1].log_wealth < math.log(20)
+
+
+@given(OUTCOMES, st.floats(0.01, 0.99))
+def test_the_wealth_under_h0_does_not_grow_on_average(outcomes, alpha):
+    """At an error rate of exactly alpha the next factor has expectation 1, whatever came before."""
+    watch = ErrorWatch(alpha=alpha).after_all(outcomes)
+    assert 0 <= watch.bet * alpha < 1
+    expected = alpha * math.exp(watch.after(True).log_wealth) + (1 - alpha) * math.exp(watch.after(False).log_wealth)
+    assert expected == pytest.approx(math.exp(watch.log_wealth))
+
+
+@given(OUTCOMES, OUTCOMES)
+def test_a_state_resumes_from_json(before, after):
+    watch = ErrorWatch(alpha=0.1).after_all(before)
+    resumed = ErrorWatch.from_json(json.loads(json.dumps(watch.to_json())))
+    assert resumed.after_all(after) == ErrorWatch(alpha=0.1).after_all([*before, *after])
+
+
+def test_order_matters():
+    assert ErrorWatch(alpha=0.1).after_all([True, False, True]) != ErrorWatch(alpha=0.1).after_all([False, True, True])
+
+
+def alarms(rate, *, runs, length, alpha=0.1, delta=0.1):
+    """The share of simulated runs that raise an alarm, and the mean position of the first alarm."""
+    found = []
+    for run in range(runs):
+        random, state = Random(run), ErrorWatch(alpha=alpha, delta=delta)
+        for _ in range(length):
+            state = state.after(random.random() < rate)
+            if state.alarmed:
+                found.append(state.alarmed_at)
+                break
+    return len(found) / runs, sum(found) / max(len(found), 1)
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """400 runs of 400 outcomes at exactly alpha: at most delta = 0.1 plus three standard errors (0.015 each)."""
+    share, _ = alarms(0.1, runs=400, length=400)
+    assert share <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 400)
+
+
+def test_a_doubled_error_rate_is_found():
+    share, mean = alarms(0.25, runs=100, length=400)
+    assert share >= 0.95
+    assert mean < 120
+
+
+def test_the_restarted_form_forgets_what_was_lost_before():
+    """Two wrong answers and many right ones lose most of the wealth; R_t begins anew at each of them, so it stays >=
+    1."""
+    watch = ErrorWatch(alpha=0.1).after_all([True, True, False, False, False, False] + [True, False, False] * 6)
+    state = ErrorWatch(alpha=0.1)
+    for wrong in [True, False, False] * 6:
+        state = state.after(wrong)
+        assert state.log_restarted >= state.log_wealth
+    assert watch.log_restarted > watch.log_wealth
+
+
+@pytest.mark.parametrize("values", [{"alpha": 0.0}, {"alpha": 1.0}, {"alpha": math.nan}, {"alpha": 0.1, "delta": 0.0}])
+def test_rates_lie_between_0_and_1(values):
+    with pytest.raises(ConfigError, match="must be strictly between 0 and 1"):
+        ErrorWatch(**values)
+
+
+@pytest.mark.parametrize("value", [{}, {**ErrorWatch(alpha=0.1).to_json(), "more": 1}], ids=["missing", "unknown"])
+def test_a_state_with_other_keys_is_refused(value):
+    with pytest.raises(ConfigError, match="the state of an error watch has the keys alarmed_at, alpha"):
+        ErrorWatch.from_json(value)
+
+
+# ---- confidences ---------------------------------------------------------------------------------------------------
+
+
+def test_a_p_value_by_hand():
+    """Two of four below 0.5 and none equal: (2 + U) / 5 with one draw U; low confidences have low p-values."""
+    p = ConfidenceWatch([0.1, 0.2, 0.8, 0.9], seed=3).observe(0.5)
+    assert 0.4 <= p < 0.6
+    assert ConfidenceWatch([0.1, 0.2, 0.8, 0.9], seed=3).observe(0.0) == pytest.approx(p - 0.4)
+
+
+def test_ties_are_broken_over_their_whole_range_by_the_seed():
+    """All equal: p = U, uniform on [0, 1]."""
+    found = [ConfidenceWatch([0.5] * 9, seed=seed).observe(0.5) for seed in range(200)]
+    assert min(found) < 0.1
+    assert max(found) > 0.9
+    assert found[7] == ConfidenceWatch([0.5] * 9, seed=7).observe(0.5)
+
+
+def test_the_capital_after_one_step_is_one():
+    """Before the first step the three bets have equal shares, and those of -1 and 1 cancel out."""
+    watch = ConfidenceWatch([0.1, 0.9])
+    watch.observe(0.0)
+    assert watch.log_capital == pytest.approx(0.0)
+
+
+def test_the_capital_of_two_steps_by_hand():
+    watch = ConfidenceWatch([0.1, 0.9])
+    first, second = watch.observe(0.0), watch.observe(0.0)
+    shares = [(1 + e * (first - 0.5)) / 3 for e in (-1, 0, 1)]
+    mixed = [0.99 * share + 0.01 / 3 for share in shares]
+    capital = sum(share * (1 + e * (second - 0.5)) for share, e in zip(mixed, (-1, 0, 1), strict=True))
+    assert math.exp(watch.log_capital) == pytest.approx(capital)
+
+
+def run_of(confidences, *, calibration=(), seed=0, delta=0.1):
+    found = ConfidenceWatch(calibration, seed=seed, delta=delta)
+    for confidence in confidences:
+        found.observe(confidence)
+    return found
+
+
+def test_exchangeable_confidences_rarely_raise_an_alarm():
+    """300 runs of 200 confidences from where 50 calibration confidences came from."""
+    num = 0
+    for seed in range(300):
+        random = Random(seed)
+        num += run_of(
+            [random.betavariate(4, 2) for _ in range(200)],
+            calibration=[random.betavariate(4, 2) for _ in range(50)],
+            seed=seed,
+        ).alarmed
+    assert num / 300 <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 300)
+
+
+@pytest.mark.parametrize("shifted", [(2, 4), (12, 2)], ids=["lower", "higher"])
+def test_a_shift_of_confidences_raises_an_alarm(shifted):
+    random = Random(1)
+    calibration = [random.betavariate(4, 2) for _ in range(200)]
+    assert not run_of([random.betavariate(4, 2) for _ in range(100)], calibration=calibration).alarmed
+    assert run_of([random.betavariate(*shifted) for _ in range(100)], calibration=calibration).alarmed
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(0, 1), max_size=20), st.lists(st.floats(0, 1), max_size=20))
+def test_a_confidence_watch_resumes_from_json(before, after):
+    watch = run_of(before, calibration=[0.2, 0.4])
+    resumed = ConfidenceWatch.from_json(json.loads(json.dumps(watch.to_json())))
+    for confidence in after:
+        resumed.observe(confidence)
+    assert resumed.to_json() == run_of([*before, *after], calibration=[0.2, 0.4]).to_json()
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "MAX_SCORES", 5)
+    assert len(run_of([0.5] * 20, calibration=[0.1, 0.2]).to_json()["scores"]) == 5
+
+
+@pytest.mark.parametrize("confidence", [math.nan, math.inf, None, "0.5", True])
+def test_what_is_no_number_is_refused(confidence):
+    watch = ConfidenceWatch([0.5])
+    with pytest.raises(ConfigError, match="a confidence must be a finite number, got"):
+        watch.observe(confidence)
+    assert watch.num == 0
+
+
+def test_without_calibration_there_is_nothing_to_compare_with():
+    with pytest.raises(ConfigError, match="at least one calibration problem, got none"):
+        ConfidenceWatch([])
+
+
+# ---- the claim -----------------------------------------------------------------------------------------------------
+
+
+def test_the_claim_stands_without_an_alarm():
+    assert suspension_of(ErrorWatch(alpha=0.1), ConfidenceWatch([0.5])) == Suspension(suspended=False, reason=None)
+
+
+def test_an_alarm_suspends_the_claim_with_its_numbers():
+    watch = ErrorWatch(alpha=0.1).after_all([True] * 9)
+    found = suspension_of(watch)
+    assert found.suspended
+    assert found.reason.startswith("9 of 9 reported answers are wrong, which contradicts an error rate of at most 0.1")
+    assert f"alarm after {watch.alarmed_at} outcomes" in found.reason
+
+
+def test_a_shift_suspends_it_too():
+    found = suspension_of(None, run_of([0.0] * 60, calibration=[0.8 + place / 1000 for place in range(100)]))
+    assert found.suspended
+    assert "confidences no longer look like those of the calibration problems" in found.reason

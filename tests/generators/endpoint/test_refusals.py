@@ -1,0 +1,74 @@
+"""Whom an endpoint's refusal spares the journey, and whom it does not."""
+
+import dataclasses
+
+import pytest
+
+from raydebm.generators.endpoint.refusals import MAX_SHAPES, PAUSE_S, Refusals
+from raydebm.records import Sampling
+
+SCHEMA = '{"type": "json_object"}'
+
+
+@pytest.fixture
+def refused(ask):
+    """Refusals after the requests of so many problems were refused at second 0."""
+
+    def make(*contents, **changes):
+        refusals = Refusals()
+        for content in contents:
+            refusals.note_doubtful(dataclasses.replace(ask(content), **changes), "HTTP 404", now=0.0)
+        return refusals
+
+    return make
+
+
+def test_three_problems_in_a_row_spare_the_others_for_a_while(refused, ask):
+    refusals = refused("p: 404", "q: 404", "r: 404")
+
+    assert refusals.standing(ask("s: 404"), now=PAUSE_S - 1) == "HTTP 404"
+    assert refusals.standing(ask("s: 404"), now=PAUSE_S) is None
+
+
+def test_the_many_candidates_of_one_problem_are_one_refusal(refused, ask):
+    assert refused(*["p: 404"] * 8).standing(ask("q: 404"), now=1.0) is None
+
+
+def test_a_success_between_them_begins_the_row_anew(refused, ask):
+    refusals = refused("p: 404", "q: 404")
+    refusals.note_success(ask("x: ok"))
+    refusals.note_doubtful(ask("r: 404"), "HTTP 404", now=0.0)
+
+    assert refusals.standing(ask("s: 404"), now=1.0) is None
+
+
+@pytest.mark.parametrize("changes", [{"response_format": SCHEMA}, {"sampling": Sampling(max_tokens=9999)}])
+def test_who_asks_for_something_else_is_not_spared(refused, ask, changes):
+    refusals = refused("p: 404", "q: 404", "r: 404", **changes)
+
+    assert refusals.standing(dataclasses.replace(ask("s: 404"), **changes), now=1.0) == "HTTP 404"
+    assert refusals.standing(ask("s: 404"), now=1.0) is None
+
+
+def test_a_shorter_prompt_than_any_refused_one_is_sent(refused, ask):
+    """It may be what the credit still covers."""
+    refusals = refused("p: " + "x" * 900, "q: " + "x" * 700, "r: " + "x" * 800)
+
+    assert refusals.standing(ask("s: " + "x" * 699), now=1.0) is None
+    assert refusals.standing(ask("s: " + "x" * 700), now=1.0) == "HTTP 404"
+
+
+def test_a_wrong_key_is_everybodys_at_once(ask):
+    refusals = Refusals()
+    refusals.note_all("HTTP 401", now=0.0)
+
+    assert refusals.standing(ask("p: ok"), now=PAUSE_S - 1) == "HTTP 401"
+    assert refusals.standing(ask("p: ok"), now=PAUSE_S) is None
+
+
+def test_shapes_that_clients_choose_take_bounded_memory(ask):
+    refusals = Refusals()
+    for index in range(2 * MAX_SHAPES):
+        refusals.note_doubtful(dataclasses.replace(ask("p: 404"), response_format=str(index)), "HTTP 404", now=0.0)
+
+    assert len(refusals._doubts) == MAX_SHAPES

@@ -1,0 +1,239 @@
+"""Two folds on the candidates of one run, on a real Ray."""
+
+import json
+from unittest import mock
+
+import pyarrow.parquet as pq
+import pytest
+from tiny_run import recipe_of
+
+from raydebm.config import FoldConfig, parse_recipe
+from raydebm.errors import ConfigError, MissingKeyError, PoolError
+from raydebm.pipeline.context import TEST, VALIDATION
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.studies.children import SHARED
+from raydebm.pipeline.studies.folds import check_classes, train_folds
+from raydebm.records import Label, Verdict
+from raydebm.run.directory import RunDir
+
+pytestmark = pytest.mark.ray
+
+
+def small(recipe, folder):
+    """One adapter and one pass, in another folder."""
+    one_adapter = recipe.scorer.model_copy(update={"adapters": recipe.scorer.adapters[:1]})
+    one_pass = recipe.triage.model_copy(update={"max_passes": 1})
+    return recipe.model_copy(update={"run_dir": str(folder), "scorer": one_adapter, "triage": one_pass})
+
+
+def trained_once_more(pipeline, **options):
+    # As on a cluster of our own, which saves a helper process for every adapter.
+    with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
+        return train_folds(pipeline, count=2, **options)
+
+
+@pytest.fixture(scope="module")
+def trained(finished, tmp_path_factory):
+    """(summary, run directory, what the stages reported) of two folds of one seed."""
+    folder = tmp_path_factory.mktemp("folds")
+    for stage in SHARED:  # the folds' own, were it not for the time that generating takes
+        finished[0].run.copy_stage(stage, RunDir(str(folder)))
+    reports = []
+    pipeline = Pipeline(recipe=small(finished[0].recipe, folder), on_stage=reports.append)
+    summary, address = trained_once_more(pipeline, seeds=[3])
+    assert address == str(folder / "folds" / "report.html")
+    return summary, folder, reports
+
+
+def fold_run(folder, index):
+    tree = json.loads((folder / f"fold-{index}" / "recipe.json").read_text())
+    return Pipeline(recipe=parse_recipe(tree))
+
+
+def test_every_problem_of_both_sources_is_tested_once(trained, finished):
+    summary, folder, _ = trained
+    rows = pq.read_table(folder / "folds" / "selectors.parquet").to_pylist()
+    tested = [row["problem_id"] for row in rows if row["selector"] == "ours"]
+
+    assert sorted(tested) == sorted(finished[0].problems())
+    assert (summary.num_problems, summary.num_folds) == (22, 2)
+    assert [facts.num_test for facts in summary.folds] == [11, 11]
+
+
+def test_no_fold_trains_or_chooses_on_what_it_tests(trained):
+    _, folder, _ = trained
+    for index in (0, 1):
+        run = fold_run(folder, index)
+        splits = run.splits()
+        test = set(splits[TEST])
+        assert test.isdisjoint(splits["train"] + splits[VALIDATION])
+        for split in ("train", VALIDATION):
+            paired = pq.read_table(folder / f"fold-{index}" / "pairs" / f"{split}.parquet")["problem_id"].to_pylist()
+            assert test.isdisjoint(paired)
+    assert set(fold_run(folder, 0).splits()[TEST]).isdisjoint(fold_run(folder, 1).splits()[TEST])
+
+
+def test_candidates_and_labels_are_made_once(trained):
+    _, folder, reports = trained
+    assert {report.stage for report in reports if not report.reused} == {
+        f"fold-{index} {stage}"
+        for index in (0, 1)
+        for stage in ("pairs", "scorer", "energies", "calibration", "evaluation")
+    }
+    assert {(folder / place / "labels" / "labels.parquet").read_bytes() for place in (".", "fold-0", "fold-1")} == {
+        (folder / "labels" / "labels.parquet").read_bytes()
+    }
+
+
+def test_each_fold_says_on_how_many_problems_it_was_trained(trained):
+    summary, folder, _ = trained
+    for facts in summary.folds:
+        recorded = json.loads((folder / f"fold-{facts.fold}" / "pairs" / "manifest.json").read_text())["facts"]
+        assert (facts.num_train, facts.num_validation) == (recorded["train"]["of"], recorded["validation"]["of"])
+        assert facts.num_train + facts.num_validation == 11
+        assert facts.num_pairs == recorded["train"]["pairs"]
+
+
+def test_what_the_loop_gives_out_is_a_row_too(trained):
+    summary, folder, _ = trained
+    answered = sum(
+        json.loads((folder / f"fold-{index}" / "evaluation" / "metrics.json").read_text())["loop"]["answered"]["n"]
+        for index in (0, 1)
+    )
+    assert summary.row("ours, answered only").overall.pass_at_1.n == answered
+
+
+def test_the_folds_are_trained_apart(trained):
+    _, folder, _ = trained
+    weights = [(folder / f"fold-{index}" / "scorer" / "a0" / "head.safetensors").read_bytes() for index in (0, 1)]
+    assert weights[0] != weights[1]
+
+
+def test_finished_folds_are_reused_and_an_unfinished_one_goes_on(trained):
+    """As after a kill in the second fold's evaluation."""
+    summary, folder, _ = trained
+    (folder / "fold-1" / "evaluation" / "manifest.json").unlink()
+    reports = []
+    again, _ = trained_once_more(
+        Pipeline(recipe=small(fold_recipe(folder), folder), on_stage=reports.append), seeds=[3]
+    )
+
+    assert [report.stage for report in reports if not report.reused] == ["fold-1 evaluation"]
+    assert again.to_json() == summary.to_json()
+
+
+def fold_recipe(folder):
+    """The recipe of the whole, from one of its folds."""
+    recipe = fold_run(folder, 0).recipe
+    return recipe.model_copy(update={"pairs": recipe.pairs.model_copy(update={"fold": None, "seed": None})})
+
+
+def test_another_seed_of_each_fold_has_a_directory_in_the_folds(trained):
+    _, folder, _ = trained
+    recipe, reports = small(fold_recipe(folder), folder), []
+    again, _ = trained_once_more(Pipeline(recipe=recipe, on_stage=reports.append), seeds=[3, 4])
+
+    assert again.seeds == (3, 4)
+    assert len(again.row("ours").overall.by_seed) == 2
+    assert {report.stage.split()[0] for report in reports if not report.reused} == {"fold-0/seed-4", "fold-1/seed-4"}
+    splits = [Pipeline(recipe=recipe_at(folder / "fold-0" / place)).splits() for place in (".", "seed-4")]
+    assert splits[0][TEST] == splits[1][TEST]
+    assert splits[0]["train"] != splits[1]["train"]
+
+
+def recipe_at(folder):
+    return parse_recipe(json.loads((folder / "recipe.json").read_text()))
+
+
+# ---- refused ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [[], [1, 1]])
+def test_no_seed_and_a_repeated_one_are_refused(tmp_path, seeds):
+    with pytest.raises(ConfigError, match="one or more different seeds"):
+        train_folds(Pipeline(recipe=recipe_of(tmp_path)), count=2, seeds=seeds)
+
+
+def test_a_recipe_that_is_a_fold_already_is_refused(tmp_path):
+    recipe = recipe_of(tmp_path, pairs={"fold": {"count": 2, "index": 0}})
+    with pytest.raises(ConfigError, match=r"sets pairs\.fold"):
+        train_folds(Pipeline(recipe=recipe), count=2, seeds=[0])
+
+
+@pytest.mark.parametrize(("count", "message"), [(1, "at least 2 parts, got 1"), (23, "at most 22 folds")])
+def test_too_few_and_too_many_folds_are_refused_before_anything_is_drawn(tmp_path, count, message):
+    with pytest.raises(ConfigError, match=message):
+        train_folds(Pipeline(recipe=recipe_of(tmp_path)), count=count, seeds=[0])
+    assert not (tmp_path / "candidates").exists()
+
+
+def test_a_judges_key_is_missed_before_anything_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.delenv("JUDGES_KEY", raising=False)
+    asked = {"kind": "openai", "name": "rater", "model": "m", "api_key_env": "JUDGES_KEY"}
+    recipe = recipe_of(tmp_path, baselines=[{"kind": "judge", "name": "judge", "generator": asked}])
+    with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
+        train_folds(Pipeline(recipe=recipe), count=2, seeds=[3])
+    assert not (tmp_path / "candidates").exists()
+
+
+def labels(**verdicts):
+    return [
+        Label(candidate_id=f"{problem_id}{index}", problem_id=problem_id, verdict=verdict)
+        for problem_id, found in verdicts.items()
+        for index, verdict in enumerate(found)
+    ]
+
+
+YES, NO, UNKNOWN = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNLABELED
+FOLDS = {"p": 0, "q": 0, "r": 1}
+
+
+def test_folds_with_both_classes_are_accepted_also_over_several_problems():
+    check_classes(FOLDS, labels(p=[YES, UNKNOWN], q=[NO], r=[YES, NO], other=[YES]))
+
+
+@pytest.mark.parametrize(
+    ("of_r", "message"),
+    [
+        ([YES, YES, UNKNOWN], "fold 1 of 2 cannot be tested: all labelled candidates are correct on its 1 problems"),
+        ([NO], "fold 1 of 2 cannot be tested: all labelled candidates are incorrect"),
+        ([UNKNOWN], "fold 1 of 2 cannot be tested: no candidate has a label"),
+        ([], "fold 1 of 2 cannot be tested: no candidate has a label"),
+    ],
+)
+def test_a_fold_without_both_classes_is_named(of_r, message):
+    with pytest.raises(PoolError, match=message):
+        check_classes(FOLDS, labels(p=[YES, NO], r=of_r))
+
+
+def test_where_there_are_violation_scores_they_must_differ():
+    def of(first, second):
+        return [
+            Label(candidate_id=f"{name}{index}", problem_id=name, verdict=NO, violation_score=score)
+            for name in "pr"
+            for index, score in enumerate((first, second))
+        ]
+
+    check_classes(FOLDS, of(0.1, 0.2))
+    with pytest.raises(PoolError, match=r"fold 0 of 2 .* all labelled candidates are 0\.2"):
+        check_classes(FOLDS, of(0.2, 0.2))
+
+
+def test_a_fold_that_has_nothing_to_train_on_is_named(finished, tmp_path):
+    """Every problem's candidates are all correct or all incorrect, so there are both classes and no pair."""
+    for stage in SHARED:
+        finished[0].run.copy_stage(stage, RunDir(str(tmp_path)))
+    run = RunDir(str(tmp_path))
+    verdicts = {name: (YES, NO)[index % 2] for index, name in enumerate(sorted(finished[0].problems()))}
+    one_sided = [
+        Label(candidate_id=found.candidate_id, problem_id=found.problem_id, verdict=verdicts[found.problem_id])
+        for found in finished[0].run.candidates()
+    ]
+    run.write_labels(one_sided)
+    with pytest.raises(PoolError, match="fold 0 of 2: nothing to pair"):
+        train_folds(Pipeline(recipe=small(finished[0].recipe, tmp_path)), count=2, seeds=[3])
+
+
+def test_an_index_beyond_the_folds_is_refused():
+    with pytest.raises(ValueError, match=r"pairs\.fold\.index must be below pairs\.fold\.count = 2, got 2"):
+        FoldConfig(count=2, index=2)

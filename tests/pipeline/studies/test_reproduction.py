@@ -1,0 +1,198 @@
+"""Reports over finished runs, on a real Ray: the paper's tables, baselines, transfer, confounding, repair."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chat_endpoint import chat_endpoint
+
+from raydebm.config import ConfoundingConfig, OpenAIGenerator, RewardModelBaseline
+from raydebm.errors import ConfigError
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.studies.confounding import confounding
+from raydebm.pipeline.studies.repair import repair_run
+from raydebm.pipeline.studies.reproduction import reproduce, with_repairs
+from raydebm.run.directory import RunDir
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def reward_model(tmp_path_factory):
+    """A folder with a small sequence classifier of random weights, as a hub would hold it."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
+
+    from raydebm.embedded import embedded_path
+
+    folder = tmp_path_factory.mktemp("reward")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_path("kk-dee"))
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pipelines(finished, reward_model, tmp_path_factory):
+    """A copy of one run under two names, the first with a baseline, which other tests' evaluation must not have."""
+    original, _, _ = finished
+    folder = tmp_path_factory.mktemp("copied") / "run"
+    shutil.copytree(original.run.root, folder)
+    pipeline = replace(original, recipe=original.recipe.model_copy(update={"run_dir": str(folder)}))
+    baseline = RewardModelBaseline(name="tiny reward model", model=str(reward_model), input_format="pair")
+    first = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"baselines": (baseline,)}))
+    second = replace(
+        pipeline, recipe=pipeline.recipe.model_copy(update={"name": "again", "run_dir": pipeline.run.root})
+    )
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def report(pipelines, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduction")
+    found, address = reproduce(pipelines, run=RunDir(str(folder)), with_transfer=True)
+    return found, address, folder
+
+
+def test_the_report_is_where_it_says(report):
+    _, address, folder = report
+    assert (folder / "reproduction" / "report.html").is_file()
+    assert address.endswith("reproduction/report.html")
+
+
+def test_both_runs_are_in_the_report(report):
+    found, _, _ = report
+    text = json.dumps(found.to_json())
+    assert "tiny (knights_knaves)" in text
+    assert "again (knights_knaves)" in text
+
+
+def test_every_pair_of_runs_has_a_transfer_cell(report):
+    found, _, _ = report
+    (matrix,) = found.transfers
+    assert len(matrix.sources) == len(matrix.targets) == 2
+
+
+def test_the_same_scorer_transfers_to_what_it_scored_itself(report, pipelines):
+    """Both names are one run, so the transferred energies must be the run's own."""
+    found, _, _ = report
+    (matrix,) = found.transfers
+    values = {(cell.source, cell.target): cell.by_mu.pass_at_1.value for cell in matrix.cells}
+    assert len(set(values.values())) == 1
+
+
+def test_a_baseline_is_a_selector_of_the_pools(report, pipelines):
+    pools = evaluated_pools(pipelines[0], "test")
+    assert all("tiny reward model" in pool.scores for pool in pools)
+
+
+def test_a_baseline_has_a_row_in_the_evaluation_of_its_run(report, pipelines):
+    assert pipelines[0].evaluate().row("tiny reward model") is not None
+
+
+def test_scores_are_not_made_twice(report, pipelines):
+    file = Path(pipelines[0].run.root) / "scores" / "tiny reward model.parquet"
+    before = file.stat().st_mtime_ns
+    pipelines[0].evaluate()
+    assert file.stat().st_mtime_ns == before
+
+
+def test_confounding_has_probes_and_an_ablation(finished):
+    pipeline, _, _ = finished
+    found, address = confounding(pipeline)
+    assert found.probes
+    assert found.ablation
+    assert address.endswith("confounding/report.html")
+
+
+@pytest.fixture
+def rewriter():
+    """An OpenAI-compatible endpoint that gives the solution back under a heading, and counts what it is asked."""
+    asked = []
+
+    def answer(headers, body):
+        asked.append(body["messages"][-1]["content"])
+        solution = asked[-1].partition("Solution:\n")[2].partition("\n\nExample 1:")[0]
+        return f"# Answer\n{solution}"
+
+    with chat_endpoint(answer) as url:
+        yield url, asked
+
+
+def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished, rewriter):
+    pipeline, _, _ = finished
+    url, asked = rewriter
+    writer = OpenAIGenerator(name="writer", model="m", base_url=url, api_key_env=None)
+    pools = evaluated_pools(pipeline, "test")
+    sources = [
+        item.candidate.generator
+        for pool in pools
+        for item, right in zip(pool.candidates, pool.correct, strict=False)
+        if right == 1
+    ]
+    source = max(set(sources), key=sources.count)
+    settings = ConfoundingConfig(swap=(source,), rewriter=writer, num_examples=1)
+    swapped = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"confounding": settings}))
+
+    found, _ = confounding(swapped)
+    num_asked = len(asked)
+    again, _ = confounding(swapped)
+
+    (result,) = found.swaps
+    assert result.source == source
+    assert all(row.num_asked and row.num_failed == 0 for row in result.rows)
+    assert num_asked == len({item.candidate_id for item in result.texts}) * len({item.style for item in result.texts})
+    assert (len(asked), again.swaps) == (num_asked, found.swaps), "a second report asks nobody"
+
+
+@pytest.fixture(scope="module")
+def repaired(finished):
+    """The finished run, whose scorer was repaired in ``repair/``."""
+    finished_run, _, _ = finished
+    few = ConfoundingConfig(repair_min_cell=4)
+    pipeline = replace(finished_run, recipe=finished_run.recipe.model_copy(update={"confounding": few}))
+    repair_run(pipeline)
+    return pipeline
+
+
+def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(repaired):
+    pipeline = repaired
+    run = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
+
+    result = run.evaluate()
+
+    assert result.row("ours") is not None
+    assert run.run.exists("repaired.json")
+    assert (Path(run.run.root) / "calibration" / "policy.json").is_file()
+
+
+def test_a_report_shows_a_run_before_and_after_its_repair(repaired, tmp_path):
+    pipeline = repaired
+    assert [each.is_repaired for each in with_repairs([pipeline])] == [False, True]
+
+    found, _ = reproduce([pipeline], run=RunDir(str(tmp_path)))
+
+    assert [(study.name, study.repaired) for study in found.studies] == [
+        ("tiny (knights_knaves)", False),
+        ("tiny, repaired (knights_knaves)", True),
+    ]
+    assert set(found.sections[-1].picks[0].shares) == {"before", "after"}
+
+
+def test_repair_needs_a_folder_for_the_new_checkpoint(finished):
+    pipeline, _, _ = finished
+    elsewhere = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": "s3://bucket/run"}))
+    with pytest.raises(ConfigError, match=r"s3://bucket/run.* is not a local path"):
+        repair_run(elsewhere)

@@ -1,0 +1,167 @@
+"""Variants of one run, on a real Ray: what they share with it, what they train, and what the report says of them."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from raydebm.config import VariantConfig
+from raydebm.errors import PoolError
+from raydebm.pipeline.context import TEST
+from raydebm.pipeline.studies.reproduction import reproduce, trained_parameters
+from raydebm.pipeline.studies.variants import make_variants, take_over
+from raydebm.run.directory import RunDir
+
+pytestmark = pytest.mark.ray
+
+ONE_ADAPTER = [{"name": "m0", "rank": 2, "alpha": 4, "targets": ["Wqkv"]}]
+VARIANTS = (
+    VariantConfig(name="single", generators=("bo",), num_samples=2, scorer={"adapters": ONE_ADAPTER}),
+    VariantConfig(name="strict", triage={"theta_sigma": 0.01}),
+    VariantConfig(name="repaired", repair=True),
+)
+
+
+@pytest.fixture(scope="module")
+def run(finished, tmp_path_factory):
+    """A copy of the finished run, whose recipe has variants now."""
+    original, _, _ = finished
+    folder = tmp_path_factory.mktemp("with-variants") / "run"
+    shutil.copytree(original.run.root, folder)
+    few = original.recipe.confounding.model_copy(update={"repair_min_cell": 4})
+    changes = {"run_dir": str(folder), "variants": VARIANTS, "confounding": few}
+    return replace(original, recipe=original.recipe.model_copy(update=changes), on_stage=[].append)
+
+
+@pytest.fixture(scope="module")
+def report(run, tmp_path_factory):
+    """(the reproduction, what the stages reported, where)."""
+    folder, stages = tmp_path_factory.mktemp("reproduction"), []
+    # As on a cluster of our own, which saves a helper process for every adapter.
+    with mock.patch("raydebm.distributed.train.is_own_cluster", return_value=True):
+        found, _ = reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(folder)))
+    return found, stages, folder
+
+
+def test_the_run_its_variants_and_its_repair_are_studied(report):
+    found, _, _ = report
+    assert [study.name for study in found.studies] == [
+        "tiny (knights_knaves)",
+        "tiny, repaired (knights_knaves)",
+        "tiny-single (knights_knaves)",
+        "tiny-strict (knights_knaves)",
+    ]
+
+
+def test_nothing_is_generated_or_labelled_again(report, run):
+    _, stages, _ = report
+    made = {stage.stage.rpartition(" ")[2] for stage in stages if not stage.reused}
+    assert made.isdisjoint({"problems", "candidates", "labels"})
+    shared, strict = (
+        (Path(root) / "labels" / "labels.parquet").read_bytes()
+        for root in (run.run.root, run.run.uri("variant-strict"))
+    )
+    assert shared == strict
+
+
+def test_a_variant_on_one_generator_has_its_first_samples_alone(report, run):
+    single = RunDir(run.run.uri("variant-single"))
+    candidates, labels = single.candidates(), single.labels()
+    assert {candidate.generator for candidate in candidates} == {"bo"}
+    assert {candidate.sample_index for candidate in candidates if not candidate.is_greedy} == {0, 1}
+    assert sorted(row.candidate_id for row in candidates) == sorted(row.candidate_id for row in labels)
+
+
+def test_a_variant_of_the_thresholds_alone_trains_nothing(report, run):
+    _, stages, _ = report
+    made = {stage.stage for stage in stages if not stage.reused}
+    assert {"variant-strict calibration", "variant-strict evaluation", "variant-single scorer"} <= made
+    assert not {"variant-strict pairs", "variant-strict scorer", "variant-strict energies"} & made
+
+
+def test_each_scorer_is_tested_on_each_pool(report):
+    found, _, _ = report
+    (matrix,) = found.transfers
+    names = ["tiny (knights_knaves)", "tiny-single (knights_knaves)"]
+    assert {(cell.source, cell.target) for cell in matrix.cells} == {(one, two) for one in names for two in names}
+
+
+def cell(found, label, row, column):
+    table = next(table for table in found.tables if table.label == label)
+    return dict(table.rows)[row][table.columns.index(column)]
+
+
+def test_the_single_row_is_of_the_scorer_that_was_trained_on_one_generator(report):
+    found, _, _ = report
+    single = next(study for study in found.studies if study.name.startswith("tiny-single"))
+    shown = cell(found, "tab:single_multi", "Single-model EBM", "K&K")
+    assert shown.estimate == single.evaluation.row("ours").pass_at_1
+    assert "bo, 2 candidates" in shown.reason
+
+
+def test_the_difference_to_several_generators_is_paired(report):
+    found, _, _ = report
+    (variants,) = found.variants
+    comparison = variants.comparison("tiny-single (knights_knaves)", "tiny (knights_knaves)", "E")
+    assert cell(found, "tab:single_multi", "Delta", "K&K").estimate == -comparison.difference
+
+
+def test_the_variants_stand_in_one_table(report):
+    found, _, folder = report
+    (variants,) = found.variants
+    assert [row.num_adapters for row in variants.rows] == [2, 2, 1, 2]
+    assert variants.rows[2].generators == ("bo",)
+    assert "Variants of tiny (knights_knaves)" in (folder / "reproduction" / "report.md").read_text()
+
+
+def test_trained_parameters_are_those_of_adapter_and_head(report, run):
+    """Head of width 64: LayerNorm 2 * d, Linear d * d + d, Linear d + 1; adapters as ``adapter_size`` counts them."""
+    from transformers import AutoConfig
+
+    from raydebm.embedded import embedded_path
+    from raydebm.scorer.model.lora import adapter_size
+
+    size = adapter_size(run.recipe.scorer.adapters[0], AutoConfig.from_pretrained(embedded_path("encoder-mini")))
+    assert trained_parameters(run.run, "a0") == size.lora + size.head
+
+
+def test_a_second_report_makes_no_stage_again(report, run, tmp_path):
+    stages = []
+    reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(tmp_path)))
+    assert [stage.stage for stage in stages if not stage.reused] == []
+
+
+def test_new_candidates_of_the_run_reach_its_variants(report, run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(run.run.root, copied)
+    other = replace(run, recipe=run.recipe.model_copy(update={"run_dir": str(copied)}))
+    family = make_variants(other)
+    single = family.on_fewer_generators[0]
+    manifest = other.run.manifest("candidates")
+    other.run.finish("candidates", {**manifest, "making": "another"})
+    before = single.run.manifest("candidates")["making"]
+    take_over(other, single)
+    assert single.run.manifest("candidates")["making"] != before
+
+
+def test_a_variant_whose_generator_wrote_nothing_is_refused(report, run, tmp_path):
+    copied = RunDir(str(tmp_path / "run"))
+    for stage in ("problems", "candidates", "labels"):
+        run.run.copy_stage(stage, copied)
+    copied.write_candidates([candidate for candidate in copied.candidates() if candidate.generator != "bo"])
+    other = replace(run, recipe=run.recipe.model_copy(update={"run_dir": copied.root}))
+    child = replace(
+        run, recipe=run.recipe.with_variant(VARIANTS[0]).model_copy(update={"run_dir": copied.uri("variant-single")})
+    )
+    with pytest.raises(PoolError, match="no candidate of bo"):
+        take_over(other, child)
+
+
+def test_the_recipe_of_a_variant_stands_in_its_run_directory(report, run):
+    recipe = json.loads((Path(run.run.uri("variant-single")) / "recipe.json").read_text())
+    assert [generator["name"] for generator in recipe["generators"]] == ["bo"]
+    assert recipe["variants"] == []
+    assert len(run.splits()[TEST]) == 6

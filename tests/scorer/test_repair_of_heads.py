@@ -1,0 +1,432 @@
+"""Heads trained anew on balanced groups; the planted shortcut at the end is found, repaired, and costs nothing."""
+
+import json
+import random
+import shutil
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from raydebm.config import PAPER_ADAPTERS, PairsConfig
+from raydebm.confounding import repair, repair_texts
+from raydebm.confounding.balance import (
+    RepairText,
+    balanced_cells,
+    balanced_pairs,
+    cell_weights,
+)
+from raydebm.confounding.features import FeatureExtractor, KeptFeatures, head_of
+from raydebm.confounding.pages import render_markdown, write_report
+from raydebm.confounding.refit import RepairSettings, repair_heads
+from raydebm.confounding.report import ConfoundingSettings
+from raydebm.errors import CheckpointError, ConfigError, PoolError
+from raydebm.evaluation.pools.pool import assemble_pools
+from raydebm.pairs import build_pairs, training_groups
+from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
+from raydebm.run.directory import RunDir
+from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
+from raydebm.scorer.training.settings import TrainingSettings
+
+
+def item(problem, generator, correct, *, text=None):
+    return RepairText(
+        problem_id=problem, prompt="w1 w2", text=text or f"{problem} {generator} {correct}", generator=generator,
+        correct=correct,
+    )  # fmt: skip
+
+
+def cell(generator, correct, count):
+    return [item(f"p{index}", generator, correct, text=f"w{index} {correct}") for index in range(count)]
+
+
+def sizes(texts):
+    found = defaultdict(int)
+    for one in texts:
+        found[one.generator, one.correct] += 1
+    return dict(found)
+
+
+def test_cells_are_capped_and_generators_that_tell_the_label_are_left_out():
+    texts = [*cell("a", True, 9), *cell("a", False, 5), *cell("b", True, 6), *cell("b", False, 20)]
+    texts += [*cell("sure", True, 30), *cell("sure", False, 1)]
+
+    kept, left_out = balanced_cells(texts, cap=6, min_cell=4, seed=0)
+
+    assert sizes(kept) == {("a", True): 6, ("a", False): 5, ("b", True): 6, ("b", False): 6}
+    assert left_out == {"sure": (30, 1)}
+
+
+def test_the_order_of_the_data_changes_no_draw():
+    texts = [*cell("a", True, 9), *cell("a", False, 9)]
+    again = random.Random(3).sample(texts, len(texts))
+
+    assert balanced_cells(again, cap=4, min_cell=1, seed=7) == balanced_cells(texts, cap=4, min_cell=1, seed=7)
+
+
+def test_equal_texts_count_once():
+    texts = [*cell("a", True, 3), *cell("a", True, 3), *cell("a", False, 3)]
+
+    assert sizes(balanced_cells(texts, cap=99, min_cell=1, seed=0)[0]) == {("a", True): 3, ("a", False): 3}
+
+
+def test_every_cell_weighs_the_same():
+    texts = [*cell("a", True, 6), *cell("a", False, 2), *cell("b", True, 3), *cell("b", False, 1)]
+    weights = defaultdict(float)
+    for one, weight in zip(texts, cell_weights(texts), strict=True):
+        weights[one.generator, one.correct] += weight
+
+    assert dict(weights) == pytest.approx(dict.fromkeys(weights, 0.25))
+
+
+def test_pairs_weigh_the_same_in_both_directions():
+    """``a`` beats ``b`` in two problems, ``b`` beats ``a`` in one; ``c`` beats ``a`` and is never beaten."""
+    texts = [
+        item("p", "a", True), item("p", "b", False),
+        item("q", "a", True), item("q", "b", False),
+        item("r", "b", True), item("r", "a", False), item("r", "c", True),
+        item("s", "a", True, text="x"), item("s", "a", False, text="y"),
+    ]  # fmt: skip
+    pairs, weights = balanced_pairs(texts)
+    total = defaultdict(float)
+    for (chosen, rejected), weight in zip(pairs, weights, strict=True):
+        total[texts[chosen].generator, texts[rejected].generator] += weight
+
+    assert dict(total) == pytest.approx({("a", "b"): 1 / 3, ("b", "a"): 1 / 3, ("a", "a"): 1 / 3})
+
+
+@pytest.fixture(scope="module")
+def checkpoint(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensemble") / "scorer"
+    write_ensemble(folder, trained, {"run": "test"})
+    return folder
+
+
+def labelled(first, count):
+    """Two generators that write the same; half of their answers are right."""
+    found = []
+    for index in range(first, first + count):
+        for generator in ("a", "b"):
+            for correct in (True, False):
+                text = f"w{index % 60} w{(index * 3) % 60} {'right' if correct else 'wrong'}"
+                found.append(
+                    RepairText(
+                        problem_id=f"p{index}",
+                        prompt=f"w{index % 50} w2",
+                        text=text,
+                        generator=generator,
+                        correct=correct,
+                    )
+                )
+    return found
+
+
+CELL_OF = {0: ("a", True), 1: ("a", False), 2: ("b", True), 3: ("b", False)}
+SETTINGS = RepairSettings(max_epochs=20, learning_rate=3e-3, seed=2)
+
+
+@pytest.fixture(scope="module")
+def repaired(checkpoint, tmp_path_factory):
+    out = tmp_path_factory.mktemp("repaired") / "scorer"
+    return repair_heads(
+        checkpoint, out, train=labelled(0, 20), validation=labelled(100, 8), settings=SETTINGS, device="cpu"
+    )
+
+
+def test_features_through_the_heads_are_the_ensembles_energies(checkpoint):
+    texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w9", "w8")]
+    extractor = FeatureExtractor.load(checkpoint, device="cpu")
+
+    with torch.no_grad():
+        columns = [
+            head_of(adapter, hidden_size=32)(features.states).tolist()
+            for adapter, features in zip(extractor.adapters, extractor.stream(texts), strict=True)
+        ]
+
+    expected = [list(scored.members) for scored in EnsembleScorer.load(checkpoint, device="cpu").score(texts)]
+    assert pytest.approx(np.array(expected), abs=1e-5) == np.array(columns).T
+
+
+class Counting(FeatureExtractor):
+    """Counts the texts that go through the encoder, once for each adapter."""
+
+    num_encoded = 0
+
+    def states(self, adapter, ids):
+        self.num_encoded += len(ids)
+        return super().states(adapter, ids)
+
+
+def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):
+    """The two heads of five adapters, and the probes, on two texts: ten passes in all; the third text adds five."""
+    texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w1 w2", "w3 right")]
+    extractor = Counting.load(checkpoint, device="cpu")
+    features = KeptFeatures(extractor)
+
+    for folder in (checkpoint, repaired.folder):
+        expected = EnsembleScorer.load(folder, device="cpu").score(texts)
+        found = features.scorer(folder).score(texts)
+        assert [text.members for text in found] == [pytest.approx(text.members, abs=1e-5) for text in expected]
+    assert features.joined(texts).shape == (3, 5 * 32)
+    assert extractor.num_encoded == 2 * 5
+    features.scorer(checkpoint).score([("w9", "w8"), *texts])
+    assert extractor.num_encoded == 3 * 5
+
+
+def test_kept_features_score_no_checkpoint_of_other_adapters(checkpoint, repaired, tmp_path):
+    other = shutil.copytree(repaired.folder, tmp_path / "other")
+    weights = load_file(other / "a3" / "adapter_model.safetensors")
+    save_file({key: tensor + 1 for key, tensor in weights.items()}, other / "a3" / "adapter_model.safetensors")
+    features = KeptFeatures(FeatureExtractor.load(checkpoint, device="cpu"))
+
+    with pytest.raises(CheckpointError, match="adapters are not those"):
+        features.scorer(other)
+
+
+def test_only_the_heads_are_new(checkpoint, repaired):
+    for name in ("a0", "a1", "a2", "a3", "a4"):
+        for file in ("adapter_model.safetensors", "adapter_config.json"):
+            assert (repaired.folder / name / file).read_bytes() == (checkpoint / name / file).read_bytes()
+        old, new = checkpoint / name / "head.safetensors", repaired.folder / name / "head.safetensors"
+        assert old.read_bytes() != new.read_bytes()
+
+
+def test_the_repaired_checkpoint_loads_and_says_what_was_done(repaired):
+    scorer = EnsembleScorer.load(repaired.folder, device="cpu")
+    good, bad = scorer.score([("w7 w2", "w50 right"), ("w7 w2", "w50 wrong")])
+
+    assert sum(good.members) < sum(bad.members)
+    facts = json.loads((repaired.folder / "ensemble.json").read_text())["meta"]
+    assert facts["run"] == "test"
+    assert facts["repair"]["cells"] == {"a": [20, 20], "b": [20, 20]}
+    assert "## Repair" in (repaired.folder / "README.md").read_text()
+    assert len(repaired.heads) == 5
+    assert 0 < repaired.trainable_share < 1
+
+
+def test_the_same_call_gives_the_same_heads(checkpoint, repaired, tmp_path):
+    torch.manual_seed(4321)
+    again = repair_heads(
+        checkpoint, tmp_path / "again", train=labelled(0, 20)[::-1], validation=labelled(100, 8), settings=SETTINGS,
+        device="cpu",
+    )  # fmt: skip
+
+    for name in ("a0", "a4"):
+        first, second = repaired.folder / name, again.folder / name
+        assert (first / "head.safetensors").read_bytes() == (second / "head.safetensors").read_bytes()
+
+
+def test_trained_heads_can_be_the_start(checkpoint, tmp_path):
+    settings = RepairSettings(from_scratch=False, learning_rate=1e-9, max_epochs=1)
+    result = repair_heads(checkpoint, tmp_path / "warm", train=labelled(0, 8), settings=settings, device="cpu")
+
+    texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 wrong")]
+    before, after = (EnsembleScorer.load(folder, device="cpu").score(texts) for folder in (checkpoint, result.folder))
+    for old, new in zip(before, after, strict=True):
+        assert new.members == pytest.approx(old.members, abs=1e-4)
+
+
+def test_without_validation_all_epochs_run(checkpoint, tmp_path):
+    settings = RepairSettings(max_epochs=3)
+    result = repair_heads(checkpoint, tmp_path / "blind", train=labelled(0, 8), settings=settings, device="cpu")
+
+    assert {(head.num_epochs, head.best_epoch, head.validation_loss) for head in result.heads} == {(3, 3, None)}
+
+
+def test_what_cannot_be_repaired_is_refused(checkpoint, tmp_path):
+    def run(train, out=tmp_path / "out", validation=(), **options):
+        settings = RepairSettings(**options)
+        repair_heads(checkpoint, out, train=train, validation=validation, settings=settings, device="cpu")
+
+    with pytest.raises(ConfigError, match="writes a new checkpoint"):
+        run(labelled(0, 8), out=checkpoint)
+    with pytest.raises(PoolError, match=r"at least two generators.*b \(8 correct, 0 incorrect\)"):
+        run([one for one in labelled(0, 8) if one.generator == "a" or one.correct])
+    with pytest.raises(PoolError, match="1 problems are in repair's train and validation part, such as 'p7'"):
+        run(labelled(0, 8), validation=labelled(7, 2))
+    # Each problem has answers by one generator only, and none of both labels.
+    unpaired = [one for one in labelled(0, 32) if CELL_OF[int(one.problem_id[1:]) % 4] == (one.generator, one.correct)]
+    with pytest.raises(PoolError, match="both directions"):
+        run(unpaired, balance="pairs")
+    with pytest.raises(ConfigError, match="equalise must be"):
+        RepairSettings(balance="pairs", equalise=1.0)
+    with pytest.raises(ConfigError, match="cap must be at least 1"):
+        RepairSettings(cap=0)
+
+
+def test_texts_for_the_repair_are_the_labelled_ones_of_the_given_problems():
+    def candidate(name, *, text="x", problem="p", greedy=False):
+        return Candidate(
+            candidate_id=name, task="toy", problem_id=problem, generator="g", text=text,
+            error=None if text else "HTTP 500", sampling=Sampling(temperature=0.0) if greedy else Sampling(),
+        )  # fmt: skip
+
+    candidates = [
+        candidate("right"), candidate("wrong", text="y"), candidate("unlabeled"), candidate("failed", text=None),
+        candidate("greedy", greedy=True), candidate("elsewhere", problem="q"), candidate("no label"),
+    ]  # fmt: skip
+    verdicts = {"right": Verdict.CORRECT, "wrong": Verdict.INCORRECT, "unlabeled": Verdict.UNLABELED}
+    verdicts |= dict.fromkeys(("failed", "greedy", "elsewhere"), Verdict.CORRECT)
+    labels = {name: Label(candidate_id=name, problem_id="p", verdict=verdict) for name, verdict in verdicts.items()}
+    problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
+
+    found = repair_texts(problems, candidates, labels)
+
+    assert [(one.text, one.generator, one.correct) for one in found] == [("x", "g", True), ("y", "g", False)]
+
+
+def test_plans_are_repaired_by_the_share_that_training_prefers():
+    """None is without violation; of eight the best two are the correct ones."""
+    scores = [0.4, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8]
+    candidates = [
+        Candidate(candidate_id=f"c{score}", task="toy", problem_id="p", generator="g", text=f"plan {score}")
+        for score in scores
+    ]
+    labels = {
+        f"c{score}": Label(candidate_id=f"c{score}", problem_id="p", verdict=Verdict.INCORRECT, violation_score=score)
+        for score in scores
+    }
+    problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
+
+    found = repair_texts(problems, candidates, labels)
+
+    assert {one.text for one in found if one.correct} == {"plan 0.1", "plan 0.2"}
+    assert len(found) == 8
+    assert sum(one.correct for one in repair_texts(problems, candidates, labels, positive_frac=0.5)) == 4
+
+
+WRITERS = {"strong": ("w80 w81", 0.9), "middle": ("w82 w83", 0.5), "weak": ("w84 w85", 0.1)}
+"""Words that only this generator uses, and its share of correct answers: the planted shortcut."""
+
+
+def planted(first, count, *, turned=False):
+    """(problems, candidates, labels). Half of the answers carry a word that tells whether they are right.
+
+    ``turned``: the strong generator has become the weak one, so that the shortcut misleads.
+    """
+    rng = random.Random(first)
+    problems, candidates, labels = {}, [], {}
+    for index in range(first, first + count):
+        problem_id = f"p{index}"
+        prompt = " ".join(f"w{rng.randrange(60)}" for _ in range(5))
+        problems[problem_id] = Problem(task="toy", problem_id=problem_id, prompt=prompt)
+        for generator, (words, accuracy) in WRITERS.items():
+            for sample in range(3):
+                correct = rng.random() < (1 - accuracy if turned else accuracy)
+                body = [f"w{rng.randrange(60)}" for _ in range(6)]
+                body.insert(rng.randrange(7), ("right" if correct else "wrong") if rng.random() < 0.5 else "w60")
+                name = f"{problem_id}-{generator}-{sample}"
+                text = f"{words} {' '.join(body)} {words}"
+                candidates.append(
+                    Candidate(candidate_id=name, task="toy", problem_id=problem_id, generator=generator, text=text)
+                )
+                verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
+                labels[name] = Label(candidate_id=name, problem_id=problem_id, verdict=verdict)
+    return problems, candidates, labels
+
+
+def pools_of_planted(data):
+    problems, candidates, labels = data
+    reports = {
+        one.candidate_id: ConstraintReport(candidate_id=one.candidate_id, answer="x", vote_key="x", penalty=0.0)
+        for one in candidates
+    }
+    return assemble_pools(problems.values(), candidates=candidates, labels=labels, reports=reports, energies={})
+
+
+def groups_of_planted(data):
+    problems, candidates, labels = data
+    pairs = build_pairs(candidates, labels.values(), config=PairsConfig(), seed=0)
+    return training_groups(pairs, candidates, problems.values())
+
+
+@pytest.fixture(scope="module")
+def shortcut_checkpoint(tiny, train_all, tmp_path_factory):
+    """Two adapters, trained by the normal code on pools in which the generator all but tells the label."""
+    folder = tmp_path_factory.mktemp("planted")
+    settings = TrainingSettings(max_length=48, batch_size=16, patience=3, learning_rate=1e-3, max_epochs=2, seed=1)
+    groups = groups_of_planted(planted(0, 60)), groups_of_planted(planted(1000, 30))
+    two = PAPER_ADAPTERS[:2]
+    adapters = train_all(two, backbone=tiny["modernbert"], groups=groups, settings=settings, folder=folder)
+    write_ensemble(folder / "scorer", adapters, {})
+    return folder / "scorer"
+
+
+@pytest.fixture(scope="module")
+def repair_planted(shortcut_checkpoint, tmp_path_factory):
+    """Before and after on test pools; the heads learn from problems that no adapter has seen."""
+
+    def run(test, *, probes=False, **changes):
+        return repair(
+            shortcut_checkpoint,
+            tmp_path_factory.mktemp("planted-repair") / "scorer",
+            train=repair_texts(*planted(3000, 160)),
+            validation=repair_texts(*planted(1000, 30)),
+            test=pools_of_planted(test),
+            validation_pools=pools_of_planted(planted(1000, 30)),
+            lambda_=1.0,
+            repair_settings=RepairSettings(**{"learning_rate": 3e-3, "seed": 1} | changes),
+            settings=ConfoundingSettings(num_bootstrap=200, max_ablation_problems=2, max_probe_texts=400),
+            task="planted",
+            device="cpu",
+            with_probes=probes,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def balanced(repair_planted):
+    return repair_planted(planted(2000, 60), balance="cells", probes=True)
+
+
+@pytest.mark.parametrize("balance", ["cells", "pairs"])
+def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(repair_planted, balanced, balance):
+    report = balanced if balance == "cells" else repair_planted(planted(2000, 60), balance=balance, probes=True)
+    before, after = report.before.screen, report.after.screen
+
+    assert any("the generator explains" in warning for warning in before.warnings())
+    assert after.identity_share.value < 0.5 * before.identity_share.value
+    assert after.relative_spread.value < 0.3 * before.relative_spread.value
+    assert after.within_auroc.value >= before.within_auroc.value
+    # Where the strong generator stays strong, not favouring it costs something: docs/confounding.md has how much.
+    assert after.accuracy["ours"].value >= before.accuracy["ours"].value - 0.15
+    assert {row.target: row.accuracy.value for row in report.after.probes}["generator"] > 0.9  # it is there, unused
+
+
+def test_equalising_takes_away_most_of_what_balancing_leaves(repair_planted, balanced):
+    left = balanced.after.screen
+    equalised = repair_planted(planted(2000, 60), equalise=1.0).after.screen
+
+    assert equalised.identity_share.value < 0.5 * left.identity_share.value
+    assert equalised.accuracy["ours"].value >= left.accuracy["ours"].value - 0.05
+
+
+def test_where_the_shortcut_misleads_the_repair_wins_back_what_it_cost(repair_planted):
+    report = repair_planted(planted(5000, 60, turned=True))
+
+    gained = report.after.screen.accuracy["ours"].value - report.before.screen.accuracy["ours"].value
+    assert gained > 0.5
+
+
+def test_the_report_of_a_repair_shows_both_scorers(balanced, tmp_path):
+    text = render_markdown(balanced)
+    assert "| figure | before | after |" in text
+    assert "Generators before the repair" in text
+    assert "Generators after the repair" in text
+    assert "| strong |" in text
+    addresses = write_report(balanced, RunDir(str(tmp_path)), "repair", provenance={"command": "raydebm repair"})
+    assert [address.rsplit("/", 1)[1] for address in addresses] == ["metrics.json", "report.md", "report.html"]
+    page = (tmp_path / "repair" / "report.html").read_text()
+    assert "picked before" in page
+    assert "raydebm repair" in page
+    stored = json.loads((tmp_path / "repair" / "metrics.json").read_text())
+    assert set(stored) == {"before", "after", "repair", "provenance"}
+    assert stored["repair"]["cells"]["strong"][0] > 0
+
+
+def test_test_problems_may_not_be_among_those_of_the_repair(repair_planted):
+    with pytest.raises(PoolError, match="test problems are among those of the repair"):
+        repair_planted(planted(3010, 5))

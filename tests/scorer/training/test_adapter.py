@@ -1,0 +1,375 @@
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from raydebm.config import PAPER_ADAPTERS, parse_recipe
+from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingError
+from raydebm.pairs import TrainingGroup
+from raydebm.scorer.checkpoint import read_adapter
+from raydebm.scorer.training.adapter import data_fingerprint, train_adapter
+from raydebm.scorer.training.member import ACTIVATIONS_PER_TOKEN, Member
+from raydebm.scorer.training.schedule import Portion, learning_rate_factor, plan_steps, portions_of
+from raydebm.scorer.training.settings import TrainingSettings, autocast_dtype, graph_bytes
+from raydebm.tasks.base import TaskDefaults
+
+A0 = PAPER_ADAPTERS[0]
+
+
+class Reports(list):
+    """Keeps reports, and copies of their checkpoints when a folder is given."""
+
+    def __init__(self, folder=None, stop_after=None):
+        super().__init__()
+        self._folder, self._stop_after = folder, stop_after
+
+    def __call__(self, report):
+        self.append(report)
+        if self._folder is not None:
+            copy = self._folder / report.checkpoint.name
+            copy.mkdir(parents=True)
+            for file in report.checkpoint.iterdir():
+                (copy / file.name).write_bytes(file.read_bytes())
+        if len(self) == self._stop_after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def train(tiny, groups, settings, tmp_path):
+    """train_adapter on the tiny ModernBERT with the standard data; keywords replace arguments."""
+
+    def call(folder="out", *, report=None, family="modernbert", adapter=A0, **changes):
+        arguments = {"train": groups[0], "validation": groups[1], "settings": settings} | changes
+        report = Reports() if report is None else report
+        return train_adapter(adapter, backbone=tiny[family], out_dir=tmp_path / folder, report=report, **arguments)
+
+    return call
+
+
+def weights(folder):
+    return {name: load_file(folder / name) for name in ("adapter_model.safetensors", "head.safetensors")}
+
+
+def assert_same_weights(first, second):
+    first, second = weights(first), weights(second)
+    for file, tensors in first.items():
+        assert tensors.keys() == second[file].keys()
+        for key, tensor in tensors.items():
+            assert torch.equal(tensor, second[file][key]), f"{file}: {key}"
+
+
+def without_seconds(record):
+    return [metrics.model_dump(exclude={"seconds"}) for metrics in record.epochs]
+
+
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v2", "bert"])
+def test_training_learns_what_can_be_learnt(train, family, settings):
+    settings = dataclasses.replace(settings, max_epochs=6, learning_rate=1e-2)
+    best = train(family=family, settings=settings).record.best
+    assert best.validation_loss < 0.6
+    assert best.validation_accuracy >= 0.9
+
+
+def test_the_same_call_gives_the_same_weights(train):
+    first, second = train("first"), train("second")
+    assert_same_weights(first.folder, second.folder)
+    assert without_seconds(first.record) == without_seconds(second.record)
+
+
+def test_the_order_of_problems_does_not_matter(train, groups):
+    first, second = train("first"), train("second", train=groups[0][::-1])
+    assert_same_weights(first.folder, second.folder)
+
+
+def test_another_seed_gives_other_weights(train, settings):
+    first, second = train("first"), train("second", settings=dataclasses.replace(settings, seed=2))
+    assert not torch.equal(
+        weights(first.folder)["head.safetensors"]["hidden.weight"],
+        weights(second.folder)["head.safetensors"]["hidden.weight"],
+    )
+
+
+def test_training_leaves_the_callers_random_state_alone(train):
+    before = torch.get_rng_state()
+    train()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_resuming_gives_what_running_through_gives(train, tmp_path, epoch):
+    reports = Reports(tmp_path / "kept")
+    straight = train("straight", report=reports)
+    rest = Reports()
+    resumed = train("resumed", resume_from=tmp_path / "kept" / f"epoch-{epoch}", report=rest)
+    assert [report.metrics.epoch for report in rest] == list(range(epoch + 1, 4))
+    assert_same_weights(straight.folder, resumed.folder)
+    assert without_seconds(straight.record) == without_seconds(resumed.record)
+
+
+def test_an_interrupted_epoch_can_be_resumed_in_its_own_folder(train):
+    reports = Reports(stop_after=2)
+    with pytest.raises(KeyboardInterrupt):
+        train("interrupted", report=reports)
+    resumed = train("interrupted", resume_from=reports[-1].checkpoint)
+    assert_same_weights(resumed.folder, train("straight").folder)
+
+
+def test_resuming_a_finished_training_trains_no_more(train, tmp_path):
+    straight = train("straight", report=Reports(tmp_path / "kept"))
+    rest = Reports()
+    again = train("again", resume_from=tmp_path / "kept" / "epoch-3", report=rest)
+    assert rest == []
+    assert_same_weights(straight.folder, again.folder)
+
+
+def test_resuming_with_other_settings_is_refused(train, settings, tmp_path):
+    train(report=Reports(tmp_path / "kept"))
+    other = dataclasses.replace(settings, learning_rate=1e-4)
+    with pytest.raises(CheckpointError, match="made with other data, settings, adapter or backbone"):
+        train("other", settings=other, resume_from=tmp_path / "kept" / "epoch-1")
+
+
+def test_a_torn_checkpoint_is_refused(train, tmp_path):
+    train(report=Reports(tmp_path / "kept"))
+    (tmp_path / "kept" / "epoch-1" / "optimizer.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors cannot be read"):
+        train("other", resume_from=tmp_path / "kept" / "epoch-1")
+
+
+def test_training_stops_when_validation_gets_no_better(train, groups, settings):
+    """Validation pairs that contradict the training pairs: the first epoch stays the best."""
+    reversed_pairs = [dataclasses.replace(group, pairs=((1, 0), (2, 0))) for group in groups[1]]
+    reports = Reports()
+    settings = dataclasses.replace(settings, patience=2, max_epochs=10, learning_rate=1e-2)
+    result = train(validation=reversed_pairs, settings=settings, report=reports)
+    assert [report.is_last for report in reports] == [False, False, True]
+    assert [report.is_best for report in reports] == [True, False, False]
+    assert result.record.best_epoch == 1
+
+
+def test_the_best_epochs_weights_are_kept(train, groups, settings, tmp_path):
+    reversed_pairs = [dataclasses.replace(group, pairs=((1, 0), (2, 0))) for group in groups[1]]
+    settings = dataclasses.replace(settings, patience=2, learning_rate=1e-2)
+    result = train(validation=reversed_pairs, settings=settings, report=Reports(tmp_path / "kept"))
+    first = load_file(tmp_path / "kept" / "epoch-1" / "member.safetensors")
+    stored = weights(result.folder)
+    assert torch.equal(stored["head.safetensors"]["hidden.weight"], first["head.hidden.weight"])
+    key = "base_model.model.layers.0.attn.Wqkv.lora_A.weight"
+    assert torch.equal(stored["adapter_model.safetensors"][key], first[f"lora.{key}"])
+
+
+def test_without_validation_the_last_epoch_is_kept(train):
+    record = train(validation=[]).record
+    assert (record.best_epoch, len(record.epochs), record.best.validation_loss) == (3, 3, None)
+
+
+def test_each_report_has_a_checkpoint_and_only_the_last_is_kept(train):
+    seen = []
+    result = train(report=lambda report: seen.append(sorted(path.name for path in report.checkpoint.parent.iterdir())))
+    assert seen == [["epoch-1"], ["epoch-2"], ["epoch-3"]]
+    assert sorted(path.name for path in result.folder.iterdir()) == [
+        "adapter_config.json", "adapter_model.safetensors", "head.safetensors", "training.json",
+    ]  # fmt: skip
+
+
+def test_the_record_tells_how_it_was_trained(train, tiny):
+    record = read_adapter(train().folder).record
+    assert record.adapter == A0
+    assert record.backbone_fingerprint == tiny["modernbert"].fingerprint
+    assert (record.num_train_problems, record.num_train_pairs) == (16, 32)
+    assert (record.num_validation_problems, record.num_validation_pairs) == (6, 12)
+    assert record.settings["learning_rate"] == 3e-3
+
+
+def test_cut_texts_are_counted(train, settings):
+    record = train(settings=dataclasses.replace(settings, max_length=9)).record
+    assert 0 < record.num_truncated_texts < record.num_texts == 3 * (16 + 6)
+
+
+def test_the_length_is_clipped_to_the_backbones_context(train, settings):
+    assert train(settings=dataclasses.replace(settings, max_length=8192)).record.max_length == 64
+
+
+def test_a_loss_that_is_no_number_names_adapter_epoch_step_and_way_out(train, settings):
+    """A gigantic step throws the weights out of float32's range."""
+    settings = dataclasses.replace(settings, learning_rate=1e30)
+    with pytest.raises(TrainingError, match=r"a0: epoch 1, step \d of 4: .*try a lower training\.learning_rate"):
+        train(settings=settings)
+
+
+def test_an_empty_bag_is_refused(train):
+    with pytest.raises(PoolError, match="adapter 'a0': nothing to train on"):
+        train(train=[])
+
+
+def test_fewer_validation_problems_can_be_asked_for(train, settings):
+    settings = dataclasses.replace(settings, max_validation_problems=2)
+    assert train(settings=settings).record.num_validation_problems == 2
+
+
+@pytest.mark.parametrize(("dropout", "limit"), [(0.2, 50), (0.0, 0)], ids=["in-whole-pieces", "text-by-text"])
+def test_a_small_memory_limit_changes_nothing_but_memory(train, settings, dropout, limit):
+    """Two-phase gradients, with the same dropout where every micro-batch fits: the curves agree to rounding."""
+    adapter = A0.model_copy(update={"dropout": dropout})
+    settings = dataclasses.replace(settings, micro_batch_tokens=40, head_dropout=dropout)
+    kept = train("kept", adapter=adapter, settings=settings).record
+    bytes_per_token = ACTIVATIONS_PER_TOKEN * 32 * 2 * 4
+    less = dataclasses.replace(settings, graph_gib=limit * bytes_per_token / 2**30)
+    phased = train("phased", adapter=adapter, settings=less).record
+    for first, second in zip(kept.epochs, phased.epochs, strict=True):
+        assert second.train_loss == pytest.approx(first.train_loss, rel=1e-4)
+        assert second.validation_loss == pytest.approx(first.validation_loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(1.0, 0.3), (0.5, 0.3), (0.25, 0.15), (0.1, 0.06)],
+    ids=["a-gpu-each", "two", "four", "ten"],
+)
+def test_all_workers_of_a_gpu_take_at_most_60_percent_for_graphs(monkeypatch, settings, share, expected):
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
+    settings = dataclasses.replace(settings, gpu_share=share)
+    assert graph_bytes(settings, torch.device("cuda")) == pytest.approx(1000 * expected)
+
+
+def test_a_given_limit_holds_on_every_device(settings):
+    settings = dataclasses.replace(settings, graph_gib=1.5, gpu_share=0.1)
+    assert [graph_bytes(settings, torch.device(name)) for name in ("cpu", "cuda")] == [1.5 * 2**30] * 2
+    assert graph_bytes(dataclasses.replace(settings, graph_gib=None), torch.device("cpu")) == 2 * 2**30
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_a_share_is_of_one_gpu(settings, share):
+    with pytest.raises(ConfigError, match=f"gpu_share must be above 0 and at most 1, got {share}"):
+        dataclasses.replace(settings, gpu_share=share)
+
+
+def test_resuming_beside_more_workers_is_not_refused(train, settings, tmp_path):
+    train(report=Reports(tmp_path / "kept"))
+    settings = dataclasses.replace(settings, gpu_share=0.25, graph_gib=1.0)
+    train("other", settings=settings, resume_from=tmp_path / "kept" / "epoch-1")
+
+
+def test_a_full_gpu_names_adapter_epoch_and_way_out(train, monkeypatch):
+    def full(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Member, "forward", full)
+    way_out = r"a0: epoch 1: CUDA out of memory.*lower scorer\.micro_batch_tokens, or raise ray\.gpus_per_adapter"
+    with pytest.raises(TrainingError, match=way_out):
+        train()
+
+
+def test_bfloat16_trains_on_the_cpu(train, settings):
+    settings = dataclasses.replace(settings, dtype="bfloat16", max_epochs=6, learning_rate=1e-2)
+    assert train(settings=settings).record.best.validation_loss < 0.6
+
+
+def test_float16_is_for_gpus():
+    with pytest.raises(ConfigError, match="float16 trains on GPUs only"):
+        autocast_dtype("float16", torch.device("cpu"))
+
+
+def group_of(name, num_pairs):
+    return TrainingGroup(problem_id=name, prompt="", texts=("a", "b"), pairs=((0, 1),) * num_pairs)
+
+
+def test_a_step_takes_whole_problems_until_it_has_its_pairs():
+    sizes = zip("abcde", (3, 1, 5, 2, 1), strict=True)
+    plan = plan_steps([Portion(group_of(name, size)) for name, size in sizes], batch_size=4)
+    assert [[group.problem_id for group in step.groups] for step in plan] == [["a", "b"], ["c"], ["d", "e"]]
+    assert [step.num_pairs for step in plan] == [4, 5, 3]
+
+
+def test_a_problem_with_more_pairs_than_a_batch_is_cut_into_nearly_equal_parts():
+    group = TrainingGroup(
+        problem_id="p",
+        prompt="x",
+        texts=("good", "bad", "worse", "fine"),
+        pairs=((0, 1), (0, 2), (3, 2), (3, 1), (0, 1)),
+    )
+
+    first, second = portions_of(group, batch_size=4)
+
+    assert (first.group.texts, first.group.pairs, first.share) == (("good", "bad", "worse"), ((0, 1), (0, 2)), 0.4)
+    assert second.group.texts == ("fine", "worse", "bad", "good")
+    assert (second.group.pairs, second.share) == (((0, 1), (0, 2), (3, 2)), 0.6)
+
+
+@pytest.mark.parametrize("num_pairs", [1, 15, 16])
+def test_a_problem_that_fits_into_a_batch_stays_whole(num_pairs):
+    group = group_of("p", num_pairs)
+    assert portions_of(group, batch_size=16) == [Portion(group)]
+
+
+def test_parts_are_steps_of_their_own_and_count_by_their_share():
+    portions = [Portion(group_of("a", 2)), *portions_of(group_of("b", 16), batch_size=8), Portion(group_of("c", 6))]
+
+    plan = plan_steps(portions, batch_size=8)
+
+    assert [[group.problem_id for group in step.groups] for step in plan] == [["b"], ["b"], ["a", "c"]]
+    assert [step.num_pairs for step in plan] == [8, 8, 8]
+    assert [step.num_problems for step in plan] == [0.5, 0.5, 2.0]
+
+
+def test_the_papers_steps_for_musr():
+    """544 usable problems of 16 pairs in batches of 8: 8,704 pairs, 1,088 steps."""
+    portions = [part for index in range(544) for part in portions_of(group_of(f"p{index}", 16), batch_size=8)]
+    assert {step.num_pairs for step in plan_steps(portions, batch_size=8)} == {8}
+    assert len(plan_steps(portions, batch_size=8)) == 1088
+
+
+def test_the_reported_loss_is_the_mean_over_pairs_then_problems_however_steps_are_cut(train, settings):
+    """A learning rate that moves nothing: every step's loss is that of the untrained head, ln 2."""
+    settings = dataclasses.replace(settings, learning_rate=1e-12, max_epochs=1)
+    losses = [
+        train(settings=dataclasses.replace(settings, batch_size=size)).record.epochs[0].train_loss for size in (1, 1000)
+    ]
+    assert losses == pytest.approx([math.log(2)] * 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, 0.5), (1, 1.0), (2, 1.0), (11, 0.5), (19, 0.5 * (1 + math.cos(math.pi * 17 / 18)))],
+    ids=["first", "warm", "cosine-starts", "half-way", "last"],
+)
+def test_the_learning_rate_rises_over_a_tenth_and_falls_as_a_cosine(step, expected):
+    assert learning_rate_factor(step, num_steps=20, warmup_frac=0.1) == pytest.approx(expected)
+
+
+def test_no_warm_up_starts_at_the_full_rate():
+    assert learning_rate_factor(0, num_steps=20, warmup_frac=0.0) == 1.0
+
+
+def test_the_data_fingerprint_follows_texts_and_pairs(groups):
+    train, _ = groups
+    copied = [dataclasses.replace(group) for group in train]
+    changed = [dataclasses.replace(train[0], pairs=((0, 1),)), *train[1:]]
+    assert data_fingerprint(copied) == data_fingerprint(train)
+    assert data_fingerprint(changed) != data_fingerprint(train)
+
+
+DEFAULTS = TaskDefaults(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5)
+GENERATORS = [{"kind": "recorded", "name": "g", "pool": "x", "model": "y"}]
+
+
+def test_settings_come_from_the_task_where_the_recipe_is_silent():
+    recipe = parse_recipe({"name": "r", "task": {"name": "t"}, "generators": GENERATORS, "seed": 4})
+    settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
+    expected = SimpleNamespace(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, seed=4)
+    assert all(getattr(settings, key) == value for key, value in vars(expected).items())
+
+
+def test_the_recipe_overrides_the_task():
+    tree = {"name": "r", "task": {"name": "t"}, "generators": GENERATORS}
+    recipe = parse_recipe(tree | {"training": {"learning_rate": 0.1, "patience": 9}, "scorer": {"max_length": 256}})
+    settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
+    assert (settings.learning_rate, settings.patience, settings.max_length, settings.batch_size) == (0.1, 9, 256, 16)
+
+
+def test_settings_are_checked_when_they_are_made():
+    with pytest.raises(ConfigError, match="patience must be at least 1, got 0"):
+        TrainingSettings(max_length=10, batch_size=1, patience=0, learning_rate=1e-3)
