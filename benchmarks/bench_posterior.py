@@ -20,13 +20,14 @@ from raydebm.decision.evidence.terms import (
     evidence_of,
 )
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
 
 POSTERIOR = Posterior(
     weights=dict.fromkeys(DEFAULT_TERMS, 0.3), context_weights=dict.fromkeys(DEFAULT_CONTEXT, 0.1), num_problems=100
 )
 POLICY = Policy(rule="posterior", posterior=POSTERIOR)
+VOTE = POLICY.replaced(profile="vote")
 NUM_AUTHORS = 8
 
 Pool = Sequence[ScoredCandidate]
@@ -72,9 +73,11 @@ def main() -> None:
         synthetic_pool(index, candidates=args.candidates, members=args.members, rng=rng) for index in range(args.pools)
     ]
     variants: dict[str, Callable[[Pool], object]] = {
-        "paper's rule": lambda pool: rule(pool, passes_left=0, policy=Policy()),
-        "posterior": lambda pool: rule(pool, passes_left=0, policy=POLICY),
-        "posterior, profile vote": lambda pool: rule(pool, passes_left=0, policy=POLICY.replaced(profile="vote")),
+        "paper's rule": lambda pool: decide_pool(pool, passes_left=0, policy=Policy()),
+        "posterior": lambda pool: decide_pool(pool, passes_left=0, policy=POLICY),
+        "posterior, profile vote": lambda pool: decide_pool(
+            pool, passes_left=0, policy=POLICY.replaced(profile="vote")
+        ),
         "  of it: grouping": lambda pool: PoolTable.of([pool], 1.0),
         "  of it: grouping and evidence": lambda pool: evidence_of(PoolTable.of([pool], 1.0), PLAIN),
     }

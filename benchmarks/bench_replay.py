@@ -16,7 +16,7 @@ from pathlib import Path
 from raydebm.decision.evidence.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -54,27 +54,27 @@ def synthetic_records(count: int, *, candidates: int, members: int, seed: int) -
         for pass_index in (1, 2):
             size = candidates if pass_index == 1 else POLICY.num_regenerate
             pool += [_scored(rng, problem, words, pass_index, sample, members) for sample in range(size)]
-            ruling = rule(pool, passes_left=2 - pass_index, policy=POLICY)
+            decided = decide_pool(pool, passes_left=2 - pass_index, policy=POLICY)
             passes.append(
                 PassRecord(
                     pass_index=pass_index,
                     num_requested=size,
                     num_failed=0,
-                    selected=None if ruling.best is None else ruling.best.candidate.candidate_id,
-                    sigma=ruling.signal,
-                    penalty=ruling.penalty,
-                    decision=ruling.decision,
+                    selected=None if decided.best is None else decided.best.candidate.candidate_id,
+                    sigma=decided.signal,
+                    penalty=decided.penalty,
+                    decision=decided.decision,
                 )
             )
-            if ruling.decision != "regenerate":
+            if decided.decision != "regenerate":
                 break
         outcome = Outcome(
             problem=problem,
-            decision=ruling.decision,
-            best=ruling.best,
+            decision=decided.decision,
+            best=decided.best,
             passes=tuple(passes),
             pool=tuple(pool),
-            reason=ruling.reason,
+            reason=decided.reason,
         )
         moment = START + timedelta(seconds=7 * index)
         yield DecisionRecord(

@@ -16,7 +16,7 @@ from raydebm.config import BaselineConfig
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
-from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
 from raydebm.generators.replies import split_reasoning
@@ -129,7 +129,7 @@ class Chooser:
             ScoredCandidate(candidate=item, report=check_candidate(self.task, asked, item), energies=found, scores=own)
             for item, found, own in zip(written, energies, self._scores(asked, written), strict=True)
         ]
-        return _choice(rule(pool, passes_left=0, policy=self.policy), pool, self.policy)
+        return _choice(decide_pool(pool, passes_left=0, policy=self.policy), pool, self.policy)
 
     def _problem(self, problem: str | Problem) -> Problem:
         if isinstance(problem, Problem):
@@ -241,17 +241,17 @@ def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:
     )
 
 
-def _choice(ruling: Ruling, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
-    best = ruling.best
-    given_out = best if ruling.decision is Decision.ACCEPT else None
+def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
+    best = decided.best
+    given_out = best if decided.decision is Decision.ACCEPT else None
     return Choice(
-        decision=ruling.decision,
+        decision=decided.decision,
         answer=None if given_out is None else given_out.report.answer,
         text=None if given_out is None else given_out.candidate.text,
         selected=None if best is None else _place(best, pool),
-        confidence=ruling.confidence,
-        reason=ruling.reason,
-        answers=tuple(_answer(belief) for belief in ruling.beliefs),
+        confidence=decided.confidence,
+        reason=decided.reason,
+        answers=tuple(_answer(belief) for belief in decided.beliefs),
         guarantee=policy.guarantee,
     )
 

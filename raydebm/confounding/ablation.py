@@ -23,7 +23,7 @@ ORIGINAL = "original"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariantRow:
+class AblationRow:
     """One variant of the texts."""
 
     name: str
@@ -31,11 +31,11 @@ class VariantRow:
     num_candidates: int
     """Candidates that have this variant and were scored."""
     num_changed: int
-    """Of these, whose text differs from the original."""
+    """Those of them whose text differs from the original."""
     num_failed: int
     """Candidates that have this variant and could not be scored."""
     screen: Screen
-    """Of the problems that have such candidates, and of these candidates alone."""
+    """The screen of the problems that have such candidates, on these candidates alone."""
     ours_by_original: Estimate
     """Correct, where the same candidates are chosen from by the energies of their original texts."""
 
@@ -69,7 +69,7 @@ def style_ablation(
     best_generator: str | None = None,
     chosen: Mapping[str, tuple[str, Variant]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[VariantRow, ...]:
+) -> tuple[AblationRow, ...]:
     """Rescore every variant of every candidate. Equal texts of a problem are scored once over all variants.
 
     Variants that change no candidate (no LaTeX anywhere) are left out. E_constraint stays that of the original.
@@ -97,7 +97,7 @@ def style_ablation(
         within = Bootstrap(bootstrap.counts[:, having])
         before = with_energies(part, by_variant[ORIGINAL]) if ORIGINAL in by_variant else part
         rows.append(
-            VariantRow(
+            AblationRow(
                 name=name,
                 description=wanted[name][0],
                 num_candidates=sum(found is not None for found in energies.values()),

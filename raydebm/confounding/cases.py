@@ -1,7 +1,7 @@
 """Case studies of selections, by generator and difficulty (paper, confounding analysis, phase 6).
 
 Two questions, answered from energies alone. Whose answers are selected on which kind of problem? And where was a wrong
-answer selected although a right one stood beside it: on which problems, whose was either, and by how much did the right
+answer selected although its pool has a right one: on which problems, whose was either, and by how much did the right
 one lose? A scorer that recognises authors errs for one of them, on the problems where that one is wrong.
 """
 
@@ -22,7 +22,7 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A wrong selection with a right answer beside it."""
+    """A wrong selection from a pool that has a right answer."""
 
     problem_id: str
     difficulty: str
@@ -38,7 +38,7 @@ class Case:
     margin_mu: float | None
     """The same of mu; None where the right answer was not scored."""
     sigma: float | None
-    """Of the selection; None with a single adapter."""
+    """Sigma of the selection; None with a single adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class CaseCount:
     difficulty: str
     num_picked: int
     num_right: int
-    """Of these, right ones."""
+    """Right ones among them."""
     num_avoidable: int
-    """Of these, wrong ones with a right answer beside them."""
+    """Wrong ones among them whose pool has a right answer."""
     num_hopeless: int
-    """Of these, wrong ones without one."""
+    """Wrong ones among them whose pool has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def case_tables(found: CaseStudies) -> list[Table]:
         title="Selections by generator and difficulty",
         caption=(
             "Who wrote the selections, on problems of which difficulty. Avoidable: the selection is wrong and a right "
-            "answer stood beside it; hopeless: no answer of the pool is right."
+            "answer was there; hopeless: no answer of the pool is right."
         ),
         headers=("generator", "difficulty", "selected", "right", "wrong, avoidable", "wrong, hopeless"),
         rows=tuple(
@@ -159,7 +159,7 @@ def case_tables(found: CaseStudies) -> list[Table]:
 def _case_table(found: CaseStudies) -> Table:
     by_generator = ", ".join(f"{count} of {name}" for name, count in found.by_generator().most_common())
     return Table(
-        title="Wrong selections with a right answer beside them",
+        title="Wrong selections where a right answer was there",
         caption=(
             f"{len(found.cases)} problems; the selections are {by_generator}. Shown are the {MAX_SHOWN} at most in "
             "which the best right answer lost by most. Lost by: its E minus that of the selection, and the same of mu."

@@ -35,7 +35,7 @@ class Report(Protocol):
 
 
 def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
-    """The picks of each scorer beside the share of correct answers; None where nothing was picked."""
+    """The picks of each scorer and the share of correct answers; None where nothing was picked."""
     shares = {
         name: {row.generator: row.pick_share.value for row in found.generators if row.pick_share.value is not None}
         for name, found in screens.items()
@@ -49,8 +49,8 @@ def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
     if not correct or not any(shares.values()):
         return None
     caption = (
-        "Whose candidates are picked, beside each generator's share of the correct candidates (means over problems). "
-        "Bars of one length: correctness explains the picks. A long bar of picks beside a short grey one: a favourite."
+        "Whose candidates are picked, and each generator's share of the correct candidates (means over problems). "
+        "Bars of one length: correctness explains the picks. A long bar of picks above a short grey one: a favourite."
     )
     return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
 

@@ -1,7 +1,7 @@
 """Linear probes: can the generator, or the length, be read from the features that the energy heads see?
 
 In:   features of candidates, and per candidate its generator, problem, label and length.
-Out:  cross-validated accuracies, with the accuracies of guessing beside them.
+Out:  cross-validated accuracies, with the accuracies of guessing.
 Does not know: how features are made.
 
 Folds are by problem: no problem is in a probe's training and test part. That a probe succeeds shows that the

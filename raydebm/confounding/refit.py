@@ -1,4 +1,4 @@
-"""Repair: the energy heads trained anew on group-balanced data, everything else frozen (DFR; Kirichenko et al. 2023).
+"""Repair: the energy heads trained again on group-balanced data, everything else frozen (DFR; Kirichenko et al. 2023).
 
 A scorer that has learned who writes well can often still see what is written well: only its last layers prefer the
 first. Where every (generator, label) group weighs the same, knowing the generator is worth nothing, and heads that are
@@ -275,7 +275,7 @@ class _Objective:
     second: Tensor | None
     """Positions of the incorrect ones; None for texts by themselves."""
     signs: Tensor
-    """Of texts by themselves: 1 for correct, -1 for incorrect."""
+    """Signs of the texts, one by one: 1 for correct, -1 for incorrect."""
     weights: Tensor
     cells: Tensor | None = None
     """Shape (2 * generators, N): takes energies to the cells' means, correct ones first."""
@@ -364,7 +364,7 @@ def _card_section(
     losses = ", ".join(f"{head.adapter} {head.train_loss:.4f} / {_figure(head.validation_loss)}" for head in heads)
     return (
         "\n## Repair\n\n"
-        "The energy heads were trained anew on data in which every (generator, label) group weighs the same; adapters "
+        "The energy heads were trained again on data in which every (generator, label) group weighs the same; adapters "
         "and backbone are as before. The table above describes the training before the repair.\n\n"
         f"Groups: {_sizes_text(cells)}. Left out: {_sizes_text(left_out)}. "
         f"Balanced loss (train / validation, nats): {losses}.\n"

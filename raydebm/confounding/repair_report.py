@@ -178,7 +178,7 @@ def repair(
 ) -> RepairReport:
     """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
 
-    Both are scored anew with the same settings; energies that the pools hold are not used. The features, and with them
+    Both are scored again with the same settings; energies that the pools hold are not used. The features, and with them
     the probes, are the same before and after, so each text is encoded once and the features are probed once.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.confounding.ablation import VariantRow, style_ablation, variants
+from raydebm.confounding.ablation import AblationRow, style_ablation, variants
 from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
 from raydebm.confounding.probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
@@ -63,7 +63,7 @@ class ConfoundingReport:
     best_generator: str | None
     """Chosen on validation pools; None: in hindsight."""
     screen: Screen
-    ablation: tuple[VariantRow, ...]
+    ablation: tuple[AblationRow, ...]
     num_ablation_problems: int
     probes: tuple[ProbeRow, ...]
     swaps: tuple[SwapResult, ...]
@@ -122,7 +122,7 @@ def confounding_report(
     settings = settings or ConfoundingSettings()
     best = best_generator_of(validation, by_violation=False) if validation else None
     some = _some_pools(pools, settings.max_ablation_problems, settings.seed)
-    ablation: tuple[VariantRow, ...] = ()
+    ablation: tuple[AblationRow, ...] = ()
     if sources.scorer is not None:
         ablation = style_ablation(
             some,
@@ -189,7 +189,7 @@ def generator_table(found: Screen) -> Table:
     return Table(
         title="Generators",
         caption=(
-            "Picks beside the share of correct answers, which a scorer that knows only correctness would pick, with "
+            "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
             "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
             "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
             "AUROC within: does the energy tell its own right answers from its own wrong ones (0.5: no)?"

@@ -34,8 +34,8 @@ from raydebm.evaluation.studies.author_energies import (
 from raydebm.records import Energies
 
 MAX_IDENTITY_SHARE = 0.2
-"""Of the variance of correct candidates' energies; above it, with the interval's lower end above half of it, the screen
-warns. Scale-free, unlike the paper's spread."""
+"""Share of the variance of correct candidates' energies; above it, with the interval's lower end above half of it, the
+screen warns. Scale-free, unlike the paper's spread."""
 MAX_WEIGHTS = 4_000_000
 """Resamples times candidates that are held at once."""
 MAX_EXCESS = 0.1
@@ -44,7 +44,7 @@ screen warns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratorRow:
+class AuthorRow:
     """One generator's part in the pools and in the picks."""
 
     generator: str
@@ -74,7 +74,7 @@ class Screen:
     """All figures of one scorer on one set of pools."""
 
     num_problems: int
-    generators: tuple[GeneratorRow, ...]
+    generators: tuple[AuthorRow, ...]
     spread: Estimate
     """Standard deviation (ddof=0) over generators of the mean energy of correct candidates: the paper's figure."""
     spread_range: Estimate
@@ -97,7 +97,7 @@ class Screen:
     pairs_between: Estimate
     """Pair accuracy over pairs of different generators."""
     accuracy: Mapping[str, Estimate]
-    """Of ours, random, the best generator and the oracle."""
+    """Share correct by ours, random, the best generator and the oracle."""
     best_generator: str | None
     """Correct most often; None with one generator."""
     is_in_hindsight: bool
@@ -212,7 +212,7 @@ def _picks(pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float)
 
 def _row(
     table: CandidateTable, index: int, choice: Floats, within: tuple[float, Floats], bootstrap: Bootstrap
-) -> GeneratorRow:
+) -> AuthorRow:
     own = table.generator == index
     right = table.correct == 1
     ones = np.ones(len(own))
@@ -226,7 +226,7 @@ def _row(
     def mean_energy(rows: "np.ndarray[tuple[int], np.dtype[np.bool_]]", values: Floats) -> Estimate:
         return bootstrap.ratio(table.per_problem(values, rows), table.per_problem(ones, rows))
 
-    return GeneratorRow(
+    return AuthorRow(
         generator=table.generators[index],
         num_candidates=int(own.sum()),
         num_correct=int((own & right).sum()),
@@ -269,7 +269,7 @@ def _mean_within_auroc(table: CandidateTable, found: Sequence[tuple[float, Float
 
 
 def _within_gap(table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
-    """See ``Screen.gap_within``; generators without both labels are left out, in each resample anew."""
+    """See ``Screen.gap_within``; generators without both labels are left out, in each resample by itself."""
     values, samples = list[float](), list[Floats]()
     ones = np.ones(len(table.mu))
     for index in range(len(table.generators)):

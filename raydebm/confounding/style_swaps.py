@@ -2,7 +2,7 @@
 
 In:   a run's pools and golds, a scorer of texts.
 Out:  one ``SwapResult`` for each generator whose correct answers are rewritten. Rewritings are journaled, so that a
-      second report asks nobody again.
+      second report sends no request again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ JOURNAL = ("confounding", "journal")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapInputs:
-    """What the swap needs of a run beside a scorer; travels to the node that has one."""
+    """What the swap needs of a run, the scorer aside; travels to the node that has one."""
 
     recipe: Recipe
     run: RunDir
@@ -43,7 +43,7 @@ class SwapInputs:
 
 
 def swap_keys(recipe: Recipe) -> dict[str, Secret]:
-    """The keys of whoever rewrites, so that a missing one is found before anything starts.
+    """The keys of the endpoints that rewrite, so that a missing one is found before anything starts.
 
     Raises:
         MissingKeyError: a key is not in the environment.

@@ -63,7 +63,7 @@ class SwappedText:
     style: str
     text: str | None
     verdict: Verdict
-    """Of the rewritten text; unlabeled also where there is none."""
+    """Verdict of the rewritten text; unlabeled also without one."""
     before: float | None
     """mu of the original."""
     after: float | None
@@ -158,7 +158,7 @@ def rescored_swap(
     num_bootstrap: int = 2000,
     seed: int = 0,
 ) -> SwapResult:
-    """The same rewritings under another scorer; nobody is asked to write anything again.
+    """The same rewritings under another scorer; nothing is written again.
 
     Args:
         pools: those of the swap; they hold the original texts.

@@ -1,7 +1,7 @@
-"""Rulings about many pools at once: what ``rules.rule`` says about each, with the evidence of all measured together.
+"""Decisions about many pools at once, as by ``rules.decide_pool``, with the evidence of all measured together.
 
-A ruling holds the belief about the selected answer alone, which is what decides; ``rules.rule`` also tells about the
-other answers.
+A decision holds the belief about the selected answer alone, which is what decides; ``rules.decide_pool`` also tells
+about the other answers.
 """
 
 from collections.abc import Sequence
@@ -13,35 +13,35 @@ from raydebm.decision.evidence.groups import Ints
 from raydebm.decision.evidence.profiles import winners
 from raydebm.decision.evidence.terms import PoolTable
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import Ruling, rule, rule_by_beliefs
+from raydebm.decision.rules import PoolDecision, decide_by_beliefs, decide_pool
 from raydebm.records import ScoredCandidate
 
 
-def rule_pools(
+def decide_pools(
     pools: Sequence[Sequence[ScoredCandidate]], *, passes_left: Sequence[int], policy: Policy
-) -> list[Ruling]:
+) -> list[PoolDecision]:
     """Decide about each pool; ``passes_left`` is by pool."""
     posterior = policy.posterior
     pairs = list(zip(pools, passes_left, strict=True))
     if posterior is None:
-        return [rule(pool, passes_left=left, policy=policy) for pool, left in pairs]
+        return [decide_pool(pool, passes_left=left, policy=policy) for pool, left in pairs]
     table = PoolTable.of(pools, posterior.reference.lambda_)
     estimates = posterior.estimates(table)
     if policy.rule == "posterior":
         rows = winners(policy.profile, table, estimates, posterior)
         rows = np.where(rows < 0, _first_rows(table), rows)  # a refuted answer says why nothing is selected
-        rulings = None
+        decided_pools = None
     else:
         plain = policy.replaced(posterior=None)
-        rulings = [rule(pool, passes_left=left, policy=plain) for pool, left in pairs]
-        rows = _rows_of(table, [ruling.best for ruling in rulings])
+        decided_pools = [decide_pool(pool, passes_left=left, policy=plain) for pool, left in pairs]
+        rows = _rows_of(table, [decided.best for decided in decided_pools])
     known = np.flatnonzero(rows >= 0)
     believed = dict(zip(known.tolist(), posterior.beliefs_at(pools, table, estimates, rows[known]), strict=True))
     beliefs = [(believed[place],) if place in believed else () for place in range(len(pools))]
-    if rulings is not None:
-        return [replace(ruling, beliefs=own) for ruling, own in zip(rulings, beliefs, strict=True)]
+    if decided_pools is not None:
+        return [replace(decided, beliefs=own) for decided, own in zip(decided_pools, beliefs, strict=True)]
     return [
-        rule_by_beliefs(pool, own, passes_left=left, policy=policy)
+        decide_by_beliefs(pool, own, passes_left=left, policy=policy)
         for (pool, left), own in zip(pairs, beliefs, strict=True)
     ]
 

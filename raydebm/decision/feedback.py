@@ -31,7 +31,7 @@ def feedback_messages(
     """The chat of the next pass.
 
     Args:
-        task: gives the first pass's chat when ``base_messages`` is None.
+        task: gives the first pass's chat where ``base_messages`` has none.
         problem: what is asked.
         best: the selected candidate; when nothing could be selected, a candidate without an answer (see ``exemplar``).
             None when nothing was written at all: then there is nothing to comment on, and the first chat is repeated.

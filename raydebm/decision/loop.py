@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raydebm import tracing
 from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.sampling.one_pass import (
     CandidateSource,
@@ -87,35 +87,35 @@ async def solve(
         )  # fmt: skip
         longest_s = max(longest_s, now_s() - started_s)
         pool += drawn.candidates
-        ruling = rule(pool, passes_left=_passes_left(policy, pass_index, drawn, pool), policy=policy)
-        again = ruling.decision is Decision.REGENERATE
+        decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, drawn, pool), policy=policy)
+        again = decided.decision is Decision.REGENERATE
         if again:
-            messages = next_messages(problem, task=task, ruling=ruling, pool=pool)
-        record = _record(pass_index, drawn, ruling, feedback=_last_words(messages) if again else None)
+            messages = next_messages(problem, task=task, decided=decided, pool=pool)
+        record = _record(pass_index, drawn, decided, feedback=_last_words(messages) if again else None)
         passes.append(record)
-        parts.observer.decided(record, ruling.reason + drawn.lost)
+        parts.observer.decided(record, decided.reason + drawn.lost)
         if not again:
             return Outcome(
                 problem=problem,
-                decision=ruling.decision,
-                best=ruling.best,
+                decision=decided.decision,
+                best=decided.best,
                 passes=tuple(passes),
                 pool=pool,
-                reason=ruling.reason + drawn.lost,
+                reason=decided.reason + drawn.lost,
             )
 
 
-def _record(pass_index: int, drawn: _Drawn, ruling: Ruling, *, feedback: str | None) -> PassRecord:
+def _record(pass_index: int, drawn: _Drawn, decided: PoolDecision, *, feedback: str | None) -> PassRecord:
     return PassRecord(
         pass_index=pass_index,
         num_requested=drawn.num_requested,
         num_failed=drawn.num_failed,
-        selected=None if ruling.best is None else ruling.best.candidate.candidate_id,
-        sigma=ruling.signal,
-        penalty=ruling.penalty,
-        decision=ruling.decision,
+        selected=None if decided.best is None else decided.best.candidate.candidate_id,
+        sigma=decided.signal,
+        penalty=decided.penalty,
+        decision=decided.decision,
         feedback=feedback,
-        confidence=ruling.confidence,
+        confidence=decided.confidence,
         stop=drawn.stop,
     )
 
@@ -135,7 +135,7 @@ async def _draw(
     messages: tuple[Message, ...] | None,
     longest_s: float,
 ) -> _Drawn:
-    """One pass, or why there is none. Only the first one raises."""
+    """One pass, or why it could not be sampled. Only the first one raises."""
     so = "so this rests on earlier passes"
     if pass_index > 1 and parts.deadline is not None:
         refusal = parts.deadline.refusal(longest_s)
@@ -162,10 +162,10 @@ async def _draw(
 
 
 def next_messages(
-    problem: Problem, *, task: Task, ruling: Ruling, pool: Sequence[ScoredCandidate]
+    problem: Problem, *, task: Task, decided: PoolDecision, pool: Sequence[ScoredCandidate]
 ) -> tuple[Message, ...]:
     """The chat of the next pass, about the selection or, when nothing can be selected, about the closest candidate."""
-    return feedback_messages(task, problem, ruling.best or exemplar(pool))
+    return feedback_messages(task, problem, decided.best or exemplar(pool))
 
 
 def _last_words(messages: tuple[Message, ...] | None) -> str | None:

@@ -4,10 +4,10 @@ In:   the pool of one decision with its passes, a policy, perhaps a budget or ne
 Out:  what would have been decided, and whether that is certain.
 Does not know: files, models, upstream endpoints. Nothing is drawn.
 
-A later pass was drawn about the candidate that was best at that time. Where the new policy would also have drawn again,
-but about another candidate, the recorded pass stands in for the one that would have been drawn, and the result says so
-(``exact`` is False). Where the new policy would draw a pass that nobody drew, or more of a pass than was sampled, the
-result is REGENERATE.
+A later pass was sampled about the candidate that was best at that time. Where the new policy would also have sampled
+again, but about another candidate, the recorded pass stands in for the one that would have been sampled, and the result
+says so (``exact`` is False). Where the new policy would sample a pass that was never sampled, or more of a pass than
+was sampled, the result is REGENERATE.
 
 Under a policy with waves a recorded pass is cut to what its rule would have sampled (``waves.cut_pass``), at the ends
 of waves; live, a wave may also end before its last candidates have come.
@@ -16,9 +16,9 @@ of waves; live, a wave may also end before its last candidates have come.
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.decision.batch import rule_pools
+from raydebm.decision.batch import decide_pools
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import Ruling, final_decision
+from raydebm.decision.rules import PoolDecision, final_decision
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.decision.stopping import StopReason
 from raydebm.errors import ConfigError
@@ -134,10 +134,10 @@ def redecide_all(
     waiting = list(range(len(walks)))
     while waiting:
         pools, passes_left = zip(*(asked[place] for place in waiting), strict=True)
-        rulings = rule_pools(pools, passes_left=passes_left, policy=policy)
-        for place, ruling in zip(waiting, rulings, strict=True):
+        decided_pools = decide_pools(pools, passes_left=passes_left, policy=policy)
+        for place, decided in zip(waiting, decided_pools, strict=True):
             try:
-                asked[place] = walks[place].send(ruling)
+                asked[place] = walks[place].send(decided)
             except StopIteration as end:
                 found[place] = end.value
         waiting = [place for place in waiting if place not in found]
@@ -145,11 +145,11 @@ def redecide_all(
 
 
 Asked = tuple[list[ScoredCandidate], int]
-"""A pool about which the loop asks for a ruling, and how many passes are left."""
+"""A pool about which the loop asks for a decided, and how many passes are left."""
 
 
-def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[Asked, Ruling, Redecision]:
-    """The loop over one record; asks for a ruling after each pass."""
+def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[Asked, PoolDecision, Redecision]:
+    """The loop over one record; asks for a decided after each pass."""
     budget = policy.budget if budget is None else budget
     pool: list[ScoredCandidate] = []
     exact, cut = True, False
@@ -160,43 +160,43 @@ def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[A
         cut = cut or len(kept) < len(drawn)
         pool += kept
         if lacking:
-            ruling = replace((yield pool, 0), decision=Decision.REGENERATE, reason=lacking)
+            decided = replace((yield pool, 0), decision=Decision.REGENERATE, reason=lacking)
             break
         # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
         passes_left = 0 if lost or _left(budget, pool) == 0 else policy.max_passes - pass_index
-        ruling = yield pool, passes_left
-        if ruling.decision is not Decision.REGENERATE or pass_index == num_recorded:
+        decided = yield pool, passes_left
+        if decided.decision is not Decision.REGENERATE or pass_index == num_recorded:
             break
-        selected = None if ruling.best is None else ruling.best.candidate.candidate_id
+        selected = None if decided.best is None else decided.best.candidate.candidate_id
         exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
-    return _redecision(recorded.record_id, ruling, pool, policy=policy, num_passes=pass_index, exact=exact)
+    return _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
 
 
 def _redecision(
     record_id: str,
-    ruling: Ruling,
+    decided: PoolDecision,
     pool: Sequence[ScoredCandidate],
     *,
     policy: Policy,
     num_passes: int,
     exact: bool,
 ) -> Redecision:
-    as_it_stands = ruling.decision
+    as_it_stands = decided.decision
     if as_it_stands is Decision.REGENERATE:
-        as_it_stands = final_decision(ruling, policy)
+        as_it_stands = final_decision(decided, policy)
     return Redecision(
         record_id=record_id,
-        decision=ruling.decision,
+        decision=decided.decision,
         as_it_stands=as_it_stands,
-        best=ruling.best,
-        signal=ruling.signal,
-        penalty=ruling.penalty,
-        confidence=ruling.confidence,
+        best=decided.best,
+        signal=decided.signal,
+        penalty=decided.penalty,
+        confidence=decided.confidence,
         num_passes=num_passes,
         num_candidates=len(pool),
         exact=exact,
-        reason=ruling.reason,
+        reason=decided.reason,
     )
 
 

@@ -67,7 +67,7 @@ def decide(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class PoolDecision:
     """A decision about one pool, with what it was based on."""
 
     decision: Decision
@@ -84,12 +84,12 @@ class Ruling:
         return self.beliefs[0].probability if self.beliefs and self.best is not None else None
 
 
-def rule(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
+def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:
     """Select from a pool and decide about the selection; the reason is one sentence with the numbers compared."""
     if policy.rule == "posterior" and policy.posterior is not None:
-        return _rule_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
-    ruling = _rule_by_sigma(pool, passes_left=passes_left, policy=policy)
-    return replace(ruling, beliefs=beliefs_about(pool, policy, ruling.best))
+        return _decide_by_posterior(pool, policy.posterior, passes_left=passes_left, policy=policy)
+    decided = _decide_by_sigma(pool, passes_left=passes_left, policy=policy)
+    return replace(decided, beliefs=beliefs_about(pool, policy, decided.best))
 
 
 def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
@@ -104,16 +104,16 @@ def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredC
     return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
 
 
-def _rule_by_posterior(
+def _decide_by_posterior(
     pool: Sequence[ScoredCandidate], posterior: Posterior, *, passes_left: int, policy: Policy
-) -> Ruling:
+) -> PoolDecision:
     beliefs = ranked(policy.profile, posterior.beliefs(pool), posterior)
-    return rule_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
+    return decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
 
 
-def rule_by_beliefs(
+def decide_by_beliefs(
     pool: Sequence[ScoredCandidate], beliefs: tuple[Belief, ...], *, passes_left: int, policy: Policy
-) -> Ruling:
+) -> PoolDecision:
     """The rule of ``rule="posterior"``, where ``beliefs`` has the profile's selection first."""
     first = beliefs[0] if beliefs and beliefs[0].probability > 0 else None
     best = None if first is None else first.best
@@ -123,7 +123,7 @@ def rule_by_beliefs(
     else:
         decision = decide_by_confidence(first.probability, passes_left=passes_left, policy=policy)
         reason = _reason_by_posterior(first, decision, policy) + _without_energy(pool)
-    return Ruling(
+    return PoolDecision(
         decision=decision,
         best=best,
         signal=signal_of(pool, best, policy.signal),
@@ -133,17 +133,17 @@ def rule_by_beliefs(
     )
 
 
-def final_decision(ruling: Ruling, policy: Policy) -> Decision:
-    """What a ruling comes to when no further pass can be drawn."""
+def final_decision(decided: PoolDecision, policy: Policy) -> Decision:
+    """What a decided comes to when no further pass can be drawn."""
     if policy.rule == "posterior":
         return (
             Decision.ABSTAIN
-            if ruling.confidence is None
-            else decide_by_confidence(ruling.confidence, passes_left=0, policy=policy)
+            if decided.confidence is None
+            else decide_by_confidence(decided.confidence, passes_left=0, policy=policy)
         )
-    energies = None if ruling.best is None else ruling.best.energies
+    energies = None if decided.best is None else decided.best.energies
     sigma = None if energies is None else energies.sigma
-    return decide(signal=ruling.signal, sigma=sigma, penalty=ruling.penalty, passes_left=0, policy=policy)
+    return decide(signal=decided.signal, sigma=sigma, penalty=decided.penalty, passes_left=0, policy=policy)
 
 
 def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:
@@ -196,7 +196,7 @@ def _in_words(term: str) -> str:
     return f"score by {term.removeprefix(SCORE)}" if term.startswith(SCORE) else _WORDS[term]
 
 
-def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> Ruling:
+def _decide_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:
     best = select(pool, policy.lambda_)
     signal = signal_of(pool, best, policy.signal)
     sigma = best.energies.sigma if best is not None and best.energies is not None else None
@@ -206,7 +206,7 @@ def _rule_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy:
         reason = _nothing_selected(pool)
     else:
         reason = _reason(decision, best, signal=signal, sigma=sigma, policy=policy) + _unscored(pool)
-    return Ruling(decision=decision, best=best, signal=signal, penalty=penalty, reason=reason)
+    return PoolDecision(decision=decision, best=best, signal=signal, penalty=penalty, reason=reason)
 
 
 def _reason(decision: Decision, best: ScoredCandidate, *, signal: float, sigma: float, policy: Policy) -> str:

@@ -17,7 +17,7 @@ def command_line() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what the numbers depend on, as installed; read without importing any of it."""
+    """Versions of what the numbers depend on, as installed; read without importing any of it."""
     found = {"python": platform.python_version()}
     for name in ("raydebm", "torch", "transformers", "peft", "ray", "numpy", "scipy"):
         try:

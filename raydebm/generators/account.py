@@ -46,7 +46,7 @@ def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journa
 
 
 def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> float:
-    """What the run has spent by its other journals; 0 without a limit, because nobody needs to know it then.
+    """What the run has spent by its other journals; 0 without a limit, because it is not needed then.
 
     Stages that ask run one after another, so it stays the same while one of them runs.
 

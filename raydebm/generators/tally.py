@@ -24,12 +24,12 @@ class SavedSamples:
     num_samples: int
     """Requests that were never sent."""
     sample_share: float
-    """Of all samples that could have been drawn; greedy requests are none."""
+    """Samples that could have been drawn, without greedy requests."""
     completion_tokens: int | None
     """Estimate: each sample that was not drawn counts its generator's mean. None where the tokens of one such generator
     are unknown."""
     token_share: float | None
-    """Of the completion tokens that all samples would have had, by that estimate."""
+    """Share of the completion tokens that all samples would have had, by that estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class GenerationSummary:
     num_ok: int
     num_failed: int
     num_reused: int
-    """Of ``num_ok``: answers that the journal already held."""
+    """Answers among ``num_ok`` that the journal already held."""
     prompt_tokens: int
     completion_tokens: int
     usd: float
     """What is known to have been spent: on the answers, those of earlier runs included, and on the failed requests of
     this run."""
     num_unpriced: int
-    """Answers whose cost nobody stated."""
+    """Answers whose cost was not stated."""
     seconds: float
     errors: tuple[tuple[str, int], ...]
     """The commonest error texts with their counts, most frequent first."""

@@ -81,7 +81,7 @@ class LocalGenerator:
 
     async def _in_thread(self, batch: Sequence[_Prepared]) -> list[Candidate]:
         """Decode a batch. When the caller is cancelled the thread ends after its current step, and this one waits for
-        it: else it would decode on for nobody, beside the next batch."""
+        it: else it would decode on for no caller, along with the next batch."""
         cancelled = threading.Event()
         work = asyncio.get_running_loop().run_in_executor(None, self._decode, batch, cancelled)
         try:

@@ -4,5 +4,5 @@ In:   texts ``(problem, candidate)``; for training, groups of texts with the pai
 Out:  energies, one per adapter; lower is better. Checkpoint folders that PEFT reads.
 Does not know: Ray, tasks, gold, constraints.
 
-This module imports nothing heavy; take what is needed from ``backbone``, ``training`` and ``ensemble``.
+This module imports nothing heavy; take what is needed from ``model``, ``training`` and ``ensemble``.
 """

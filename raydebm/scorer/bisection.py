@@ -1,4 +1,4 @@
-"""Scoring many texts so that one bad text sinks no other. The service and the batch stage both score through here.
+"""Score many texts, bisecting on failure, so that a bad text fails alone. Service and batch stage score through this.
 
 Does not know: torch, Ray, files.
 """

@@ -74,6 +74,6 @@ class EnsembleRecord(Record):
     reasoning: Reasoning = "answer"
     """Whether the texts that it was trained on hold the thinking before the answer."""
     metrics: dict[str, EpochMetrics]
-    """Of each adapter's kept epoch."""
+    """Metrics of each adapter's best epoch."""
     meta: dict[str, Any]
     versions: dict[str, str]

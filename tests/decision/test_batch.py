@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from decision_pools import scored, synthetic_problems
 
-from raydebm.decision.batch import rule_pools
+from raydebm.decision.batch import decide_pools
 from raydebm.decision.evidence.fitting import fit_posterior
 from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.evidence.profiles import PROFILES
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import final_decision, rule
+from raydebm.decision.rules import decide_pool, final_decision
 from raydebm.records import Decision
 
 PROBLEMS = synthetic_problems(12, seed=4)
@@ -38,11 +38,11 @@ POOLS = [
     ids=["paper", "paper with confidence", "pool mean", "votes", *PROFILES],
 )
 @pytest.mark.parametrize("passes_left", [0, 1])
-def test_rulings_about_many_pools_are_those_about_each(policy, passes_left):
-    together = rule_pools(POOLS, passes_left=[passes_left] * len(POOLS), policy=policy)
+def test_decisions_about_many_pools_are_those_about_each(policy, passes_left):
+    together = decide_pools(POOLS, passes_left=[passes_left] * len(POOLS), policy=policy)
 
     for pool, found in zip(POOLS, together, strict=True):
-        alone = rule(pool, passes_left=passes_left, policy=policy)
+        alone = decide_pool(pool, passes_left=passes_left, policy=policy)
         assert (found.decision, found.best, found.signal, found.penalty) == (
             alone.decision,
             alone.best,
@@ -55,11 +55,11 @@ def test_rulings_about_many_pools_are_those_about_each(policy, passes_left):
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(rule="posterior", posterior=POSTERIOR, tau_accept=0.7)])
-def test_a_ruling_without_further_passes_needs_no_second_look(policy):
+def test_a_decision_without_further_passes_needs_no_second_look(policy):
     decided = []
     for pool in POOLS:
-        decided.append(final_decision(rule(pool, passes_left=1, policy=policy), policy))
-        assert decided[-1] is rule(pool, passes_left=0, policy=policy).decision
+        decided.append(final_decision(decide_pool(pool, passes_left=1, policy=policy), policy))
+        assert decided[-1] is decide_pool(pool, passes_left=0, policy=policy).decision
     assert {*decided} == {Decision.ACCEPT, Decision.ABSTAIN}
 
 
@@ -67,6 +67,6 @@ def test_passes_left_are_by_pool():
     policy = Policy(rule="posterior", posterior=special_case("votes"), tau_accept=0.9, tau_answer=0.2)
     pool = [scored("a", "A"), scored("b", "B")]
 
-    found = rule_pools([pool, pool], passes_left=[1, 0], policy=policy)
+    found = decide_pools([pool, pool], passes_left=[1, 0], policy=policy)
 
-    assert [ruling.decision for ruling in found] == [Decision.REGENERATE, Decision.ACCEPT]
+    assert [decided.decision for decided in found] == [Decision.REGENERATE, Decision.ACCEPT]

@@ -9,7 +9,7 @@ from raydebm.config import TriageConfig, parse_recipe
 from raydebm.decision.evidence.posterior import Posterior, special_case
 from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.policy import Policy, policy_of
-from raydebm.decision.rules import decide, decide_by_confidence, rule, select, signal_of
+from raydebm.decision.rules import decide, decide_by_confidence, decide_pool, select, signal_of
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, ConstraintReport, Decision, Energies, ScoredCandidate
 from raydebm.tasks.base import TaskDefaults
@@ -105,9 +105,9 @@ def test_the_gate_of_equation_3(sigma, penalty, passes_left, expected):
 def test_equation_3_says_why_it_abstains_with_a_pass_left():
     policy = Policy(signal="equation", theta_sigma=0.5, theta_abstain=1.0)
 
-    ruling = rule([scored("a", (1.0, 5.0))], passes_left=1, policy=policy)
+    decided = decide_pool([scored("a", (1.0, 5.0))], passes_left=1, policy=policy)
 
-    assert (ruling.decision, ruling.reason) == (
+    assert (decided.decision, decided.reason) == (
         Decision.ABSTAIN,
         "sigma 2 of the selected candidate is above theta_abstain 1",
     )
@@ -170,29 +170,29 @@ def test_pool_mean_gates_and_the_selected_sigma_still_stops_the_answer():
     pool = [scored("a", (-2.0, 2.0)), scored("b", (5.0, 5.0)), scored("c", (5.0, 5.0))]
     policy = Policy(signal="pool_mean", theta_sigma=0.8, theta_abstain=1.5)
 
-    ruling = rule(pool, passes_left=1, policy=policy)
+    decided = decide_pool(pool, passes_left=1, policy=policy)
 
-    assert ruling.decision is Decision.ABSTAIN
-    assert ruling.signal == pytest.approx(2 / 3)
+    assert decided.decision is Decision.ABSTAIN
+    assert decided.signal == pytest.approx(2 / 3)
 
 
 def test_reason_of_a_last_pass_names_constraints_still_violated():
-    ruling = rule([scored("a", (0.0, 0.2), penalty=2.0)], passes_left=0, policy=POLICY)
+    decided = decide_pool([scored("a", (0.0, 0.2), penalty=2.0)], passes_left=0, policy=POLICY)
 
-    assert ruling.decision is Decision.ACCEPT
-    assert "violates constraints (E_constraint 2)" in ruling.reason
+    assert decided.decision is Decision.ACCEPT
+    assert "violates constraints (E_constraint 2)" in decided.reason
 
 
 def test_reason_counts_what_could_not_be_scored():
-    ruling = rule([scored("a", (0.0,)), scored("b", None)], passes_left=0, policy=POLICY)
+    decided = decide_pool([scored("a", (0.0,)), scored("b", None)], passes_left=0, policy=POLICY)
 
-    assert "1 of 2 candidates could not be scored" in ruling.reason
+    assert "1 of 2 candidates could not be scored" in decided.reason
 
 
 def test_reason_when_nothing_could_be_selected_counts_the_causes():
     pool = [scored("a", (0.0,), penalty=math.inf), scored("b", None), scored("c", None)]
 
-    reason = rule(pool, passes_left=0, policy=POLICY).reason
+    reason = decide_pool(pool, passes_left=0, policy=POLICY).reason
 
     assert reason == "no candidate can be selected: of 3, 1 did not parse, 2 could not be scored"
 
@@ -288,11 +288,11 @@ def test_the_posterior_decides_and_says_why():
     """Masses 2/3 and 1/3 beside 1 for none: p = 1/3."""
     pool = [answered("a", "A"), answered("b", "A"), answered("c", "B")]
 
-    ruling = rule(pool, passes_left=0, policy=BY_VOTES)
+    decided = decide_pool(pool, passes_left=0, policy=BY_VOTES)
 
-    assert (ruling.decision, ruling.best) == (Decision.ACCEPT, pool[0])
-    assert ruling.confidence == pytest.approx(1 / 3)
-    assert ruling.reason == (
+    assert (decided.decision, decided.best) == (Decision.ACCEPT, pool[0])
+    assert decided.confidence == pytest.approx(1 / 3)
+    assert decided.reason == (
         "the answer is right with probability 0.333, at or above tau_answer 0.3; evidence (log-odds): share of "
         "candidates +0.35"
     )
@@ -308,39 +308,39 @@ def test_the_posterior_decides_and_says_why():
 def test_reason_of_an_answer_that_is_not_sure_enough(passes_left, decision, words):
     pool = [answered(name, name) for name in "ABCD"]  # each 1/4 beside 1
 
-    ruling = rule(pool, passes_left=passes_left, policy=BY_VOTES)
+    decided = decide_pool(pool, passes_left=passes_left, policy=BY_VOTES)
 
-    assert ruling.decision is decision
-    assert words in ruling.reason
+    assert decided.decision is decision
+    assert words in decided.reason
 
 
 @pytest.mark.parametrize("passes_left", [0, 1])
 def test_a_proven_answer_is_accepted_at_once_whatever_the_thresholds(passes_left):
     pool = [answered("a", "A", proof=True), *(answered(f"b{index}", "B") for index in range(9))]
 
-    ruling = rule(pool, passes_left=passes_left, policy=BY_VOTES.replaced(tau_accept=1.0, tau_answer=1.0))
+    decided = decide_pool(pool, passes_left=passes_left, policy=BY_VOTES.replaced(tau_accept=1.0, tau_answer=1.0))
 
-    assert (ruling.decision, ruling.best, ruling.confidence) == (Decision.ACCEPT, pool[0], 1.0)
-    assert ruling.reason == "an exact constraint proves the answer"
+    assert (decided.decision, decided.best, decided.confidence) == (Decision.ACCEPT, pool[0], 1.0)
+    assert decided.reason == "an exact constraint proves the answer"
 
 
 @pytest.mark.parametrize(("passes_left", "expected"), [(1, Decision.REGENERATE), (0, Decision.ABSTAIN)])
 def test_refuted_answers_are_never_given_out(passes_left, expected):
-    ruling = rule(
+    decided = decide_pool(
         [answered("a", "A", (0.0,), proof=False)],
         passes_left=passes_left,
         policy=BY_VOTES.replaced(tau_accept=0.0, tau_answer=0.0),
     )
 
-    assert (ruling.decision, ruling.best, ruling.confidence) == (expected, None, None)
-    assert ruling.reason == "every answer is refuted by an exact constraint"
+    assert (decided.decision, decided.best, decided.confidence) == (expected, None, None)
+    assert decided.reason == "every answer is refuted by an exact constraint"
 
 
 def test_the_posterior_says_what_is_wrong_with_a_pool_without_answers():
-    ruling = rule([scored("a", (0.0,), penalty=math.inf)], passes_left=0, policy=BY_VOTES)
+    decided = decide_pool([scored("a", (0.0,), penalty=math.inf)], passes_left=0, policy=BY_VOTES)
 
-    assert (ruling.decision, ruling.beliefs) == (Decision.ABSTAIN, ())
-    assert ruling.reason == "no candidate can be selected: of 1, 1 did not parse"
+    assert (decided.decision, decided.beliefs) == (Decision.ABSTAIN, ())
+    assert decided.reason == "no candidate can be selected: of 1, 1 did not parse"
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_the_posterior_says_what_is_wrong_with_a_pool_without_answers():
 def test_reason_says_where_only_some_candidates_have_energies(energies, words):
     pool = [answered(f"c{index}", "A", members) for index, members in enumerate(energies)]
 
-    reason = rule(pool, passes_left=0, policy=BY_VOTES).reason
+    reason = decide_pool(pool, passes_left=0, policy=BY_VOTES).reason
 
     assert ("energy" in reason) == bool(words)
     assert reason.endswith(words)
@@ -359,11 +359,11 @@ def test_reason_says_where_only_some_candidates_have_energies(energies, words):
 def test_the_papers_rule_tells_the_confidence_of_its_selection_beside_a_posterior():
     pool = [answered("a", "A", (5.0, 5.0)), answered("b", "A", (5.0, 5.0)), answered("c", "B", (0.0, 0.0))]
 
-    ruling = rule(pool, passes_left=0, policy=POLICY.replaced(posterior=VOTES))
+    decided = decide_pool(pool, passes_left=0, policy=POLICY.replaced(posterior=VOTES))
 
-    assert ruling.best is pool[2]
-    assert ruling.confidence == pytest.approx(1 / 6)
-    assert [belief.cluster.key for belief in ruling.beliefs] == ["B", "A"]
+    assert decided.best is pool[2]
+    assert decided.confidence == pytest.approx(1 / 6)
+    assert [belief.cluster.key for belief in decided.beliefs] == ["B", "A"]
 
 
 def test_a_policy_with_posterior_and_promise_survives_json():

@@ -45,7 +45,7 @@ class GridRow:
     theta_sigma: float
     theta_abstain: float
     pass_at_1: float | None
-    """Share correct among answered, labelled problems; None when there is none."""
+    """Share correct among answered, labelled problems; None without any."""
     lift: float | None
     """pass_at_1 minus the single pass's, as a fraction."""
     num_answered: int
@@ -55,7 +55,7 @@ class GridRow:
     abstain_frac: float
     regenerate_frac: float
     mean_violation: float | None = None
-    """Of the answered problems, lower is better; None where labels have no violation score."""
+    """Mean violation of the answered problems, lower is better; None where labels have no violation score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class _Table:
     correct: Floats
     """1, 0, or NaN for unlabeled."""
     violation: Floats
-    """NaN where there is none."""
+    """NaN without one."""
 
     @classmethod
     def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":

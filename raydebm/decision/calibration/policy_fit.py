@@ -29,7 +29,7 @@ from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.guarantee.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.guarantee.promise import promised
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import ConfigError, PoolError
 
@@ -48,7 +48,7 @@ class Walk:
     """(P, S): of the selection after each pass; -inf where nothing can be selected. A walk that ended early repeats its
     last pass."""
     worth: Floats
-    """(P, S): of the selection, 0 where there is none; NaN for unlabelled."""
+    """(P, S): worth of the selection, 0 without one; NaN for unlabelled."""
     floor: float = -math.inf
     """Nothing is promised by thresholds below it (``guarantee.certify``)."""
 
@@ -261,12 +261,12 @@ def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Polic
     """Each problem's first pass, cut to what its policy would have sampled of it."""
     confidence, worth = np.full((len(pools), 1), -math.inf), np.zeros((len(pools), 1))
     for place, (pool, policy) in enumerate(zip(pools, policies, strict=True)):
-        ruling = rule(cut_pass(pool.candidates, policy).candidates, passes_left=0, policy=policy)
-        if ruling.best is None or ruling.confidence is None:
+        decided = decide_pool(cut_pass(pool.candidates, policy).candidates, passes_left=0, policy=policy)
+        if decided.best is None or decided.confidence is None:
             continue
         ids = [scored.candidate.candidate_id for scored in pool.candidates]
-        confidence[place] = ruling.confidence
-        worth[place] = pool.worth[ids.index(ruling.best.candidate.candidate_id)]
+        confidence[place] = decided.confidence
+        worth[place] = pool.worth[ids.index(decided.best.candidate.candidate_id)]
     return Walk(confidence=confidence, worth=worth)
 
 

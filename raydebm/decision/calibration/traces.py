@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from raydebm.decision.loop import PASS_FAILURES, next_messages
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.one_pass import Parts, draw, waves_of
 from raydebm.records import Label, Problem, ScoredCandidate, Verdict
 
@@ -19,7 +19,7 @@ class Step:
     sigma: float | None
     penalty: float | None
     verdict: Verdict
-    """Of the selected candidate. With nothing to select: incorrect, or unlabeled when no candidate has a label."""
+    """Verdict of the selected candidate. With nothing to select: incorrect, or unlabeled where no candidate has one."""
     violation: float | None = None
     """Violation score of the selected candidate, or None. With nothing to select: 1 where other candidates have one."""
     confidence: float | None = None
@@ -52,20 +52,20 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
             if pass_index == 1:
                 raise
             break
-        ruling = rule(pool, passes_left=0, policy=policy)
-        sigma = None if ruling.best is None or ruling.best.energies is None else ruling.best.energies.sigma
-        verdict, violation = _worth(ruling.best, pool, labels)
+        decided = decide_pool(pool, passes_left=0, policy=policy)
+        sigma = None if decided.best is None or decided.best.energies is None else decided.best.energies.sigma
+        verdict, violation = _worth(decided.best, pool, labels)
         steps.append(
             Step(
-                signal=ruling.signal,
+                signal=decided.signal,
                 sigma=sigma,
-                penalty=ruling.penalty,
+                penalty=decided.penalty,
                 verdict=verdict,
                 violation=violation,
-                confidence=ruling.confidence,
+                confidence=decided.confidence,
             )
         )
-        messages = next_messages(problem, task=parts.task, ruling=ruling, pool=pool)
+        messages = next_messages(problem, task=parts.task, decided=decided, pool=pool)
     return Trace(problem_id=problem.problem_id, steps=tuple(steps))
 
 

@@ -302,7 +302,7 @@ def filled(column: Floats, owner: Ints, count: int) -> Floats:
 
 
 def softmax(scores: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
-    """(share of each cluster beside its pool's other clusters and "none", share of "none"), shapes (C,) and (P,)."""
+    """(share of each cluster among its pool's clusters and "none", share of "none"), shapes (C,) and (P,)."""
     top = none.copy()
     np.maximum.at(top, owner, scores)
     mass, left = np.exp(scores - top[owner]), np.exp(none - top)

@@ -51,7 +51,7 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
-    """(P,): index of each pool's selected cluster; -1 where every answer is refuted or there is none."""
+    """(P,): index of each pool's selected cluster; -1 without an answer that is not refuted."""
     value = preference(profile, table, posterior)
     # A proven answer beats all others whatever the profile says.
     value = np.where(estimates.probability >= 1, np.inf, value)

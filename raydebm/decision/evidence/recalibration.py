@@ -26,7 +26,7 @@ from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.posterior import Bools, Posterior, softmax
 
 PRIOR_SD = 0.5
-"""Of the prior on offset and log slope."""
+"""Standard deviation of the prior on offset and log slope."""
 
 Likelihood = Callable[[float, float], tuple[float, float, float]]
 """(offset, slope) -> negative log-likelihood, and its derivatives by both."""

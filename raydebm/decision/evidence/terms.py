@@ -12,7 +12,7 @@ an answer enters through ``authors`` alone:
 ===============  ======================================================================================
 ``votes``        log(n_a / N), the log share of candidates (majority vote)
 ``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
-``skill``        sum over authors of f_ga logit q_g, q_g being the author's skill. Beside ``authors``, whose weight
+``skill``        sum over authors of f_ga logit q_g, q_g being the author's skill. With ``authors``, whose weight
                  takes the part of log 1/c, c the chance that wrong answers coincide, this is the one-coin naive
                  Bayes vote; alone it collapses where q_g < 1/2
 ``energy``       mean of z over the pool minus the lowest z in a
@@ -310,7 +310,7 @@ def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None
 
 
 def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
-    """Of each baseline's scores, the terms of clusters and of "none of them"."""
+    """The terms of each baseline's scores: of clusters, and of "none of them"."""
     relative, levels = [], []
     for name, values in table.scores.items():
         norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)

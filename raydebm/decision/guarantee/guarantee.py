@@ -160,7 +160,7 @@ def certify(
     """Find the lowest threshold at which the promise holds.
 
     Args:
-        confidence_of: (P,), confidence of each calibration problem's final answer; -inf where there is none.
+        confidence_of: (P,), confidence of each calibration problem's final answer; -inf without one.
         losses: (P,), 1 for a wrong answer and 0 for a right one, or a violation score.
         max_error: alpha.
         confidence: 1 - delta.

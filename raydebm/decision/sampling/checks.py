@@ -31,7 +31,7 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
     answer = task.parse(problem, text)
     if answer is None:
         return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
-    # A plan in JSON can spell half a character; whoever writes the answer down, stores it or asks again would raise.
+    # A plan in JSON can spell half a character; writing the answer down, storing it or asking again would raise.
     violations = tuple(
         replace(violation, message=well_formed(violation.message))
         for violation in violations_of(task.constraints, problem, answer)

@@ -2,7 +2,7 @@
 
 The protocols of the loop stand here: a source of candidates, a checker, a scorer, and where baselines are evidence a
 source of their scores. Checker, scorer and baselines work side by side; each is called with everything that has come in
-whenever it is free, so the first candidates wait for nobody and many that come at once are one call. What a candidate
+whenever it is free, so the first candidates do not wait and many that come at once are one call. What a candidate
 gets does not depend on when it came: penalties are the same, energies and scores within the model's own tolerance for
 another batch.
 """

@@ -30,7 +30,7 @@ from typing import Protocol, TypeVar
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.terms import clusters_of
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import Ruling, rule
+from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.stopping import AnswerPosterior, SamplingState, SettledRule, StopDecision, StopReason, wave_ends
 from raydebm.decision.stopping.improvement import ImprovementRule
@@ -88,8 +88,8 @@ class PassRule:
     def decide(self, judged: Sequence[ScoredCandidate]) -> PassDecision:
         """Judge the pass so far; ``judged`` are its candidates, failed ones included, in any order."""
         pool, remaining = (*self.earlier, *judged), self.num_planned - len(judged)
-        ruling = rule(pool, passes_left=0, policy=self.policy)
-        if ruling.best is not None and ruling.best.report.proof:
+        decided = decide_pool(pool, passes_left=0, policy=self.policy)
+        if decided.best is not None and decided.best.report.proof:
             return PassDecision(StopReason.ACCEPT, f"an exact constraint proves the answer after {len(pool)} samples")
         if remaining <= 0:
             return PassDecision(StopReason.BUDGET, f"all {self.num_planned} samples of the pass were drawn")
@@ -99,10 +99,10 @@ class PassRule:
         if posterior is not None and posterior.competition == "independent":
             found = self._improvement(pool, remaining, scale=posterior.reference.default.scale)
         else:
-            found = self._settled(pool, remaining, ruling)
+            found = self._settled(pool, remaining, decided)
         return PassDecision(found.reason, found.words)
 
-    def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, ruling: Ruling) -> StopDecision:
+    def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, decided: PoolDecision) -> StopDecision:
         policy, by_posterior = self.policy, self.policy.rule == "posterior"
         tau = policy.tau_accept if policy.tau_settled is None else policy.tau_settled
         votes = {cluster.key: float(len(cluster.rows)) for cluster in clusters_of(pool, policy.lambda_)}
@@ -115,8 +115,8 @@ class PassRule:
         # Only a proof reaches a threshold of 1, and votes do not foretell proofs.
         eta = policy.eta if tau < 1 else 0.0
         settled = SettledRule(epsilon=policy.epsilon, eta=eta, tau_accept=tau if by_posterior else 0.0)
-        found = settled.decide(state, _answer_posterior(ruling.beliefs) if by_posterior else None)
-        selected = None if ruling.best is None else ruling.best.report.vote_key
+        found = settled.decide(state, _answer_posterior(decided.beliefs) if by_posterior else None)
+        selected = None if decided.best is None else decided.best.report.vote_key
         if by_posterior and found.reason is StopReason.ACCEPT and found.leader != selected:
             return replace(found, reason=None)
         return found

@@ -96,9 +96,9 @@ class ImprovementRule:
     """
 
     price: float
-    """Of one sample, >= 0, in the unit of ``value``."""
+    """Price of one sample, >= 0, in the unit of ``value``."""
     value: float = 1.0
-    """Of one unit of reward, >= 0."""
+    """Worth of one unit of reward, >= 0."""
     min_samples: int = 3
     """Never stop before so many, >= 1."""
     prior: RewardPrior = field(default_factory=RewardPrior)

@@ -105,7 +105,7 @@ class Standing:
     rates: tuple[float, ...]
     """What a vote counts, >= 0, per answer: an answer's score is its votes times its rate. 1 for a plain vote."""
     new_rate: float
-    """What a vote for an answer that nobody has given yet will count."""
+    """What a vote for an answer that has not been given yet will count."""
     unanswered: float
     """Samples without an answer; they recur and count for nothing."""
 
@@ -217,7 +217,7 @@ class Belief:
     probabilities: tuple[float, ...]
     """Per answer."""
     none: float
-    """Of answers that nobody has given."""
+    """Probability of answers that have not been given."""
     strength: float
     """> 0; the number of samples plus alpha, so that the share of votes is the special case."""
 

@@ -75,7 +75,7 @@ class DirichletRule:
 
 
 def dirichlet_probability(votes: Sequence[float]) -> float:
-    """P(the first answer is the most likely one); one answer alone is compared with one that nobody gave, as in
+    """P(the first answer is the most likely one); one answer alone is compared with one that was never given, as in
     ``BetaRule``."""
     if not votes:
         return 0.0

@@ -46,9 +46,9 @@ class SettledRule:
     eta: float = 0.05
     """In [0, 1]: below this chance of ever reaching ``tau_accept`` sampling is hopeless; 0: never give up."""
     value: float = 1.0
-    """Of a right answer, >= 0, in the unit of ``price``."""
+    """Worth of a right answer, >= 0, in the unit of ``price``."""
     price: float = 0.0
-    """Of one token, >= 0; 0: tokens are free, and the third test is left out."""
+    """Price of one token, >= 0; 0: tokens are free, and the third test is left out."""
     prior: ConcentrationPrior = field(default_factory=ConcentrationPrior)
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class _View:
     confidence: float
     standing: Standing
     probabilities: tuple[float, ...] | None
-    """Of an evidence model, the leader's first; None: the shares of the votes."""
+    """Shares by an evidence model, the leader's first; None: the shares of the votes."""
     none: float
     weights: tuple[tuple[float, float], ...]
     """(alpha, posterior weight)"""

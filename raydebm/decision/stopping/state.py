@@ -140,7 +140,7 @@ class SamplingState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopDecision:
-    """Whether to stop, and the numbers it rests on. What a rule does not compute is None."""
+    """Whether to stop, and the numbers it rests on; None for those that a rule does not compute."""
 
     reason: StopReason | None
     """None: go on sampling."""

@@ -65,7 +65,7 @@ class Decided:
 
     policy: Policy
     first: Mapping[str, Belief | None]
-    """The profile's selection, by problem id; None where there is none."""
+    """The profile's selection, by problem id; None without one."""
     probable: Mapping[str, Belief | None]
     """The most probable answer."""
 

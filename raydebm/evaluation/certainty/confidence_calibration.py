@@ -70,7 +70,7 @@ def equal_mass_bins(values: Floats) -> NDArray[np.intp]:
     """The bin, from 0 to 9, of each value: by its rank, so that each bin holds a tenth of the values.
 
     Equal values share the bin of their middle rank, so the order of the problems changes nothing. Many equal values
-    leave bins beside theirs empty.
+    leave the next bins empty.
     """
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     below = np.cumsum(sizes) - sizes

@@ -40,7 +40,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """One probability beside what happened."""
+    """One probability and what happened."""
 
     name: str
     event: str
@@ -51,7 +51,7 @@ class Reliability:
     brier: Estimate
     """Mean squared error; lower is better."""
     base_brier: float | None
-    """Of always saying the mean accuracy, which knows nothing about single problems."""
+    """Brier score of always saying the mean accuracy, which knows nothing about single problems."""
     bins: tuple[Bin, ...]
 
 
@@ -131,7 +131,7 @@ def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
 
 
 def isotonic(features: Floats, correct: Floats, asked: Floats) -> Floats:
-    """Of the first feature alone, rising."""
+    """An isotonic fit of the first feature alone, rising."""
     from sklearn.isotonic import IsotonicRegression
 
     model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
@@ -194,7 +194,7 @@ def pick_reliabilities(
     validation: tuple[Sequence[Signal], Floats] | None,
     seed: int,
 ) -> tuple[list[Reliability], Floats | None]:
-    """Of "the selection is correct"; and the logistic fit's probabilities, which are a signal of their own."""
+    """Reliabilities of "the selection is correct"; and the logistic fit's probabilities, a signal of their own."""
     event = "the selection is correct"
     by_name = {signal.name: signal.values for signal in found}
     raw = [
@@ -224,7 +224,7 @@ def pick_reliabilities(
 
 
 def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
-    """Of "this one of a correct and an incorrect candidate is the correct one", sigmoid(E_other - E_this), as trained.
+    """Reliability of "this one of a pair is the correct one", sigmoid(E_other - E_this), as trained.
 
     Both readings of each pair count (p and 1 - p), so the accuracy in the bins is symmetric about one half; each
     problem weighs the same.

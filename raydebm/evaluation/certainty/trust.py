@@ -45,7 +45,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certainty:
-    """The signals about one selection per problem, and what became of it: 1, 0, or NaN where there is none."""
+    """The signals about one selection per problem, and what became of it: 1, 0, or NaN without one."""
 
     signals: tuple[Signal, ...]
     correct: Floats

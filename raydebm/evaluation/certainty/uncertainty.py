@@ -23,8 +23,8 @@ FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 LEFT_OUT = 0.2
 """Share of the problems, the least certain, of ``accuracy_at_80``."""
 NUM_RESAMPLES = 500
-"""Of the bootstrap's: rank statistics cost a sort per resample, and 500 give the interval to about a tenth of its
-width."""
+"""Resamples of the bootstrap that are used: rank statistics cost a sort per resample, and 500 give the interval to
+about a tenth of its width."""
 NUM_POINTS = 60
 
 

@@ -1,4 +1,4 @@
-"""A cell of a reproduced table: the published value, the measured one, or the reason why there is none."""
+"""A cell of a reproduced table: the published value, the measured one, or the reason why it is missing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class ReproducedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Measured:
     text: str
     estimate: Estimate | None = None
     remark: str = ""
@@ -58,7 +58,7 @@ class Absent:
     status: Status = "not measurable"
 
 
-Answer = Found | Absent
+Answer = Measured | Absent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,11 +129,11 @@ def no_pool(column: str) -> Absent:
 
 
 def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:
-    """A share by E, which the paper's tables show, and by mu alone beside it where the constraints change it."""
+    """A share by E, which the paper's tables show, and by mu alone where the constraints change it."""
     answer = found_or(by_energy, absent, remark=remark)
     if isinstance(answer, Absent) or by_mu is None or by_mu.value is None or by_mu == by_energy:
         return answer
-    return Found(f"{answer.text}; by mu alone {with_interval(by_mu)}", answer.estimate, answer.remark)
+    return Measured(f"{answer.text}; by mu alone {with_interval(by_mu)}", answer.estimate, answer.remark)
 
 
 def by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
@@ -142,11 +142,11 @@ def by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
     answer = found_or(mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
     if isinstance(answer, Absent) or energy == mu or energy.value is None:
         return answer
-    return Found(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
+    return Measured(f"{answer.text}; by E {with_interval(energy)}", answer.estimate, answer.remark)
 
 
 def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:
     if estimate is None or estimate.value is None:
         return Absent(absent)
     text = number(estimate) if plain else with_interval(estimate)
-    return Found(f"{text}, n={estimate.n}", estimate, remark)
+    return Measured(f"{text}, n={estimate.n}", estimate, remark)

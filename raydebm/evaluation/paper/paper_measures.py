@@ -7,8 +7,8 @@ from raydebm.evaluation.paper.paper_cells import (
     Absent,
     Answer,
     Context,
-    Found,
     Measure,
+    Measured,
     by_energy_and_mu,
     by_mu_and_energy,
     found_or,
@@ -73,13 +73,15 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
         if found is None:
             return Absent(f"the pool has no group {row!r}")
         if column == "n":
-            return Found(str(found.num_problems))
+            return Measured(str(found.num_problems))
         if column == "n choices":
             shown = ", ".join(map(str, found.num_choices))
-            return Found(shown) if shown else Absent("the problems offer no choices")
+            return Measured(shown) if shown else Absent("the problems offer no choices")
         if column == "Random baseline":
             return (
-                Absent("not all problems offer choices") if found.guess is None else Found(f"{100 * found.guess:.1f}")
+                Absent("not all problems offer choices")
+                if found.guess is None
+                else Measured(f"{100 * found.guess:.1f}")
             )
         wanted = selectors.get(column) or single_shot(column, list(found.pass_at_1))
         if wanted is None:
@@ -182,11 +184,11 @@ def overview(context: Context, row: str, column: str) -> Answer:
     training = study.training
     if column == "Train":
         num_train = study.num_train if training is None else training.num_problems
-        return Absent("not known without the run") if num_train is None else Found(str(num_train))
+        return Absent("not known without the run") if num_train is None else Measured(str(num_train))
     if column == "Candidate accuracy":
         accuracy, remark = (found.accuracy, "test pool") if training is None else (training.accuracy, "")
         return found_or(accuracy, "no label", remark=remark)
-    return Found(
+    return Measured(
         {"Test": str(found.num_problems), "N": size, "E_constraint": ", ".join(found.constraints) or "none"}[column]
     )
 
@@ -247,4 +249,4 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
         return Absent("constant scores")
     if "violation" in what:  # measured against minus the violation, so that higher is better for both
         estimate = -estimate
-    return Found(f"{estimate.value:.2f}", estimate)
+    return Measured(f"{estimate.value:.2f}", estimate)

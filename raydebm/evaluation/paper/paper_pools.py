@@ -4,7 +4,7 @@ from raydebm.evaluation.paper.paper_cells import (
     Absent,
     Answer,
     Context,
-    Found,
+    Measured,
     by_energy_and_mu,
     by_mu_and_energy,
     no_pool,
@@ -37,12 +37,12 @@ def single_multi(context: Context, row: str, column: str) -> Answer:
         found = variants.comparison(single.name, several.name, "E")
         if found is not None and found.difference.value is not None:
             difference = -found.difference
-            return Found(f"{points(difference)} pp, n={difference.n}", difference, remark)
+            return Measured(f"{points(difference)} pp, n={difference.n}", difference, remark)
     values = [_by(study, OURS) for study in (several, single)]
     if any(value is None or value.value is None for value in values):
         return Absent("no label")
     one, other = (value.value or 0.0 for value in values if value is not None)
-    return Found(f"{100 * (one - other):+.1f} pp", None, f"{remark}; of two runs, not paired")
+    return Measured(f"{100 * (one - other):+.1f} pp", None, f"{remark}; of two runs, not paired")
 
 
 def _described(study: StudyResults) -> str:
@@ -71,7 +71,7 @@ def _within_one_pool(study: StudyResults, row: str) -> Answer:
         if single.whole_minus.value is None:
             return Absent("no energies")
         shown = f"{100 * single.whole_minus.value:+.1f} pp"
-        return Found(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
+        return Measured(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
     kind = single if row.startswith("Single") else study.pool_kinds[-1]
     return by_energy_and_mu(kind.ours, kind.mu_only, "no energies", remark=remark)
 

@@ -1,4 +1,4 @@
-"""The paper's tables with measured values beside the published ones; every cell says which it is.
+"""The paper's tables with measured values next to the published ones; every cell says which it is.
 
 A cell is *measured*, *not measurable* with the pools at hand (and why), *needs a key or GPU*, or *not applicable* where
 the paper has no value either. Measured values come from ``StudyResults`` and ``Transfer`` alone.
@@ -12,8 +12,8 @@ from raydebm.evaluation.paper.paper_cells import (
     Answer,
     Cell,
     Context,
-    Found,
     Measure,
+    Measured,
     ReproducedTable,
     Status,
     by_energy_and_mu,
@@ -87,7 +87,7 @@ def _unlike(column: str, study: StudyResults) -> str:
 
 
 def _cell(published: str | None, answer: Answer) -> Cell:
-    if isinstance(answer, Found):
+    if isinstance(answer, Measured):
         return Cell(
             published=published,
             published_value=share_of(published),
@@ -169,7 +169,7 @@ def _selection(context: Context, row: str, column: str) -> Answer:
     if found is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
     answer = _main_value(study, found)
-    return Found(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Found) else answer
+    return Measured(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Measured) else answer
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------
@@ -268,9 +268,9 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
     sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
     delta = next((item.difference for item in evaluation.comparisons if item.one == ALL_PASSES), None)
     if column == "Delta":
-        return Absent("no label") if delta is None else Found(points(delta), delta)
+        return Absent("no label") if delta is None else Measured(points(delta), delta)
     if column == "Pass-2 adopted":
-        return Found(f"{loop.num_adopted}/{sent}")
+        return Measured(f"{loop.num_adopted}/{sent}")
     estimate = {
         "Triage rate": loop.regenerated,
         "Pass-1": first.pass_at_1 if first else None,

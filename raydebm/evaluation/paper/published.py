@@ -1,4 +1,4 @@
-"""The figures of the paper's tables, so that a report can put the published value beside a measured one.
+"""The figures of the paper's tables, so that a report can put the published value next to a measured one.
 
 They stand in ``published.yaml`` as printed ("--" where the paper has none); ``share_of`` reads them as numbers. Labels
 are those of the paper's source. Tables that only state settings (generators, backbones, training) are recipes here.

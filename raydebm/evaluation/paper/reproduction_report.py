@@ -1,7 +1,7 @@
-"""The report of a reproduction: the paper's tables beside ours, then every pool with its tables and figures.
+"""The report of a reproduction: the paper's tables next to ours, then every pool with its tables and figures.
 
 In:   a ``Reproduction``.
-Out:  report.html (self-contained), report.md with its figures beside it, results.json with the same numbers.
+Out:  report.html (self-contained), report.md with its figures in a folder, results.json with the same numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def picks_plate(found: Picks) -> Plate:
     return plate_of(
         study_figures.pick_figure(found.shares, share_of_correct=found.share_of_correct),
         found.title,
-        "Share of the selections by generator, for each scorer, beside its share of the correct candidates. A scorer "
+        "Share of the selections by generator, for each scorer, and its share of the correct candidates. A scorer "
         "that knows answers and not authors follows the latter.",
     )
 

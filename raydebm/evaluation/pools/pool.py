@@ -281,5 +281,5 @@ def correct_of(label: Label | None) -> float:
 
 
 def violation_of(label: Label | None) -> float:
-    """NaN where there is none."""
+    """NaN without one."""
     return math.nan if label is None or label.violation_score is None else label.violation_score

@@ -35,11 +35,11 @@ class Stack:
     correct: Floats
     """(P, N); 1, 0, or NaN for unlabeled."""
     violation: Floats
-    """(P, N); NaN where there is none."""
+    """(P, N); NaN without one."""
     generator: Ints
     """(P, N); index into ``generators``, -1 where no candidate is."""
     answer: Ints
-    """(P, N); candidates of a pool with the same number give the same answer; -1 where there is none."""
+    """(P, N); candidates of a pool with the same number give the same answer; -1 without one."""
     generators: tuple[str, ...]
 
     @classmethod

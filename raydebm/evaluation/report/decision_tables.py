@@ -71,7 +71,7 @@ def confidence_table(found: DecisionStudy) -> Table:
     row = found.confidence
     return Table(
         title="Confidence",
-        caption="The posterior's probability that its selection is right, beside what happened on the test problems.",
+        caption="The posterior's probability that its selection is right, and what happened on the test problems.",
         headers=("AUROC", "ECE", "Brier", "80 % most certain, correct %", "n"),
         rows=(
             (

@@ -327,7 +327,7 @@ def transfer_figure(found: Transfer) -> Figure:
 
 
 def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: Mapping[str, float]) -> Figure:
-    """Who wrote the selected candidates, as bars by generator, beside each one's share of all correct candidates.
+    """Who wrote the selected candidates, as bars by generator, next to each one's share of all correct candidates.
 
     Args:
         shares: scorer (such as before and after a repair) -> generator -> share of the selections.

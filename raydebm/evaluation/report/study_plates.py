@@ -98,6 +98,6 @@ def _picks(results: StudyResults) -> Plate | None:
     return plate_of(
         study_figures.pick_figure({"selected": picked}, share_of_correct=correct),
         "Who is picked",
-        "Share of the selections that each generator wrote, beside its share of a problem's correct "
+        "Share of the selections that each generator wrote, next to its share of a problem's correct "
         "candidates; both over the problems that have a correct candidate.",
     )

@@ -69,7 +69,7 @@ def generator_table(results: StudyResults) -> Table:
         title="Generators",
         caption=(
             "Accuracy: mean over problems of the share correct. Failed: requests without an answer, in no figure. "
-            "Picked: share of the selections that this generator wrote, beside its share of a problem's correct "
+            "Picked: share of the selections that this generator wrote, next to its share of a problem's correct "
             "candidates, both over the problems that have one; if they differ much, the scorer may know authors rather "
             "than answers. Own pairs: pairs of two candidates of this generator that mu ranks right. "
             f"Standard deviation over generators of the mean mu of correct candidates: {spread}."
@@ -196,7 +196,7 @@ def lambda_table(results: StudyResults) -> Table:
 
 
 def variance_table(results: StudyResults) -> Table:
-    """The partition of sigma squared; empty where there is none."""
+    """The partition of sigma squared; without rows where nothing was partitioned."""
     found = results.variance
     return Table(
         title="Partitioned variance",

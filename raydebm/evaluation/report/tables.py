@@ -140,7 +140,7 @@ def theory_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Ensemble theory",
         caption=(
-            "What correlated adapters can gain by averaging (Gaussian approximation of a majority vote), beside what "
+            "What correlated adapters can gain by averaging (Gaussian approximation of a majority vote), next to what "
             "was measured. The closer rho is to 1, the less a further adapter adds."
         ),
         headers=("quantity", "value", "95 % interval"),

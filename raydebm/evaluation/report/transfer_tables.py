@@ -35,7 +35,7 @@ def transfer_table(found: Transfer) -> Table:
         title=found.title,
         caption=(
             "pass@1 in % of the selections of each scorer (rows) on each pool (columns) by mu alone, in brackets the "
-            "difference to random choice in points; beside it by E, with the constraints and lambda of the pool's own "
+            "difference to random choice in points; then by E, with the constraints and lambda of the pool's own "
             "run, which owe nothing to the scorer. * the scorer trained on that task. 95 % intervals over problems "
             "that all rows cover."
         ),

@@ -6,7 +6,7 @@ from raydebm.evaluation.studies.variants import VariantRow, VariantStudy
 
 
 def variant_tables(found: VariantStudy) -> list[Table]:
-    """The scorers beside each other, and the paired tests against the recipe's own."""
+    """The scorers side by side, and the paired tests against the recipe's own."""
     tests = comparison_table(found.comparisons)
     return [_scorer_table(found), *([tests] if tests.rows else [])]
 

@@ -1,7 +1,7 @@
-"""What every selector costs beside what it is worth: candidates, judge and reward-model calls, energies.
+"""What every selector costs and what it is worth: candidates, judge and reward-model calls, energies.
 
 A rule that looks at one candidate pays for one; a rule that compares candidates pays for the whole pool, failed
-requests included, and for whoever scores it. An unknown price is never taken for 0: the row has calls and no dollars.
+requests included, and for scoring it. An unknown price is never taken for 0: the row has calls and no dollars.
 """
 
 import math
@@ -88,7 +88,7 @@ class _PoolCost:
     """US dollars; NaN where unknown."""
 
     candidates: Floats
-    """Of each candidate, the greedy ones after the pool's."""
+    """Cost of each candidate, the greedy ones after the pool's."""
     failed: float
 
 

@@ -58,7 +58,7 @@ class DifficultyRow:
     mean_violation: dict[str, Estimate]
     """By selector; empty where the task has no violation score."""
     num_choices: tuple[int, ...] = ()
-    """Of the problems that offer choices: how many, each number once."""
+    """Numbers of choices that the problems offer, each once."""
     guess: float | None = None
     """Chance that one of a problem's choices, at random, is right; None where some problem offers none."""
 

@@ -37,7 +37,7 @@ BY_PART = ("random", "majority vote", "constraint only", "mu only", OURS, "oracl
 class Counts:
     problems: int
     candidates: int
-    """Of the pools, greedy ones left out."""
+    """Candidates of the pools, greedy ones left out."""
     greedy: int
     failed: int
     """Without text."""
@@ -66,11 +66,11 @@ class Evaluation:
     """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]
-    """Of every selector, beside what it is worth."""
+    """What every selector costs and is worth."""
     tolerance: float | None
     """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
     sigma_auroc: Estimate
-    """Of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
+    """AUROC of -sigma for a correct selection; above 0.5, a low sigma signals a correct one."""
     selective: tuple[Retained, ...]
     mu_sigma_auroc: Estimate
     """As ``sigma_auroc``, of the selections by mu alone."""

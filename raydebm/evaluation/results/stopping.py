@@ -348,7 +348,7 @@ class StoppingRow:
 
     name: str
     accuracy: Estimate
-    """Of the majority answer where the rule stopped."""
+    """Worth of the majority answer where the rule stopped."""
     difference: Estimate
     """Accuracy minus that of the whole budget, paired by problem and order."""
     mean_samples: Estimate

@@ -70,7 +70,7 @@ def tempered_vote(pool: EvaluatedPool, *, lambda_: float, temperature: float) ->
 
 
 def best_temperature(validation: Sequence[EvaluatedPool], lambda_: float) -> float | None:
-    """Of ``TEMPERATURES``; ties go to the one nearest to 1. None when no validation choice has a label."""
+    """The best of ``TEMPERATURES``; ties go to the one nearest to 1. None when no validation choice has a label."""
     ranked = []
     for temperature in TEMPERATURES:
         values = [

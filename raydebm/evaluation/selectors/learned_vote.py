@@ -75,7 +75,7 @@ def _sigma(pool: EvaluatedPool) -> Floats:
 
 
 def _log_odds(labels: Sequence[float]) -> float:
-    """Of the share correct, with one of each added so that it is finite."""
+    """Log-odds of the share correct, with one of each added so that they are finite."""
     known = [label for label in labels if not math.isnan(label)]
     return math.log((sum(known) + 1) / (len(known) - sum(known) + 1))
 

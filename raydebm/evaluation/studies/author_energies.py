@@ -90,7 +90,7 @@ def _centred(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Of one generator's correct candidates, per problem."""
+    """Energies and numbers of one generator's correct candidates, per problem."""
 
     energies: Floats
     counts: Floats

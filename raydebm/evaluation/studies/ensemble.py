@@ -16,7 +16,7 @@ from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, wei
 from raydebm.identity import seed_for
 
 MAX_SUBSETS = 40
-"""Of one size; beyond it, as many random ones."""
+"""Most subsets of one size; beyond it, as many random ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
 def _size(
     stack: Stack, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
 ) -> EnsembleSize:
-    """Of selections; what pairs say is added by the caller."""
+    """The figures of selections; what pairs say is added by the caller."""
     picks = [stack.select(lambda_, subset) for subset in chosen]
     correct = [stack.correct_at(picked) for picked in picks]
     by_mu = [stack.select(0.0, subset) for subset in chosen]

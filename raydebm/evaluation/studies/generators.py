@@ -46,8 +46,8 @@ class GeneratorRow:
     cost_usd: float | None
     """Sum over its requests, also those that brought no candidate; None where unknown."""
     share_of_correct: float | None
-    """Of a problem's correct candidates, mean over the problems that have any: what a scorer that knows correctness and
-    nothing else would pick."""
+    """Share of a problem's correct candidates, mean over the problems that have any: what a scorer that knows nothing
+    but correctness would pick."""
     picked: Estimate
     """Share of the selections that it wrote, on the same problems."""
     mu_correct: Estimate
@@ -70,10 +70,10 @@ class PoolKind:
     """By mu alone."""
     oracle: Estimate
     same_size: Estimate
-    """Of one generator's pool: ours on as many random candidates of all generators as it gave to each problem, on the
+    """For one generator's pool: ours on as many random candidates of all generators as it gave to each problem, on the
     problems that it answered."""
     whole_minus: Estimate
-    """Of one generator's pool: ours on the whole pool minus ours on it, paired, on the problems that it answered."""
+    """For one generator's pool: ours on the whole pool minus ours on it, paired, on the problems that it answered."""
     mu_whole_minus: Estimate
     """The same by mu alone."""
 

@@ -53,11 +53,11 @@ class RatedPicks:
 
     name: str
     ours: Estimate
-    """Of the selections by E."""
+    """Mean rating of the selections by E."""
     oracle: Estimate
-    """Of the best candidates by their labels: lowest violation score, else correct; the mean over equals."""
+    """Mean rating of the best candidates by label (lowest violation score, else correct); the mean over equals."""
     random: Estimate
-    """Of all rated candidates."""
+    """Mean rating of all rated candidates."""
     ours_minus_oracle: Estimate
     """Paired, over the problems in which both are rated."""
 

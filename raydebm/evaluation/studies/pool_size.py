@@ -171,7 +171,7 @@ def _worth_of_answers(answers: np.ndarray, labels: Floats) -> Floats:
 
 
 def _vote(answers_DS: np.ndarray, weights_DS: Floats, worth: Floats, known_D: Bools) -> float:  # noqa: N803
-    """Mean worth of the winners over D draws of S candidates; a draw in which nobody votes answers nothing (0).
+    """Mean worth of the winners over D draws of S candidates; a draw without a vote answers nothing (0).
 
     Args:
         known_D: draws that have a label; without one it is not known that nothing was right.

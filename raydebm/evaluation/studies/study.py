@@ -45,7 +45,7 @@ class StudyResults:
     """One task, one pool, one scorer: every table and figure that follows from its scored candidates."""
 
     name: str
-    """Of the pool, such as ``validation plans, nine models``."""
+    """The pool's name, such as ``validation plans, nine models``."""
     evaluation: Evaluation
     overview: Overview
     generators: tuple[GeneratorRow, ...]
@@ -57,10 +57,10 @@ class StudyResults:
     lambdas: tuple[LambdaRow, ...]
     decomposition: Decomposition | None
     variance: VariancePartition | None
-    """Of sigma squared; None without constraints that tell candidates apart."""
+    """Partition of sigma squared; None without constraints that tell candidates apart."""
     thresholds: tuple[ThresholdRow, ...]
     grid: tuple[GridRow, ...]
-    """Of calibration, on validation problems at the lambda in use, all passes included; empty where it was not run."""
+    """Calibration's grid, on validation problems at the lambda in use, all passes included; empty where not run."""
     judges: tuple[Agreement, ...]
     rated: tuple[RatedPicks, ...]
     """What other scorers say of our selections and of the oracle's."""
@@ -70,11 +70,11 @@ class StudyResults:
     num_train: int | None
     """Problems the scorer was trained on; None where unknown."""
     backbone: str
-    """Of the scorer; empty where unknown."""
+    """The scorer's backbone; empty where unknown."""
     repaired: bool
     """The scorer's heads were refitted on group-balanced data (the paper's DFR)."""
     notes: tuple[str, ...]
-    """What a reader must know about this pool, stated beside its figures."""
+    """What a reader must know about this pool, stated with its figures."""
 
     @property
     def task(self) -> str:
@@ -105,14 +105,14 @@ class Subject:
     """What a study is about, in words: the pool and the scorer."""
 
     name: str = ""
-    """Of the pool, such as ``validation plans, nine models``; the evaluation's title by default."""
+    """The pool's name, such as ``validation plans, nine models``; the evaluation's title by default."""
     backbone: str = ""
     num_train: int | None = None
     """Problems the scorer was trained on; None where unknown."""
     repaired: bool = False
     """The scorer's heads were refitted by ``raydebm repair``."""
     notes: tuple[str, ...] = ()
-    """Caveats to print beside the figures."""
+    """Caveats to print with the figures."""
 
 
 def study(
@@ -165,7 +165,7 @@ def study(
 
 
 def ridges(stack: Stack, *, max_generators: int = 8) -> tuple[Ridge, ...]:
-    """Of all candidates, then of each generator (the ones with most candidates); empty without energies."""
+    """Ridges of all candidates, then of each generator (the ones with most candidates); empty without energies."""
     if stack.num_members == 0:
         return ()
     mu = stack.mu()

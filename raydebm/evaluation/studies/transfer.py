@@ -1,11 +1,11 @@
-"""Several scored runs beside each other: backbones, transfer between tasks, transfer between pools.
+"""Several scored runs side by side: backbones, transfer between tasks, transfer between pools.
 
 The runs come from elsewhere (a checkpoint scored another task's pool); here they are only compared. Every run of one
 target is compared on the problems that all of them cover.
 
 The paper's matrix can only mean selection by mu alone (0.0 % on TravelPlanner, 31 to 92 % on Knights & Knaves): the
-constraint term is the target's own, and an exact one makes every source look like the oracle. Selection by E stands
-beside it.
+constraint term is the target's own, and an exact one makes every source look like the oracle. Selection by E is
+shown too.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ScoredRun:
     """Whose candidates were scored."""
     pools: Sequence[EvaluatedPool]
     lambda_: float = 1.0
-    """Of the target's own policy."""
+    """Lambda of the target's own policy."""
     in_domain: bool = False
 
 

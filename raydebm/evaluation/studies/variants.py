@@ -1,8 +1,8 @@
-"""Scorers that differ in one thing, beside each other: generators, backbone, adapters, repair.
+"""Scorers that differ in one thing, side by side: generators, backbone, adapters, repair.
 
 All are judged on the same test problems, each on the candidates that it was made for. Among adapters, the monolithic
 scorer (one adapter with as many parameters as the whole ensemble) is the control of the paper's Proposition 2: nothing
-tells its learnt constraints from its learnt quality. How much of sigma moves with E_constraint stands beside each row;
+tells its learnt constraints from its learnt quality. How much of sigma moves with E_constraint is a column;
 a single adapter has no sigma.
 """
 
@@ -23,7 +23,7 @@ class ScoredVariant:
     name: str
     pools: Sequence[EvaluatedPool]
     lambda_: float
-    """Of its own policy."""
+    """Lambda of its own policy."""
     backbone: str
     num_adapters: int
     num_parameters: int

@@ -68,7 +68,7 @@ class FoldRow:
     by_fold: tuple[float | None, ...]
     """pass@1 on each fold's problems, mean over seeds; mean violation where the task has one."""
     sd: float | None
-    """Of ``by_fold`` (ddof=1): other problems and another training at once."""
+    """Standard deviation of ``by_fold`` (ddof=1): other problems and another training at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What abstaining by each certainty signal brings, over several trainings of one run.
 
 In:   each training's signals about its own selections, and what became of them.
-Out:  one row a signal, with an interval over problems and the values of each training.
+Out:  one row per signal, with an interval over problems and the values of each training.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Several trainings of one run: what is left of a result when the split, the pairs and the adapters are drawn again.
 
 In:   each training's value of every selector on every problem.
-Out:  one row a selector, with two spreads that must not be mixed up: the interval says what other problems would
+Out:  one row per selector, with two spreads that must not be mixed up: the interval says what other problems would
       change, the standard deviation over seeds what another training would change.
 Does not know: how a training was made.
 """
@@ -35,7 +35,7 @@ class SeedRow:
     by_seed: tuple[float | None, ...]
     """pass@1 of each training; mean violation where the task has one."""
     sd: float | None
-    """Of ``by_seed`` (ddof=1); None with fewer than two values."""
+    """Standard deviation of ``by_seed`` (ddof=1); None with fewer than two values."""
     gap_closed: Estimate
     """(selector - random) / (oracle - random): in mean violation where the task has one, else in pass@1."""
     ours_minus: Estimate
@@ -56,7 +56,7 @@ class SeedSummary:
     """Paired tests over problems of the means over trainings: ours against the others, votes with energies against
     the plain one."""
     sigma_auroc: tuple[float | None, ...]
-    """Of each training."""
+    """One value per training."""
     within_generator: tuple[float | None, ...]
     """Mean over generators of the AUROC of -mu for correct among one generator's answers, of each training."""
     screens: tuple[str, ...]
@@ -156,7 +156,7 @@ def sample_deviation(values: Sequence[float | None]) -> float | None:
 
 
 def _gap_closed(judged: Mapping[str, Floats], name: str, bootstrap: Bootstrap) -> Estimate:
-    """Of each training the problems on which all three have a value."""
+    """The problems of each training on which all three have a value."""
     chance, bound, own = judged["random"], judged["oracle"], judged[name]
     unknown = np.isnan(own + chance + bound)
     gained, possible = (np.where(unknown, math.nan, found - chance) for found in (own, bound))

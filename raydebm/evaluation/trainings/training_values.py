@@ -35,7 +35,7 @@ class SelectorValues:
 
     problem_ids: tuple[str, ...]
     groups: Mapping[str, str]
-    """Of each selector, in the order of the report."""
+    """Values of each selector, in the order of the report."""
     correct: Mapping[str, Floats]
     violation: Mapping[str, Floats]
 

@@ -56,7 +56,7 @@ class RateLimit:
         return max(0.0, self._next_free - now)
 
     def take(self, now: float) -> None:
-        """A request is sent. Whoever waits and goes away takes nothing, so that others do not wait for it."""
+        """A request is sent. A caller that stops waiting takes nothing, so that others do not wait for it."""
         self._next_free = max(self._next_free, now - max(0.0, 1.0 - self._interval_s)) + self._interval_s
 
 
@@ -86,7 +86,7 @@ class Budget:
         return self._elsewhere_usd + self._own_usd + journaled_usd
 
     def add(self, cost_usd: float | None) -> None:
-        """Count what this process has just spent on an answer; None is a cost that nobody stated."""
+        """Count what this process has just spent on an answer; None is a cost that was not stated."""
         self._own_usd += cost_usd or 0.0
 
     def add_lost(self, cost_usd: float | None) -> None:

@@ -65,7 +65,7 @@ class _Draw:
     may_repeat: bool
     """Whether one that may be billed already may be followed by another. At most one is."""
     costs: list[float] = field(default_factory=list)
-    """Of every reply, as far as they are known."""
+    """Costs of every reply, as far as they are known."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -258,7 +258,7 @@ class OpenAIApiGenerator:
         return body | self._config.extra_body
 
     def _explain(self, error: ReplyError | CarrierError) -> str:
-        """The error row's text: endpoint, what happened, the way out, and never the key."""
+        """The error row's text: endpoint, what happened, the remedy, and never the key."""
         text = str(error)
         status = error.status if isinstance(error, ReplyError) else None
         if status in (401, 403):

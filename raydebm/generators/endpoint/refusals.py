@@ -30,7 +30,7 @@ class _Doubt:
 
 
 class Refusals:
-    """Of one endpoint."""
+    """What one endpoint has refused."""
 
     def __init__(self) -> None:
         self._all: tuple[float, str] | None = None

@@ -34,7 +34,7 @@ Weights = Mapping[str, NDArray[Any]]
 UNBOUNDED = 1_000_000
 """Tokens of a model without absolute positions."""
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of all-MiniLM-L6-v2's model.safetensors: a package of third parties is used only with the known weights."""
+"""Hash of all-MiniLM-L6-v2's model.safetensors: a package of third parties is used only with the known weights."""
 UNUSED = ("pooler.",)
 """Parts of a checkpoint that no energy depends on: the energy reads h_CLS itself."""
 
@@ -43,7 +43,7 @@ DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backbone:
-    """A frozen encoder, in eval mode and without gradients. Nobody changes it: see ``structure_copy``."""
+    """A frozen encoder, in eval mode and without gradients. It is never changed: see ``structure_copy``."""
 
     name: str
     family: str

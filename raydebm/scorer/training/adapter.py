@@ -76,7 +76,7 @@ class ResumeState(Record):
     """state.json of an epoch's checkpoint."""
 
     run_fingerprint: str
-    """Of everything that must be the same for resuming to make sense."""
+    """Hash of everything that must be the same for resuming to make sense."""
     epochs: tuple[EpochMetrics, ...]
     best_epoch: int
     step: int

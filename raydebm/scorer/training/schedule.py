@@ -14,7 +14,7 @@ class Portion:
 
     group: TrainingGroup
     share: float = 1.0
-    """Of the problem's pairs, in (0, 1]."""
+    """Share of the problem's pairs, in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from raydebm.scorer.model.backbone import DTYPES
 from raydebm.tasks.base import TaskDefaults
 
 PLACEMENT = {"graph_gib", "gpu_share"}
-"""Settings that say where and beside how many, not what is trained."""
+"""Settings that say where and with how many others, not what is trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,14 @@ class TrainingSettings:
     loss: Loss = "bradley_terry"
     """Also of the validation that stops training early."""
     dtype: str = "auto"
-    """Of the matrix products; ``auto`` is float32 on the CPU and bfloat16 on a GPU. Weights, head and loss: float32."""
+    """Dtype of matrix products; ``auto`` is float32 on the CPU, bfloat16 on a GPU. Weights, head and loss: float32."""
     micro_batch_tokens: int = 8192
     """Padded tokens of one forward pass."""
     graph_gib: float | None = None
     """A step whose activations are estimated above this is run twice, in pieces below it, with the same gradient.
     None: 2 on the CPU; on a GPU 60 % of this worker's share of its memory, at most 30 % of the whole."""
     gpu_share: float = 1.0
-    """Of the GPU that this worker is on; the workers beside it have the rest."""
+    """Share of the GPU that this worker is on; its other workers have the rest."""
     max_validation_problems: int | None = None
     seed: int = 0
 

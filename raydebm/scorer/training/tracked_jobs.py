@@ -53,7 +53,7 @@ def tracked(
 
 
 def training_identity(job: TrainingJob) -> str:
-    """Drawn when a training begins and kept until all its adapters are trained, whoever goes on with it."""
+    """Drawn when a training begins and kept until all its adapters are trained, by any later job too."""
     if not job.run.exists(job.stage, PROGRESS, TOKEN_FILE):
         job.run.write_json({"token": secrets.token_hex(8)}, job.stage, PROGRESS, TOKEN_FILE)
     return str(job.run.read_json(job.stage, PROGRESS, TOKEN_FILE)["token"])

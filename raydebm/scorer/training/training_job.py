@@ -30,7 +30,7 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
-        """Of the Ray Train run. Holds the plan, so that other data or settings never resume from these epochs."""
+        """Name of the Ray Train run. Holds the plan, so that other data or settings never resume from these epochs."""
         return f"{self.adapter.name}-{self.plan[:12]}"
 
     def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import Walk, final_step, fit_policy, promise_rows, reliability_table
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.errors import PoolError
 from raydebm.records import Decision
@@ -49,7 +49,7 @@ def test_the_policy_decides_by_the_fitted_posterior(fitted):
 
     assert (policy.rule, policy.profile, policy.guarantee) == ("posterior", fitted.choice.profile, None)
     assert (policy.posterior.task, policy.posterior.num_problems, fitted.num_problems) == ("t", 60, 60)
-    assert rule(PROBLEMS[0].candidates, passes_left=0, policy=policy).confidence is not None
+    assert decide_pool(PROBLEMS[0].candidates, passes_left=0, policy=policy).confidence is not None
 
 
 def test_confidence_goes_with_being_right(fitted):
@@ -175,8 +175,8 @@ def test_fewer_problems_than_a_promise_needs_certify_nothing_and_only_proofs_are
 
     assert (found.guarantee.certified, found.policy.tau_answer, found.policy.tau_accept) == (False, 1.0, 1.0)
     assert found.guarantee.more_problems > 0
-    assert rule([scored("a", "A")], passes_left=0, policy=found.policy).decision is Decision.ABSTAIN
-    assert rule([scored("a", "A", proof=True)], passes_left=0, policy=found.policy).decision is Decision.ACCEPT
+    assert decide_pool([scored("a", "A")], passes_left=0, policy=found.policy).decision is Decision.ABSTAIN
+    assert decide_pool([scored("a", "A", proof=True)], passes_left=0, policy=found.policy).decision is Decision.ACCEPT
 
 
 def test_auto_promises_the_smallest_error_at_the_coverage_asked_for():

@@ -14,7 +14,7 @@ from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.deadline import Deadline
 from raydebm.decision.sampling.one_pass import NoObserver
 from raydebm.decision.sampling.waves import cut_pass, generator_order, in_turns
@@ -508,5 +508,5 @@ def test_without_epsilon_the_answer_is_that_of_the_whole_pass(answers, size):
 
     cut = cut_pass(pool, policy)
 
-    whole, part = (rule(some, passes_left=0, policy=policy) for some in (pool, cut.candidates))
+    whole, part = (decide_pool(some, passes_left=0, policy=policy) for some in (pool, cut.candidates))
     assert part.best.report.vote_key == whole.best.report.vote_key
