@@ -67,6 +67,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "candidates of a problem": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
         "vLLM's shape": {"text_1": PUZZLE, "text_2": [RIGHT, WRONG]},
     },
+    "verify": {
+        "texts": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
+        "named candidates": {
+            "messages": [{"role": "user", "content": PUZZLE}],
+            "candidates": [{"id": "a", "text": WRONG, "author": "ada"}, {"id": "b", "text": RIGHT}],
+            "blind": False,
+            "passes_left": 0,
+        },
+    },
     "rerank": {
         "texts": {"model": "raydebm/auto", "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
         "objects": {"query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "return_documents": True},
@@ -153,12 +162,14 @@ _NAMED = {
     "TriageRequest": ("task", "policy", "generators"),
     "RerankOverrides": ("task",),
     "ScoreRequest": ("task",),
+    "VerifyRequest": ("task", "policy"),
 }
 """Fields whose values are names that this installation knows."""
 
 
 _EITHER = {
     "TriageRequest": (("problem",), ("messages",)),
+    "VerifyRequest": (("problem",), ("messages",)),
     "ScoreRequest": (("problem", "candidates"), ("text_1", "text_2")),
 }
 """Bodies that are written in one of two ways: all fields of one, none of the other."""

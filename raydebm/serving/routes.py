@@ -44,6 +44,8 @@ from raydebm.serving.score_schema import ScoreRequest, ScoreResponse
 from raydebm.serving.service import TriageService
 from raydebm.serving.streaming import chat_events, response_events, triage_events
 from raydebm.serving.structured import json_form
+from raydebm.serving.verify import verify
+from raydebm.serving.verify_schema import VerifyRequest, VerifyResponse
 
 
 def create_app(
@@ -288,6 +290,18 @@ def _scoring_routes(service: TriageService) -> APIRouter:
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
         work = service.score(body, request_id=request.state.request_id, received=request.state.received)
+        return await while_connected(request, work)
+
+    @router.post(
+        "/v1/verify",
+        summary="Verify candidates",
+        response_model=VerifyResponse,
+        openapi_extra=examples_of("verify"),
+    )
+    async def verify_route(body: VerifyRequest, request: Request) -> VerifyResponse:
+        """Approve, redo, reject, tie or abstain: the decision about given candidates, by the rule of triage."""
+        state = request.state
+        work = verify(service, body, request_id=state.request_id, received=state.received)
         return await while_connected(request, work)
 
     # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.

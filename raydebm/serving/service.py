@@ -8,7 +8,7 @@ Does not know: Ray, HTTP.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -19,14 +19,14 @@ from raydebm.decision.sampling.deadline import Deadline, is_late
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import CHARS_PER_TOKEN
-from raydebm.identity import content_id
-from raydebm.records import Candidate, Outcome, Problem, ScoredCandidate, scored_text
+from raydebm.records import Outcome, scored_text
 from raydebm.serving import passthrough
 from raydebm.serving.asking import Ask, read_problem
 from raydebm.serving.bodies import NO_ANSWER, checked_item, decision_facts, response_body, score_item
 from raydebm.serving.bundle import Bundle
 from raydebm.serving.decisions.record import RecordSink, policy_id
 from raydebm.serving.errors import as_service_error
+from raydebm.serving.given import given_candidates, judged
 from raydebm.serving.keeping import decision_record
 from raydebm.serving.meter import Meter, NoMeter
 from raydebm.serving.outcomes.monitor import ClaimMonitor
@@ -151,7 +151,7 @@ class TriageService:
             ServiceError: the request is wrong, or a part does not work; 504 when there is not enough time for it.
         """
         work = self._score_pairs(request) if request.problem is None else self._score_candidates(request)
-        items = await within_deadline(work, self._score_deadline_s(request), received=received)
+        items = await within_deadline(work, self.score_deadline_s(request.deadline_ms), received=received)
         tokens = sum(item.num_tokens or 0 for item in items)
         return ScoreResponse(
             id=f"score-{request_id}",
@@ -162,8 +162,9 @@ class TriageService:
             versions=dict(self.bundle.versions),
         )
 
-    def _score_deadline_s(self, request: ScoreRequest) -> float | None:
-        own, most_s = request.deadline_ms, self.bundle.max_deadline_s
+    def score_deadline_s(self, own: int | None) -> float | None:
+        """Seconds that a request for scores may take; ``own`` is its deadline in milliseconds."""
+        most_s = self.bundle.max_deadline_s
         return most_s if own is None else own / 1000 if most_s is None else min(own / 1000, most_s)
 
     def task_of(self, request: ScoreRequest) -> str:
@@ -179,9 +180,9 @@ class TriageService:
             pairs = request.text_pairs()
         except ValueError as error:
             raise ServiceError(str(error), 400, "bad_texts", "text_2") from error
-        self._check_lengths([first for first, _ in pairs], "text_1", self.bundle.max_problem_chars)
-        self._check_lengths([second for _, second in pairs], "text_2", self.bundle.max_candidate_chars)
-        self._check_tokens(sum(len(first) + len(second) for first, second in pairs))
+        self.check_lengths([first for first, _ in pairs], "text_1", self.bundle.max_problem_chars)
+        self.check_lengths([second for _, second in pairs], "text_2", self.bundle.max_candidate_chars)
+        self.check_tokens(sum(len(first) + len(second) for first, second in pairs))
         answers = [split_reasoning(second) for _, second in pairs]
         texts = [
             TextToScore(str(index), first, scored_text(text, thinking, self.bundle.reasoning) or text)
@@ -199,45 +200,20 @@ class TriageService:
         problem_body, texts = request.problem, request.candidates
         if problem_body is None or texts is None:
             raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
-        self._check_lengths(texts, "candidates", self.bundle.max_candidate_chars)
+        self.check_lengths(texts, "candidates", self.bundle.max_candidate_chars)
         task, problem = read_problem(self.bundle, request.task, problem_body)
-        self._check_tokens(sum(len(problem.prompt) + len(text) for text in texts))
+        self.check_tokens(sum(len(problem.prompt) + len(text) for text in texts))
         policy = self.bundle.policies[task.name]
-        answers = [split_reasoning(text) for text in texts]
-        candidates = [
-            Candidate(
-                candidate_id=content_id("given", problem.problem_id, index, given),
-                task=task.name,
-                problem_id=problem.problem_id,
-                generator="client",
-                text=text,
-                reasoning=thinking,
-                sample_index=index,
-            )
-            for index, (given, (text, thinking)) in enumerate(zip(texts, answers, strict=True))
-        ]
-        energies, reports, scores = await asyncio.gather(
-            Scorer(self.backend, Watch(None), reasoning=self.bundle.reasoning).score(problem, candidates),
-            self.backend.check(problem, candidates),
-            self._baseline_scores(problem, candidates),
-        )
+        pool = await judged(self.bundle, self.backend, problem, given_candidates(problem, texts))
         lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
-        pool = [
-            ScoredCandidate(candidate=candidate, report=report, energies=found, scores=own)
-            for candidate, report, found, own in zip(candidates, reports, energies, scores, strict=True)
-        ]
         confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
         return [
             checked_item(index, scored, lambda_, confidence=confidence.get(scored.candidate.candidate_id))
             for index, scored in enumerate(pool)
         ]
 
-    async def _baseline_scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
-        if not self.bundle.recipe.evidence:
-            return [{} for _ in candidates]
-        return await Baselines(self.backend, Watch(None)).scores(problem, candidates)
-
-    def _check_tokens(self, num_chars: int) -> None:
+    def check_tokens(self, num_chars: int) -> None:
+        """Raises ServiceError 413 for texts that are too long together."""
         num_tokens, most = num_chars // CHARS_PER_TOKEN, self.bundle.max_score_tokens
         if num_tokens > most:
             message = (
@@ -247,7 +223,8 @@ class TriageService:
             raise ServiceError(message, 413, "too_many_tokens", "candidates")
 
     @staticmethod
-    def _check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
+    def check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
+        """Raises ServiceError 413 for a text that is too long."""
         longest = max((len(text) for text in texts), default=0)
         if longest > limit:
             message = f"a text has {longest} characters; at most {limit} are accepted"

@@ -27,6 +27,7 @@ PATHS = {
     "triage": "/v1/triage",
     "batch": "/v1/triage/batch",
     "score": "/v1/score",
+    "verify": "/v1/verify",
     "rerank": "/v1/rerank",
     "rewards": "/get_reward",
 }

@@ -20,7 +20,14 @@ def row(index, **changes):
     """A decision with as little as a list needs."""
     empty = {field.name: None for field in DECISIONS}
     time = datetime.fromtimestamp(NOON / 1e6 + index, UTC)
-    return {**empty, "record_id": f"{NOON + 10**6 * index:016x}{index:08x}", "time": time, "task": "t", **changes}
+    return {
+        **empty,
+        "record_id": f"{NOON + 10**6 * index:016x}{index:08x}",
+        "time": time,
+        "task": "t",
+        "decision": "accept",
+        **changes,
+    }
 
 
 @pytest.fixture
