@@ -21,7 +21,7 @@ import numpy as np
 
 from raydebm.choose import Chooser
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import rule
+from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
@@ -133,7 +133,7 @@ def _unproven(report: ConstraintReport) -> ConstraintReport:
 
 def by_policy(pool: Sequence[ScoredCandidate], policy: Policy) -> ScoredCandidate | None:
     """What the policy gives out; None: an abstention."""
-    ruling = rule(pool, passes_left=0, policy=policy)
+    ruling = decide_pool(pool, passes_left=0, policy=policy)
     return ruling.best if ruling.decision is Decision.ACCEPT else None
 
 
@@ -188,7 +188,7 @@ def outcomes_of(cases: Sequence[Case], sentence: str) -> Outcomes:
 
 def belief_in_attackers(case: Case, attacked: Sequence[ScoredCandidate]) -> float:
     ids = {case.pool[place].candidate.candidate_id for place in case.attackers}
-    ruling = rule(without_proof(attacked), passes_left=0, policy=case.chooser.policy)
+    ruling = decide_pool(without_proof(attacked), passes_left=0, policy=case.chooser.policy)
     return sum(
         belief.probability
         for belief in ruling.beliefs

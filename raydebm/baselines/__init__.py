@@ -64,6 +64,24 @@ def build_scorer(
         PoolError: EORM or a probe is to be trained, and there are no pairs.
     """
     match config:
+        case JudgeBaseline():
+            from raydebm.baselines.judge import Judge
+
+            return Judge(config, journal=journal, budget=budget, key=key)
+        case ServedReaderBaseline():
+            from raydebm.baselines.served_reader import ServedReader
+
+            return ServedReader(config, key=key)
+        case EormBaseline() | ProbeBaseline():
+            return _trained(config, train, validation, folder=_required(folder, config))
+        case _:
+            return _local_model(config)
+
+
+def _local_model(
+    config: RewardModelBaseline | ProcessRewardBaseline | ReaderBaseline | PairRankerBaseline,
+) -> CandidateScorer:
+    match config:
         case RewardModelBaseline():
             from raydebm.baselines.reward_model import RewardModel
 
@@ -80,28 +98,26 @@ def build_scorer(
             from raydebm.baselines.pair_ranker import PairRanker
 
             return PairRanker(config)
-        case JudgeBaseline():
-            from raydebm.baselines.judge import Judge
 
-            return Judge(config, journal=journal, budget=budget, key=key)
-        case ServedReaderBaseline():
-            from raydebm.baselines.served_reader import ServedReader
 
-            return ServedReader(config, key=key)
-        case ProbeBaseline():
-            from raydebm.baselines.probe import Probe, train_probe
+def _trained(
+    config: EormBaseline | ProbeBaseline,
+    train: Sequence[TrainingGroup],
+    validation: Sequence[TrainingGroup],
+    *,
+    folder: Path,
+) -> CandidateScorer:
+    if isinstance(config, ProbeBaseline):
+        from raydebm.baselines.probe import Probe, train_probe
 
-            folder = _required(folder, config)
-            if train and not Probe.is_trained(folder, config, train):
-                return train_probe(config, train=train, folder=folder)
-            return Probe.load(folder, config)
-        case EormBaseline():
-            from raydebm.baselines.eorm import Eorm, train_eorm
+        if train and not Probe.is_trained(folder, config, train):
+            return train_probe(config, train=train, folder=folder)
+        return Probe.load(folder, config)
+    from raydebm.baselines.eorm import Eorm, train_eorm
 
-            folder = _required(folder, config)
-            if not Eorm.is_trained(folder, config, train, validation):
-                train_eorm(config, train=train, validation=validation, folder=folder)
-            return Eorm.load(folder, config)
+    if not Eorm.is_trained(folder, config, train, validation):
+        train_eorm(config, train=train, validation=validation, folder=folder)
+    return Eorm.load(folder, config)
 
 
 def _required(folder: Path | None, config: BaselineConfig) -> Path:

@@ -25,8 +25,9 @@ from raydebm.config import ProbeBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
-from raydebm.scorer.checkpoint import Record, load_tensors, read_record, save_tensors
-from raydebm.scorer.training import data_fingerprint
+from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
+from raydebm.scorer.checkpoint_records import Record
+from raydebm.scorer.training.adapter import data_fingerprint
 
 RECORD_FILE = "probe.json"
 HEADS_FILE = "probe.safetensors"

@@ -22,8 +22,8 @@ from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.readings import Reading
 from raydebm.config import ServedReaderBaseline, VllmGenerator
 from raydebm.errors import without_credentials
-from raydebm.generators.openai_api import Secret, key_of
-from raydebm.generators.vllm_server import endpoint_of
+from raydebm.generators.endpoint.openai_api import Secret, key_of
+from raydebm.generators.endpoint.vllm_server import endpoint_of
 
 BETWEEN = "\n"
 REMEDY = (

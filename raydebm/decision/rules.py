@@ -134,7 +134,7 @@ def decide_by_beliefs(
 
 
 def final_decision(decided: PoolDecision, policy: Policy) -> Decision:
-    """What a decided comes to when no further pass can be drawn."""
+    """What a decision comes to when no further pass can be drawn."""
     if policy.rule == "posterior":
         return (
             Decision.ABSTAIN

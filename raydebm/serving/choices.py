@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from raydebm.decision.evidence import clusters_of
+from raydebm.decision.evidence.terms import clusters_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import beliefs_about
 from raydebm.records import Outcome, ScoredCandidate

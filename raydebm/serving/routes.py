@@ -86,6 +86,7 @@ def create_app(
     stored = None if reader is None else Decisions(reader, claims)
     desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
     routers = (
+        _model_routes(service),
         _chat_routes(service),
         _triage_routes(service),
         _scoring_routes(service),
@@ -149,7 +150,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return error_response(http_error(error), headers=error.headers)
 
 
-def _chat_routes(service: TriageService) -> APIRouter:
+def _model_routes(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["chat"])
 
     @router.get("/v1/models", response_model=ModelsBody, summary="List models")
@@ -161,6 +162,12 @@ def _chat_routes(service: TriageService) -> APIRouter:
     async def model(model_id: str) -> dict[str, Any]:
         """One of them."""
         return model_body(service.bundle, model_id)
+
+    return router
+
+
+def _chat_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["chat"])
 
     @router.post(
         "/v1/chat/completions",

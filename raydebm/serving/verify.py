@@ -1,17 +1,17 @@
 """``POST /v1/verify``: a decision about candidates that somebody else sampled, in the outcome-verifier contract of the
 vLLM Semantic Router.
 
-The rule is the one of triage (``decision.rules.rule``); what it decides about the selection becomes a disposition about
-the candidates. Failures of the verifier itself have the contract's codes (``FAILURES``).
+The rule is the one of triage (``decision.rules.decide_pool``); what it decides about the selection becomes a
+disposition about the candidates. Failures of the verifier itself have the contract's codes (``FAILURES``).
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import Belief
-from raydebm.decision.rules import Ruling, beliefs_about, rule
+from raydebm.decision.rules import PoolDecision, beliefs_about, decide_pool
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Decision, Problem, ScoredCandidate
 from raydebm.serving.asking import NO_PROBLEM, check_context, policy_for, read_problem
@@ -58,7 +58,7 @@ class Judged:
     problem: Problem
     pool: tuple[ScoredCandidate, ...]
     policy: Policy
-    ruling: Ruling
+    ruling: PoolDecision
     verdict: Verdict
 
 
@@ -75,13 +75,15 @@ async def verify(
     given = _given(request)
     try:
         work = _judged(service, request, given)
-        found = await within_deadline(work, service.score_deadline_s(request.deadline_ms), received=received)
+        judged: Judged | str = await within_deadline(
+            work, service.score_deadline_s(request.deadline_ms), received=received
+        )
     except RaydebmError as error:
         known = as_service_error(error)
         if known.code != NO_PROBLEM:
             raise _typed(known) from error
-        found = str(known)
-    return _response(service, request, given, found, request_id=request_id, started=started)
+        judged = str(known)
+    return _response(service, request, given, judged, request_id=request_id, started=started)
 
 
 def _typed(error: ServiceError) -> ServiceError:
@@ -119,13 +121,13 @@ async def _judged(service: TriageService, request: VerifyRequest, given: Sequenc
     pool = tuple(await judged(bundle, service.backend, problem, candidates, scored_prompt=scored_prompt))
     if (fault := fault_of(pool)) is not None:
         raise fault
-    ruling = rule(pool, passes_left=request.passes_left, policy=policy)
+    ruling = decide_pool(pool, passes_left=request.passes_left, policy=policy)
     verdict = verdict_of(ruling, pool, policy=policy, passes_left=request.passes_left, tie_margin=request.tie_margin)
     return Judged(problem=problem, pool=pool, policy=policy, ruling=ruling, verdict=verdict)
 
 
 def verdict_of(
-    ruling: Ruling, pool: Sequence[ScoredCandidate], *, policy: Policy, passes_left: int, tie_margin: float
+    ruling: PoolDecision, pool: Sequence[ScoredCandidate], *, policy: Policy, passes_left: int, tie_margin: float
 ) -> Verdict:
     """The disposition that a ruling comes to. Pure.
 
@@ -172,7 +174,7 @@ def _tied(beliefs: Sequence[Belief], policy: Policy, margin: float) -> Sequence[
     return tied if len(tied) > 1 and together >= policy.tau_answer else ()
 
 
-def _codes(ruling: Ruling, best: ScoredCandidate, policy: Policy) -> tuple[ReasonCode, ...]:
+def _codes(ruling: PoolDecision, best: ScoredCandidate, policy: Policy) -> tuple[ReasonCode, ...]:
     violated: tuple[ReasonCode, ...] = ("constraint_violated",) if best.report.penalty > 0 else ()
     if best.report.proof and ruling.decision is Decision.ACCEPT:
         return ("proven",)

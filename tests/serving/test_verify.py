@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
+from raydebm.decision.evidence.posterior import special_case
 from raydebm.decision.policy import Policy
-from raydebm.decision.posterior import special_case
 from raydebm.errors import ServiceError
 from raydebm.serving import verify
 from raydebm.serving.bundle import AppArgs, load_bundle
