@@ -1,4 +1,4 @@
-"""The loop of several passes (paper Algorithm 1), once, against the protocols of ``drawing``.
+"""The loop of several passes (paper Algorithm 1), once, against the protocols of ``sampling.one_pass``.
 
 Serving runs it with deployment handles, evaluation with recorded candidates, tests with fakes.
 """
@@ -19,7 +19,7 @@ from raydebm.decision.sampling.one_pass import (
     Observer,
     Parts,
     ScoreSource,
-    draw,
+    sample_pass,
     waves_of,
 )
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
@@ -32,7 +32,7 @@ caller or of ours, and is never turned into a decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawn:
+class _SampledPass:
     """What became of one pass."""
 
     candidates: tuple[ScoredCandidate, ...] = ()
@@ -81,19 +81,19 @@ async def solve(
     longest_s = 0.0
     while True:
         pass_index, started_s = len(passes) + 1, now_s()
-        drawn = await _draw(
+        sampled = await _sample(
             problem, parts=parts, policy=policy, pass_index=pass_index, earlier=pool, messages=messages,
             longest_s=longest_s,
         )  # fmt: skip
         longest_s = max(longest_s, now_s() - started_s)
-        pool += drawn.candidates
-        decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, drawn, pool), policy=policy)
+        pool += sampled.candidates
+        decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, sampled, pool), policy=policy)
         again = decided.decision is Decision.REGENERATE
         if again:
             messages = next_messages(problem, task=task, decided=decided, pool=pool)
-        record = _record(pass_index, drawn, decided, feedback=_last_words(messages) if again else None)
+        record = _record(pass_index, sampled, decided, feedback=_last_words(messages) if again else None)
         passes.append(record)
-        parts.observer.decided(record, decided.reason + drawn.lost)
+        parts.observer.decided(record, decided.reason + sampled.lost)
         if not again:
             return Outcome(
                 problem=problem,
@@ -101,31 +101,31 @@ async def solve(
                 best=decided.best,
                 passes=tuple(passes),
                 pool=pool,
-                reason=decided.reason + drawn.lost,
+                reason=decided.reason + sampled.lost,
             )
 
 
-def _record(pass_index: int, drawn: _Drawn, decided: PoolDecision, *, feedback: str | None) -> PassRecord:
+def _record(pass_index: int, sampled: _SampledPass, decided: PoolDecision, *, feedback: str | None) -> PassRecord:
     return PassRecord(
         pass_index=pass_index,
-        num_requested=drawn.num_requested,
-        num_failed=drawn.num_failed,
+        num_requested=sampled.num_requested,
+        num_failed=sampled.num_failed,
         selected=None if decided.best is None else decided.best.candidate.candidate_id,
         sigma=decided.signal,
         penalty=decided.penalty,
         decision=decided.decision,
         feedback=feedback,
         confidence=decided.confidence,
-        stop=drawn.stop,
+        stop=sampled.stop,
     )
 
 
-def _passes_left(policy: Policy, pass_index: int, drawn: _Drawn, pool: Sequence[ScoredCandidate]) -> int:
+def _passes_left(policy: Policy, pass_index: int, sampled: _SampledPass, pool: Sequence[ScoredCandidate]) -> int:
     is_spent = policy.budget is not None and len(pool) >= policy.budget
-    return 0 if drawn.lost or is_spent else policy.max_passes - pass_index
+    return 0 if sampled.lost or is_spent else policy.max_passes - pass_index
 
 
-async def _draw(
+async def _sample(
     problem: Problem,
     *,
     parts: Parts,
@@ -134,31 +134,31 @@ async def _draw(
     earlier: Sequence[ScoredCandidate],
     messages: tuple[Message, ...] | None,
     longest_s: float,
-) -> _Drawn:
+) -> _SampledPass:
     """One pass, or why it could not be sampled. Only the first one raises."""
     so = "so this rests on earlier passes"
     if pass_index > 1 and parts.deadline is not None:
         refusal = parts.deadline.refusal(longest_s)
         if refusal is not None:
-            return _Drawn(lost=f"; pass {pass_index} was not begun ({refusal}), {so}")
+            return _SampledPass(lost=f"; pass {pass_index} was not begun ({refusal}), {so}")
     try:
         with tracing.span("pass", {"raydebm.pass": pass_index}):
             waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=earlier)
-            found = await draw(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
+            found = await sample_pass(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
     except LimitReachedError as error:
         if pass_index == 1:
             raise
-        return _Drawn(lost=f"; pass {pass_index} was not begun ({error}), {so}")
+        return _SampledPass(lost=f"; pass {pass_index} was not begun ({error}), {so}")
     except PASS_FAILURES as error:
         if pass_index == 1:
             raise
         count = policy.num_regenerate
         lost = f"; pass {pass_index} could not be drawn ({error}), {so}"
-        return _Drawn(num_requested=count, num_failed=count, lost=lost)
+        return _SampledPass(num_requested=count, num_failed=count, lost=lost)
     num_failed = sum(scored.candidate.text is None for scored in found)
     stop = None if waves is None else waves.stop(found)
     num_cancelled = 0 if stop is None else stop.num_cancelled
-    return _Drawn(candidates=found, num_requested=len(found) + num_cancelled, num_failed=num_failed, stop=stop)
+    return _SampledPass(candidates=found, num_requested=len(found) + num_cancelled, num_failed=num_failed, stop=stop)
 
 
 def next_messages(

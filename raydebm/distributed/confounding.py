@@ -44,7 +44,7 @@ def repaired_heads(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs, 
 
     Args:
         arguments: further arguments of ``confounding.repairing.repair``.
-        equalise: see ``scorer.repair.RepairSettings``.
+        equalise: see ``confounding.refit.RepairSettings``.
 
     Raises:
         PoolError: too few generators have answers of both labels.

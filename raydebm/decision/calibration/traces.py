@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from raydebm.decision.loop import PASS_FAILURES, next_messages
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
-from raydebm.decision.sampling.one_pass import Parts, draw, waves_of
+from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
 from raydebm.records import Label, Problem, ScoredCandidate, Verdict
 
 
@@ -47,7 +47,7 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
     for pass_index in range(1, policy.max_passes + 1):
         try:
             waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=pool)
-            pool += await draw(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
+            pool += await sample_pass(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
         except PASS_FAILURES:
             if pass_index == 1:
                 raise

@@ -261,7 +261,7 @@ class _Pass:
         )
 
 
-async def draw(
+async def sample_pass(
     problem: Problem,
     *,
     parts: Parts,

@@ -215,7 +215,7 @@ class PassWaves:
 
         Args:
             samples: the whole pass.
-            draw: asks for one wave, announces each of its candidates (``drawing.Arrived``), and returns when all are
+            draw: asks for one wave, announces each of its candidates (``one_pass.Arrived``), and returns when all are
                 there. It is cancelled as soon as those that have come settle the pass.
 
         Raises:

@@ -43,7 +43,7 @@ class EvaluationInputs:
     """What is evaluated, and what a report states about it."""
 
     pools: Sequence[EvaluatedPool]
-    """The test split (``pools.pool.assemble_pools``)."""
+    """The test split (``pool.assemble_pools``)."""
     policy: Policy
     """Lambda of the combined energy, and the thresholds that the outcomes were made with."""
     config: EvaluationConfig

@@ -80,7 +80,7 @@ class OutcomeValues:
 def outcome_values(
     pools: Sequence[EvaluatedPool], outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]
 ) -> OutcomeValues:
-    """Look the outcomes' labels up. Where nothing could be selected, see ``selectors.value_of_nothing``.
+    """Look the outcomes' labels up. Where nothing could be selected, see ``selector.value_of_nothing``.
 
     Raises:
         PoolError: a pool's problem has no outcome.

@@ -53,7 +53,7 @@ def ensemble_sizes(
     """One row per K; empty without energies.
 
     Args:
-        trained: the same pools labelled as pairs are made (``pools.with_trained_labels``), for the pairs and their
+        trained: the same pools labelled as pairs are made (``pool.with_trained_labels``), for the pairs and their
             theory; None: ``stack``.
     """
     pairs_of = stack if trained is None else trained

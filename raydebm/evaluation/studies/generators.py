@@ -84,7 +84,7 @@ def generator_rows(
     """One row per generator.
 
     Args:
-        trained: the same pools as the scorer was trained to see them (``pools.with_trained_labels``): what counts as
+        trained: the same pools as the scorer was trained to see them (``pool.with_trained_labels``): what counts as
             correct in ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``; None: ``stack``.
     """
     trained = stack if trained is None else trained

@@ -29,7 +29,7 @@ NUM_BINS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ridge:
-    """Densities of mu of correct and incorrect candidates (``pools.with_trained_labels``), on common bins."""
+    """Densities of mu of correct and incorrect candidates (``pool.with_trained_labels``), on common bins."""
 
     name: str
     edges: tuple[float, ...]

@@ -1,7 +1,7 @@
 """Thresholds on recorded pools: how many problems each pair of thresholds accepts, sends to another pass, or refuses.
 
 One pass is measured here; what a second pass would change needs candidates of that pass (see ``outcomes`` and
-``triage.calibration``, whose grid covers all passes).
+``decision.calibration.grid``, whose grid covers all passes).
 """
 
 import math

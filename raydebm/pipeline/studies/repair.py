@@ -26,7 +26,7 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     ``<run>/repair`` is a run directory then, whose later stages have still to be made.
 
     Args:
-        equalise: see ``scorer.repair.RepairSettings``; 0 is the paper's way.
+        equalise: see ``confounding.refit.RepairSettings``; 0 is the paper's way.
 
     Raises:
         PoolError: too few generators have answers of both labels.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.deadline import now_s
-from raydebm.decision.sampling.one_pass import Parts, draw
+from raydebm.decision.sampling.one_pass import Parts, sample_pass
 from raydebm.errors import ScoringError
 from raydebm.records import Decision
 
@@ -83,7 +83,7 @@ def run(task, problem, run_virtually):
         parts = Parts(task=task, source=source, checker=checker, scorer=scorer, **parts)
 
         async def work():
-            return await draw(problem, parts=parts, pass_index=1, messages=None), round(now_s(), 6)
+            return await sample_pass(problem, parts=parts, pass_index=1, messages=None), round(now_s(), 6)
 
         return run_virtually(work())
 
