@@ -144,7 +144,7 @@ def tree(repository):
 
 
 LONG_FILES = {"serving.schema", "tasks.musr", "tasks.travelplanner.dimensions"}
-LONG_FUNCTIONS = {"export.scorer_folder:export_scorer", "serving.routes:create_app", "serving.routes:_chat_routes"}
+LONG_FUNCTIONS = {"export.scorer_folder:export_scorer", "serving.routes:create_app"}
 FULL_FOLDERS = {"serving"}
 CYCLES = {"serving"}
 """What is still above the limits, by name below the package. The sets may only shrink."""

@@ -88,6 +88,7 @@ def create_app(
     routers = (
         _model_routes(service),
         _chat_routes(service),
+        _response_routes(service),
         _triage_routes(service),
         _scoring_routes(service),
         _health_route(service, writer),
@@ -198,6 +199,12 @@ def _chat_routes(service: TriageService) -> APIRouter:
                 n=body.n,
             )
         )
+
+    return router
+
+
+def _response_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["chat"])
 
     @router.post(
         "/v1/responses",

@@ -26,6 +26,7 @@ PATHS = {
     "rerank": "/v1/rerank",
     "rewards": "/get_reward",
     "responses": "/v1/responses",
+    "verify": "/v1/verify",
 }
 _EVENTS = ("open", "os.", "socket.", "subprocess.", "urllib.", "http.", "shutil.", "glob.", "pathlib.")
 _seen = []

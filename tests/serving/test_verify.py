@@ -122,7 +122,7 @@ def test_authors_reach_the_evidence_only_where_the_request_says_so(ask, texts, m
         return real(pool, **others)
 
     real = verify.rule
-    monkeypatch.setattr(verify, "rule", spy)
+    monkeypatch.setattr(verify, "decide_pool", spy)
     for blind in (True, False):
         ask({"text": texts["right"], "author": "ada"}, blind=blind)
     assert seen == [["client"], ["ada"]]
