@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo check-demo test check format audit sbom clean
+.PHONY: demo check-demo test check format fuzz audit sbom clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -41,6 +41,11 @@ check: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Coverage-guided, every parser: make fuzz FUZZ_ARGS="--executions 1000000 --target 'plain JSON'"
+fuzz: $(VENV)/.ready
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) atheris==3.1.0
+	@$(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
 
 # Tools of their own environment: what audits the packages is not one of them.
 .audit/.ready:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from raydebm.child import Child, ChildLostError
+from raydebm.child import Child, ChildLostError, LastingChild
 from raydebm.config import TaskConfig
 from raydebm.decision.sampling.checks import check_candidate, unchecked
 from raydebm.labels import label_candidate
@@ -34,7 +34,7 @@ class DeadlineChecker:
             deadline_s: of one candidate.
         """
         self._task, self._deadline_s = task, deadline_s
-        self._child: Child | None = None
+        self._child = LastingChild(lambda: _start(task))
 
     def check(self, problem: Problem, gold: Gold | None, candidate: Candidate) -> tuple[Label, ConstraintReport]:
         """The label and the report. Never raises: what hung or broke down says so in both."""
@@ -44,18 +44,13 @@ class DeadlineChecker:
             "candidate": CANDIDATES.row(candidate),
         }
         try:
-            if self._child is None:
-                self._child = _start(self._task)
             reply = self._child.ask(request, timeout_s=self._deadline_s)
         except ChildLostError as error:
-            self._child = None
             return _unchecked(candidate, f"the checker of task {self._task.name!r} {error}")
         return LABELS.record(reply["label"]), REPORTS.record(reply["report"])
 
     def close(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
+        self._child.close()
 
 
 def _unchecked(candidate: Candidate, reason: str) -> tuple[Label, ConstraintReport]:

@@ -10,7 +10,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -91,3 +91,40 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+
+
+class LastingChild:
+    """A helper process that is started when it is first asked, and again after one was lost. Not for several threads
+    at once."""
+
+    def __init__(self, start: Callable[[], Child]) -> None:
+        """
+        Args:
+            start: makes a child that takes requests; may raise ``ChildLostError``.
+        """
+        self._start = start
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        """Start it now, so that the first request need not wait. Raises ChildLostError."""
+        if self._child is None:
+            self._child = self._start()
+
+    def ask(self, request: Any, *, timeout_s: float) -> dict[str, Any]:
+        """Send one line and wait for one; the time for a start does not count.
+
+        Raises:
+            ChildLostError: as for ``Child.ask``; the next call starts another.
+        """
+        try:
+            self.start()
+            assert self._child is not None
+            return self._child.ask(request, timeout_s=timeout_s)
+        except ChildLostError:
+            self._child = None
+            raise
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None

@@ -27,7 +27,7 @@ def read_json_lines(path: str) -> Iterator[tuple[int, Row]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and levels of brackets
             raise TaskDataError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(row, dict):
             raise TaskDataError(f"{path}:{number}: must be a JSON object, got {type(row).__name__}")

@@ -96,7 +96,7 @@ def read_adapter(folder: Path) -> StoredAdapter:
     record = read_record(folder / RECORD_FILE, AdapterRecord)
     try:
         peft_config = json.loads(_read_text(folder / PEFT_CONFIG_FILE))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / PEFT_CONFIG_FILE} is not JSON: {error}") from error
     return StoredAdapter(
         record=record,

@@ -8,6 +8,7 @@ Shapes: K adapters, M of them that are asked, N texts, B texts of a micro-batch,
 """
 
 import copy
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from raydebm.config import Pooling
+from raydebm.cpus import free_cpus
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
@@ -86,6 +88,13 @@ class MergedEngine:
         return torch.stack(energies).float().cpu()
 
 
+def _threads(wanted: int | None, device: torch.device) -> int | None:
+    """How many threads to set; None: leave them as they are."""
+    if wanted is not None or device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return wanted
+    return free_cpus()
+
+
 def _merged_member(backbone: Backbone, adapter: StoredAdapter) -> tuple[nn.Module, EnergyHead]:
     where = f"adapter {adapter.record.adapter.name!r}"
     updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
@@ -124,17 +133,18 @@ class EnsembleScorer:
             folder: with ensemble.json; or the name of a repository on the hub, ``user/repo`` or ``user/repo@revision``.
             device: ``"auto"`` is the first visible GPU, else the CPU.
             dtype: of the encoder; heads and energies are float32. ``"auto"``: float32 on the CPU, bfloat16 on a GPU.
-            threads: torch's threads, for the whole process; None leaves them.
+            threads: torch's threads, for the whole process; None: on a CPU ``cpus.free_cpus`` of this moment, unless
+                ``OMP_NUM_THREADS`` says how many.
             weights: the backbone's, from ``backbone.frozen_weights``, to map instead of reading the file.
             micro_batch_tokens: padded tokens of one forward pass.
 
         Raises:
             CheckpointError: parts are missing or torn, or were trained on another backbone.
         """
-        if threads is not None:
-            torch.set_num_threads(threads)
         record, adapters = read_ensemble(Path(folder))
         backbone = load_backbone(record.backbone, weights=weights, device=device, dtype=dtype)
+        if (chosen := _threads(threads, backbone.device)) is not None:
+            torch.set_num_threads(chosen)
         return cls.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
 
     @classmethod

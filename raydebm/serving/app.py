@@ -58,9 +58,9 @@ def build(args: AppArgs) -> serve.Application:
             bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
-            bundle.checkpoint, args.device, args.dtype, args.threads, args.batching
+            bundle.checkpoint, args.device, args.dtype, args.threads, args.batching, args.cache_texts
         ),
-        _deployment(ConstraintDeployment).bind(bundle.recipe.task),
+        _deployment(ConstraintDeployment).bind(bundle.recipe.task, args.max_check_s),
         args,
         _baselines(bundle.recipe.evidence, args),
     )

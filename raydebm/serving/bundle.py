@@ -19,6 +19,7 @@ from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.generators.passes import PassRequests
 from raydebm.identity import content_id
 from raydebm.records import Reasoning
+from raydebm.reporter import DEADLINE_S
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble import fingerprint_of, read_ensemble_file
@@ -32,6 +33,8 @@ from raydebm.serving.spending import no_prices, unpriced
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
+CACHE_TEXTS = 100_000
+"""About 40 MB of energies."""
 REQUEST_TIMEOUT_S = 300.0
 ANSWER_S = 60.0
 """Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
@@ -102,6 +105,8 @@ class AppArgs(BaseModel):
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
     batching: bool = True
     """Score the candidates of requests that arrive together in one batch."""
+    cache_texts: int = Field(CACHE_TEXTS, ge=0)
+    """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
     hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
     """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
     milliseconds, or after the 95th percentile of what its last requests took (see ``generators.hedging``). None: never,
@@ -110,6 +115,8 @@ class AppArgs(BaseModel):
     """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
     longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
     None: no request has a deadline but its own."""
+    max_check_s: float = Field(DEADLINE_S, gt=0, allow_inf_nan=False)
+    """Seconds for the checks of one candidate, public tests included; one that takes longer fails, and no other."""
     max_problem_chars: int = Field(32_000, ge=1)
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""

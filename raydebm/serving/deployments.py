@@ -16,15 +16,17 @@ from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
-from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import GenerationError
 from raydebm.generators import Generator, Hedging, build_generator
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.directory import RunDir
 from raydebm.scorer.bisection import TextScorer
+from raydebm.serving.bundle import CACHE_TEXTS
+from raydebm.serving.energy_cache import EnergyCache
 from raydebm.serving.ensembles import CheckpointRef, Ensembles, read_ref
 from raydebm.serving.fairness import MAX_TEXTS, SLICE_S, FairQueue
 from raydebm.serving.keys import ENVIRONMENT as CLIENT_KEYS
@@ -32,7 +34,6 @@ from raydebm.serving.logs import configure_logs
 from raydebm.serving.metrics import BatchMeter, HedgeMeter
 from raydebm.serving.parts import TextToScore
 from raydebm.serving.scoring import energies_of_lists
-from raydebm.tasks import get_task, task_of
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,8 @@ class _Text:
 
     ensemble: TextScorer
     text: TextToScore
+    checkpoint: str
+    """Fingerprint of the ensemble."""
 
     @property
     def size(self) -> int:
@@ -183,7 +186,15 @@ class ScorerDeployment:
         dtype: str = "auto",
         threads: int | None = None,
         batching: bool = True,
+        cache_texts: int = CACHE_TEXTS,
     ) -> None:
+        """
+        Args:
+            checkpoint: the ensemble to begin with.
+            device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
+            batching: whether texts of several requests share batches.
+            cache_texts: whose energies are kept at most; 0: none.
+        """
         forget_client_keys()
         self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
         self._first = read_ref(checkpoint)
@@ -191,6 +202,7 @@ class ScorerDeployment:
         configure_logs(request_id_of_serve)
         tracing.start_tracing("scorer")
         self._meter = BatchMeter()
+        self._cache = EnergyCache(cache_texts)
         self._queue: FairQueue[_Text, Energies | None] = FairQueue(
             self.score_parts, size=lambda text: text.size, shared=batching
         )
@@ -232,8 +244,16 @@ class ScorerDeployment:
         facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
         with tracing.span("ensemble", facts, parent=trace):
             ensemble = await self._ensembles.get(wanted)
-            work = [_Text(ensemble, text) for text in texts]
-            return await self._queue.submit(work, caller=caller, request=request_id_of_serve())
+            self._cache.evict_all_but(self._ensembles.fingerprints)
+            known = [self._cache.find(wanted.fingerprint, text) for text in texts]
+            work = [
+                _Text(ensemble, text, wanted.fingerprint)
+                for text, energies in zip(texts, known, strict=True)
+                if energies is None
+            ]
+            self._meter.looked_up(num_hits=len(texts) - len(work), num_misses=len(work))
+            scored = iter(await self._queue.submit(work, caller=caller, request=request_id_of_serve()))
+            return [next(scored) if energies is None else energies for energies in known]
 
     def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:
         """One batch, of parts of several calls; one pass per ensemble, of which there are two only while adapters are
@@ -245,17 +265,29 @@ class ScorerDeployment:
             places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
             energies = energies_of_lists(ensemble, [[work.text for work in parts[place]] for place in places])
             found.update(zip(places, energies, strict=True))
+        for place, part in enumerate(parts):
+            self._keep(part, found[place])
         seconds = time.perf_counter() - started
         self._meter.scored(num_requests=len(parts), num_texts=sum(map(len, parts)), seconds=seconds)
         return [found[place] for place in range(len(parts))]
 
+    def _keep(self, part: Sequence[_Text], found: Sequence[Energies | None]) -> None:
+        """What has no finite energies is tried again the next time."""
+        for work, energies in zip(part, found, strict=True):
+            if energies is not None:
+                self._cache.keep(work.checkpoint, work.text, energies)
+
     def info(self) -> dict[str, Any]:
-        """What is loaded, and how well batching works: ``calls`` requests took ``batches`` passes."""
+        """What is loaded, how well batching works (``calls`` requests took ``batches`` passes), and what the cache of
+        energies spared."""
         return {
             "adapters": list(self._ensembles.latest.adapters),
             "checkpoints": self._ensembles.fingerprints,
             "calls": self._num_calls,
             "batches": self._num_batches,
+            "cached_texts": len(self._cache),
+            "cache_hits": self._cache.counts.hits,
+            "cache_misses": self._cache.counts.misses,
         }
 
 
@@ -289,30 +321,34 @@ class BaselineDeployment:
 
 
 class ConstraintDeployment:
-    """The tasks' gold-free checks."""
+    """The tasks' gold-free checks, in child processes, because a check may hang."""
 
-    def __init__(self, task: TaskConfig | None = None) -> None:
+    def __init__(self, task: TaskConfig | None = None, deadline_s: float = DEADLINE_S) -> None:
         """
         Args:
             task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
+            deadline_s: of one candidate; one that takes longer fails alone.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("constraints")
-        self._task = task
+        self._reporter = Reporter(task, deadline_s=deadline_s)
+        self._reporter.start()
 
     async def check(
         self, problem: Problem, candidates: Sequence[Candidate], trace: Trace = None
     ) -> list[ConstraintReport]:
-        """One report per candidate, in their order; a check that crashes is a report with ``error``."""
+        """One report per candidate, in their order; a check that crashes or hangs is a report with ``error``."""
         facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
         with tracing.span("constraints", facts, parent=trace):
-            return await asyncio.to_thread(self._check, problem, candidates)
+            # Only so many of one call wait at once, so that calls take turns; a call that is cancelled adds no more.
+            places = asyncio.Semaphore(self._reporter.most)
 
-    def _check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        config = self._task
-        task = get_task(problem.task) if config is None or config.name != problem.task else task_of(config)
-        return [check_candidate(task, problem, candidate) for candidate in candidates]
+            async def report(candidate: Candidate) -> ConstraintReport:
+                async with places:
+                    return await asyncio.wrap_future(self._reporter.submit(problem, candidate))
+
+            return list(await asyncio.gather(*map(report, candidates)))
 
 
 def request_id_of_serve() -> str:

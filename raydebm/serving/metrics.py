@@ -132,8 +132,15 @@ class BatchMeter:
         self._requests = Histogram("raydebm_batch_requests", "Requests scored in one batch", SIZES)
         self._texts = Histogram("raydebm_batch_texts", "Texts scored in one batch", SIZES)
         self._seconds = Histogram("raydebm_batch_seconds", "Time to score one batch", SECONDS)
+        self._lookups = Counter("raydebm_energy_cache", "Texts looked up in the cache of energies", ("outcome",))
 
     def scored(self, *, num_requests: int, num_texts: int, seconds: float) -> None:
         self._requests.observe(num_requests)
         self._texts.observe(num_texts)
         self._seconds.observe(seconds)
+
+    def looked_up(self, *, num_hits: int, num_misses: int) -> None:
+        """Texts of one call whose energies were known, and those that are to be scored."""
+        for outcome, count in (("hit", num_hits), ("miss", num_misses)):
+            if count:
+                self._lookups.inc(count, {"outcome": outcome})

@@ -21,8 +21,11 @@ def energies_of_lists(ensemble: TextScorer, lists: Sequence[Sequence[TextToScore
 
 
 def _energies(ensemble: TextScorer, texts: Sequence[TextToScore]) -> list[Energies | None]:
-    found = scores_or_errors(ensemble, [(text.prompt, text.text) for text in texts])
-    return [_one(text, scored) for text, scored in zip(texts, found, strict=True)]
+    """Requests that ask the same at the same time share the work."""
+    pairs = [(text.prompt, text.text) for text in texts]
+    distinct = list(dict.fromkeys(pairs))
+    found = dict(zip(distinct, scores_or_errors(ensemble, distinct), strict=True))
+    return [_one(text, found[pair]) for text, pair in zip(texts, pairs, strict=True)]
 
 
 def _one(text: TextToScore, scored: Scored | ScoringError) -> Energies | None:

@@ -31,6 +31,8 @@ from fractions import Fraction
 
 _MAX_CHARS = 200
 """Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
+_SURELY_SHORT_BITS = 500
+"""Of numerator and denominator; 200 digits have 664."""
 _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Bounds on the search for a closing brace, so that degenerate text stays cheap."""
@@ -243,6 +245,14 @@ def _last_number(text: str) -> Fraction | None:
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
+    """The number, unless its canonical text would be too long to be read back."""
+    value = _exact_value(match)
+    if value is None or value.numerator.bit_length() + value.denominator.bit_length() < _SURELY_SHORT_BITS:
+        return value
+    return value if len(render_number(value)) <= _MAX_CHARS else None
+
+
+def _exact_value(match: re.Match[str]) -> Fraction | None:
     if len(match[0]) > _MAX_CHARS:
         return None
     sign = -1 if "-" in (match["sign"], match["inner_sign"]) else 1

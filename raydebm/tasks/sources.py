@@ -125,7 +125,8 @@ def file_rows(file: Path) -> Iterator[Located]:
             if not isinstance(row, Mapping):
                 raise TaskDataError(f"{file.name} row {number}: must be an object, got {type(row).__name__}")
             yield f"{file.name} row {number}", row
-    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:  # ValueError: not JSON, text or Parquet
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, csv.Error) as error:
+        # ValueError: not JSON, text or Parquet; RecursionError: JSON of thousands of levels.
         raise TaskDataError(f"file {str(file)!r} cannot be read as {kind[1:]}: {error}") from error
 
 

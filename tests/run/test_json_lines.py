@@ -17,7 +17,14 @@ def test_json_lines_with_line_numbers(tmp_path, pack):
 
 
 @pytest.mark.parametrize(
-    ("content", "match"), [(b'{"a": 1}\n{"a"', r"rows\.jsonl:2: not JSON"), (b"[1]", r":1: must be a JSON object")]
+    ("content", "match"),
+    [
+        (b'{"a": 1}\n{"a"', r"rows\.jsonl:2: not JSON"),
+        (b"[1]", r":1: must be a JSON object"),
+        (b'{"a": ' + b"9" * 5000 + b"}", r":1: not JSON: Exceeds the limit"),
+        (b"[" * 20_000, r":1: not JSON: maximum recursion depth"),
+    ],
+    ids=["cut off", "a list", "endless number", "endless brackets"],
 )
 def test_a_bad_line_is_named(tmp_path, content, match):
     file = tmp_path / "rows.jsonl"

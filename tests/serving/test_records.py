@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import pickle
+import random
 import re
 import signal
 import subprocess
@@ -511,6 +512,32 @@ def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, le
 
     assert (reader.count(), reader.page().total, len(list(reader.records()))) == (1, 1, 1)
     assert sum("is left out" in record.message for record in caplog.records) == 1
+
+
+def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record, stored, folder):
+    """200 ways of damage: bytes changed, cut off, or written twice."""
+    stored([make_record(index) for index in range(3)])
+    [name] = [file.name for file in record_files(folder)]
+    whole = (Path(folder) / name).read_bytes()
+    for seed in range(200):
+        (Path(folder) / name).write_bytes(damaged(whole, random.Random(seed)))
+        reader = DecisionReader(folder)
+        reader.count()
+        reader.page()
+        list(reader.records())
+
+
+def damaged(content, rng):
+    """The content with a few bytes changed, or a part of it gone or doubled."""
+    place, length = rng.randrange(len(content)), rng.randrange(1, 200)
+    if rng.random() < 0.2:
+        return content[:place]
+    if rng.random() < 0.2:
+        return content[:place] + content[place : place + length] + content[place:]
+    changed = bytearray(content)
+    for _ in range(rng.randrange(1, 8)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
 
 
 def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record, stored, folder):

@@ -58,5 +58,5 @@ def test_every_metric_is_listed(text, monkeypatch):
     metrics.RayMeter()
     metrics.BatchMeter()
     metrics.HedgeMeter()
-    assert len(names) == 23
+    assert len(names) == 24
     assert {name for name in names if f"`{name}`" not in text} == set()

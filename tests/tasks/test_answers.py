@@ -191,6 +191,11 @@ def test_thousands_separators_change_nothing(value):
     assert read_number(f"{value:,}") == value
 
 
+def test_a_number_whose_canonical_text_would_not_be_read_is_none():
+    assert read_number("9" * 180 + "e-100") is None
+    assert read_number("9" * 150 + "e40") == Fraction(10**150 - 1) * 10**40
+
+
 @given(st.one_of(st.text(), st.text(alphabet='0123456789#$.,/-+eE{}\\"boxedanswer:=% \n')))
 @example("9" * 5000)
 @example("1e999999999")

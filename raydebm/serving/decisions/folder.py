@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from raydebm.run.addresses import filesystem_of
 from raydebm.run.folder import Folder
+from raydebm.serving.decisions.damage import DamagedFileError, decoding
 from raydebm.serving.decisions.files import (
     DECISION_FILES,
     RecordFile,
@@ -147,6 +148,8 @@ class FolderReader:
         self._tables: set[str] = set()
         """Files that are known to be readable."""
         self._warned: set[tuple[str, int]] = set()
+        self._damaged: set[str] = set()
+        """Names of files that could be opened and not decoded."""
         """(name, size) of those that were not."""
 
     def files(self) -> list[RecordFile]:
@@ -167,13 +170,28 @@ class FolderReader:
         return [self.path_of(file) for file in files if self._is_table(file)]
 
     def retried(self, read: Callable[[], T]) -> T:
-        """What ``read`` returns, also when a file is merged or removed between its listing and its reading."""
+        """What ``read`` returns, also when a file is merged or removed between its listing and its reading, and without
+        those that turn out to be damaged."""
         for _ in range(NUM_TRIES - 1):
             try:
-                return read()
+                return self._without_damaged(read)
             except FileNotFoundError:
                 continue
-        return read()
+        return self._without_damaged(read)
+
+    def _without_damaged(self, read: Callable[[], T]) -> T:
+        while True:  # each turn leaves one more file out
+            try:
+                return read()
+            except DamagedFileError as error:
+                self.leave_out(error)
+
+    def leave_out(self, error: DamagedFileError) -> None:
+        """Read the file no more, and say so once."""
+        name = error.path.rpartition("/")[2]
+        if name not in self._damaged:
+            self._damaged.add(name)
+            log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, name, error.reason)
 
     def _replaced_by(self, file: RecordFile) -> frozenset[str] | None:
         """None: the file is no table (yet). Raises FileNotFoundError when it is gone."""
@@ -185,17 +203,19 @@ class FolderReader:
     def _is_table(self, file: RecordFile) -> bool:
         """A machine that lost its power may leave an empty file, which must not hide the others. One that is still
         being copied is looked at again."""
+        if file.name in self._damaged:
+            return False
         if file.name not in self._tables and self._metadata_of(file) is not None:
             self._tables.add(file.name)
         return file.name in self._tables
 
     def _metadata_of(self, file: RecordFile) -> pq.FileMetaData | None:
+        path = self.path_of(file)
         try:
-            return pq.read_metadata(self.path_of(file), filesystem=self.filesystem)
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and "deserialize" not in str(error):  # the disk or the network, not the file
-                raise
+            with decoding(path, self.filesystem):
+                return pq.read_metadata(path, filesystem=self.filesystem)
+        except DamagedFileError as error:
             if (file.name, file.size) not in self._warned:
                 self._warned.add((file.name, file.size))
-                log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error)
+                log.warning("%s/%s is left out: it is no readable Parquet file: %s", self.root, file.name, error.reason)
             return None

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from raydebm.serving.decisions.damage import decoding
 from raydebm.serving.decisions.record import SUMMARY
 
 MAX_BYTES = 128 * 2**20
@@ -35,6 +36,7 @@ class SummaryIndex:
 
         Raises:
             FileNotFoundError: a file is gone.
+            DamagedFileError: a file cannot be decoded.
         """
         with self._reading:  # two threads must not read the same files at the same time
             self._kept = {path: self._kept[path] for path in known if path in self._kept}
@@ -52,12 +54,14 @@ class SummaryIndex:
 
     def _read(self, path: str) -> pa.Table:
         schema = self._schema
-        with pq.ParquetFile(path, filesystem=self._filesystem) as file:
+        with decoding(path, self._filesystem), pq.ParquetFile(path, filesystem=self._filesystem) as file:
             table = completed(file.read(columns=schema.names), schema.names, schema).select(schema.names)
-        for name in set(_CUT) & set(schema.names):
-            place = schema.get_field_index(name)
-            table = table.set_column(place, schema.field(place), pc.utf8_slice_codeunits(table[name], 0, SHOWN_CHARS))
-        return table.cast(schema).combine_chunks()
+            table.validate(full=True)  # text that is no text would only be noticed where it is shown
+            for name in set(_CUT) & set(schema.names):
+                place = schema.get_field_index(name)
+                shown = pc.utf8_slice_codeunits(table[name], 0, SHOWN_CHARS)
+                table = table.set_column(place, schema.field(place), shown)
+            return table.cast(schema).combine_chunks()
 
 
 def completed(table: pa.Table, columns: Sequence[str], schema: pa.Schema = SUMMARY) -> pa.Table:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from raydebm.errors import ConfigError
 from raydebm.records import Decision
 from raydebm.run.codec import Row
+from raydebm.serving.decisions.damage import DamagedFileError, decoding
 from raydebm.serving.decisions.files import RecordFile
 from raydebm.serving.decisions.folder import FolderReader
 from raydebm.serving.decisions.index import SummaryIndex, completed
@@ -231,9 +232,9 @@ class DecisionReader:
         of_filter = [name for name in found.columns() if name != "outcome"]
         needed = list(dict.fromkeys([*columns, *of_filter, *(["record_id"] if found.outcome else [])]))
         files = self._folder.retried(lambda: self._opened(found))
-        for file in files:
+        for path, file in files:
             with file:
-                for batch in file.iter_batches(batch_size=batch_size, columns=needed):
+                for batch in self._decoded(path, file, needed, batch_size):
                     if expression is None:
                         yield batch
                     else:
@@ -241,22 +242,44 @@ class DecisionReader:
                         table = self._with_outcomes(table) if found.outcome else table
                         yield from table.filter(expression).to_batches()
 
-    def _opened(self, where: Filter) -> list[pq.ParquetFile]:
-        opened: list[pq.ParquetFile] = []
+    def _decoded(
+        self, path: str, file: pq.ParquetFile, columns: Sequence[str], batch_size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of one file, as far as it can be decoded."""
+        batches = file.iter_batches(batch_size=batch_size, columns=columns)
+        while True:
+            try:
+                with decoding(path, self._folder.filesystem):
+                    batch = next(batches, None)
+                    if batch is not None:
+                        batch.validate(full=True)
+            except DamagedFileError as error:
+                self._folder.leave_out(error)
+                return
+            if batch is None:
+                return
+            yield batch
+
+    def _opened(self, where: Filter) -> list[tuple[str, pq.ParquetFile]]:
+        opened: list[tuple[str, pq.ParquetFile]] = []
         try:
-            opened.extend(pq.ParquetFile(path, filesystem=self._folder.filesystem) for path in self._paths(where))
-        except FileNotFoundError:
-            for file in opened:
+            for path in self._paths(where):
+                with decoding(path, self._folder.filesystem):
+                    opened.append((path, pq.ParquetFile(path, filesystem=self._folder.filesystem)))
+        except (FileNotFoundError, DamagedFileError):
+            for _, file in opened:
                 file.close()
             raise
         return opened
 
     def _rows(self, where: Filter, exactly: ds.Expression) -> list[Row]:
-        paths = self._paths(where)
-        if not paths:
-            return []
-        dataset = ds.dataset(paths, schema=DECISIONS, format="parquet", filesystem=self._folder.filesystem)
-        return list(dataset.to_table(filter=where.expression() & exactly).to_pylist())
+        return [row for path in self._paths(where) for row in self._rows_in(path, where.expression() & exactly)]
+
+    def _rows_in(self, path: str, expression: ds.Expression) -> list[Row]:
+        filesystem = self._folder.filesystem
+        with decoding(path, filesystem):
+            dataset = ds.dataset([path], schema=DECISIONS, format="parquet", filesystem=filesystem)
+            return list(dataset.to_table(filter=expression).to_pylist())
 
     def _paths(self, where: Filter) -> list[str]:
         return self._folder.paths([file for file in self._folder.files() if where.may_hold(file)])

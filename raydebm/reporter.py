@@ -1,0 +1,116 @@
+"""Gold-free reports of candidates, in processes that can be ended when a check hangs.
+
+A check that never ends, of a user's task or of one answer that was not foreseen, must fail its own candidate and no
+other. Python cannot interrupt it from inside (``checker`` says why), so each candidate is checked by a child process,
+which is killed when it takes too long. Several children work at once.
+
+A child speaks JSON lines: the recipe's ``task`` section or null first, then ``{"problem", "candidate"}`` rows in and
+``{"report"}`` rows out. Does not know: gold.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from raydebm.child import Child, ChildLostError, LastingChild
+from raydebm.config import TaskConfig
+from raydebm.cpus import usable_cpus
+from raydebm.decision.checks import check_candidate, unchecked
+from raydebm.records import Candidate, ConstraintReport, Problem
+from raydebm.run.tables import CANDIDATES, PROBLEM, REPORTS
+from raydebm.tasks import get_task, task_of
+from raydebm.tasks.base import Task
+
+DEADLINE_S = 30.0
+"""For the checks of one candidate in a service, public tests included."""
+START_S = 60.0
+"""Time for a child to come up."""
+
+
+class Reporter:
+    """Checks candidates, several at once, each within a time limit. For any number of threads."""
+
+    def __init__(self, task: TaskConfig | None = None, *, deadline_s: float, most: int | None = None) -> None:
+        """
+        Args:
+            task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
+            deadline_s: of one candidate, once its turn has come.
+            most: children at once; None: one per usable CPU.
+        """
+        self._task, self._deadline_s = task, deadline_s
+        self.most = most or usable_cpus()
+        self._threads = ThreadPoolExecutor(self.most, thread_name_prefix="raydebm-checks")
+        self._own = threading.local()
+        self._children: list[LastingChild] = []
+
+    def start(self) -> "Future[None]":
+        """Have the first child come up, so that the first candidate need not wait for it."""
+        return self._threads.submit(self._start_one)
+
+    def submit(self, problem: Problem, candidate: Candidate) -> "Future[ConstraintReport]":
+        """The report, later. It never raises: a candidate whose check hung or broke down has ``error``."""
+        return self._threads.submit(self._report, problem, candidate)
+
+    def reports(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """One report per candidate, in their order."""
+        return [report.result() for report in [self.submit(problem, candidate) for candidate in candidates]]
+
+    def close(self) -> None:
+        """End the children; candidates that wait are dropped."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.close()
+
+    def _start_one(self) -> None:
+        try:
+            self._child().start()
+        except ChildLostError:
+            return  # the first candidate tries again, and its report says why where that fails too
+
+    def _child(self) -> LastingChild:
+        """The child of this thread."""
+        if not hasattr(self._own, "child"):
+            self._own.child = LastingChild(lambda: _start(self._task))
+            self._children.append(self._own.child)
+        child: LastingChild = self._own.child
+        return child
+
+    def _report(self, problem: Problem, candidate: Candidate) -> ConstraintReport:
+        request = {"problem": PROBLEM.row(problem), "candidate": CANDIDATES.row(candidate)}
+        try:
+            reply = self._child().ask(request, timeout_s=self._deadline_s)
+        except ChildLostError as error:
+            return unchecked(candidate.candidate_id, f"the checks of task {problem.task!r}: their process {error}")
+        return REPORTS.record(reply["report"])
+
+
+def _start(task: TaskConfig | None) -> Child:
+    child = Child([sys.executable, "-m", "raydebm.reporter"])
+    child.ask(None if task is None else task.model_dump(mode="json"), timeout_s=START_S)
+    return child
+
+
+def _task_named(name: str, config: TaskConfig | None) -> Task:
+    return get_task(name) if config is None or config.name != name else task_of(config)
+
+
+def _serve() -> None:
+    """The child: read the task, then answer one line with one line until the input ends."""
+    # Replies get a descriptor of their own; what a plug-in prints goes to stderr.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    first = json.loads(sys.stdin.readline())
+    config = None if first is None else TaskConfig.model_validate(first)
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
+        report = check_candidate(_task_named(problem.task, config), problem, candidate)
+        print(json.dumps({"report": REPORTS.row(report)}), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,67 @@
+"""Coverage-guided fuzzing of one target or all: ``python tests/fuzz/run.py --executions 100000 [--target NAME ...]``.
+
+Needs ``atheris``, which is no dependency of the package (``make fuzz`` installs it). Each target runs in a process of
+its own. A text that breaks one is written beside this file; as UTF-8 text in ``corpus/*.txt`` the tests try it from
+then on.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CORPUS = HERE / "corpus"
+MAX_CHARS = 2000
+
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+
+def fuzz(name: str, executions: int, seed: int) -> None:
+    """Fuzz one target in this process, which ends with it."""
+    import atheris
+
+    with atheris.instrument_imports(include=["raydebm"]):
+        from targets import TOKENS, targets
+    target = targets()[name]
+    with tempfile.TemporaryDirectory() as folder:
+        words = Path(folder) / "words"
+        words.write_text("".join(f'"{_spelt(token)}"\n' for token in TOKENS))
+        found = str(HERE / f"{name.replace(' ', '-')}-")
+        options = [f"-runs={executions}", f"-seed={seed}", f"-max_len={MAX_CHARS}", f"-dict={words}"]
+        atheris.Setup(
+            [sys.argv[0], *options, f"-artifact_prefix={found}", "-timeout=20", "-verbosity=0", folder, str(CORPUS)],
+            lambda data: target(data.decode("utf-8", "replace")),
+        )
+        atheris.Fuzz()
+
+
+def _spelt(token: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in token.encode("utf-8", "surrogatepass"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--executions", type=int, default=100_000, help="of each target")
+    parser.add_argument("--target", action="append", help="one of them; may be repeated; default: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--here", action="store_true", help="in this process; for one target")
+    given = parser.parse_args()
+    if given.here:
+        fuzz(given.target[0], given.executions, given.seed)
+        return 0
+    from targets import targets
+
+    failed = []
+    for name in given.target or sorted(targets()):
+        options = ["--here", "--target", name, "--executions", str(given.executions), "--seed", str(given.seed)]
+        done = subprocess.run([sys.executable, __file__, *options], check=False)
+        sys.stdout.write(f"{name}: {'broken' if done.returncode else f'{given.executions} executions'}\n")
+        sys.stdout.flush()
+        failed += [name] if done.returncode else []
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

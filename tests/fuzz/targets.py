@@ -1,0 +1,218 @@
+"""What must hold of any text: one function per parser, which raises when something does not.
+
+A target takes a text and returns nothing. The tests beside this module try the corpus and generated texts;
+``make fuzz`` tries as many as it is told.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from raydebm.baselines.judge import read_rating
+from raydebm.constraints import expressions, schemas, templates
+from raydebm.constraints.patterns import compile_pattern, is_found
+from raydebm.decision.checks import check_candidate
+from raydebm.errors import ConfigError, ConstraintError, TaskDataError
+from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
+from raydebm.records import Candidate, Problem, well_formed
+from raydebm.run.json_lines import read_json_lines
+from raydebm.tasks import get_task, task_of
+from raydebm.tasks.base import Task
+from raydebm.tasks.declared.reading import find_json
+from raydebm.tasks.musr import problem_of as story_of
+from raydebm.tasks.travelplanner.loose_json import values_in
+from raydebm.tasks.travelplanner.plans import canonical_plan, read_plan
+
+TOKENS = (
+    "#### ", "18", "1,080", "3/4", "-2.5", "1e9", "9" * 30, "$", "%", " = ", "+ ", "x", ".", ":", "2:10 pm", "\n",
+    "\n\n", " ", "\t", '{"answer": ', '"18"', "}", "{", "[", "]", ",", '"', "'", "\\", "\\boxed{", "\\frac{1}{2}",
+    "\\text{", "$$", "\\(", "\\)", "The answer is ", "Answer: ", "Final answer", "A: ", "(B)", "choice 2",
+    "Mackenzie", "Ana", "not ", "either ", " or ", '{"Ava": "knave", "Zoey": "knight"}', "Ava is a knave",
+    "Zoey must be a knight", "<answer>", "</answer>", "if ", ". So ", "```python\n", "```", "~~~",
+    "def double(value):\n    return value\n", "print(1)\n", "    ", ">>> ", "# => ", "import os\n",
+    '[{"day": 1, "current_city": "from Ada to Bree", "lunch": "-"}]', '{"day": 2}', '"day"', "null", "True", "None",
+    "// note\n", "<think>", "</think>", "Score: 8", "8/10", "**", "`", "_", "\\d+", "(a+)+", "^", "*", "?", "[a-z]",
+    "answer", "problem", "[]", "[?", "length(", "@", "&&", "`2`", ".*", "{value}", "{0}", "{{", "}}",
+    '"type": "object"', '"$ref": "#"', '"pattern": "', "\u00e9", "\u2212", "\u0000", "\ufeff", "\U0001f600",
+    "\u202e", "\ud800",
+)  # fmt: skip
+"""Pieces that the parsers look for, and what text can hold that is unusual."""
+
+Target = Callable[[str], None]
+
+
+def _candidate(problem: Problem, text: str) -> Candidate:
+    return Candidate(candidate_id="c", task=problem.task, problem_id=problem.problem_id, generator="g", text=text)
+
+
+def answers_of(task: Task, problem: Problem) -> Target:
+    """Parsing raises nothing; what is read comes back from its canonical text; checks raise nothing and say so."""
+
+    def target(text: str) -> None:
+        answer = task.parse(problem, text)
+        if answer is not None:
+            again = task.parse(problem, task.render(problem, answer))
+            assert again is not None, f"the canonical text of {answer!r} has no answer"
+            assert task.vote_key(problem, again) == task.vote_key(problem, answer)
+        report = check_candidate(task, problem, _candidate(problem, text))
+        assert report.error is None, report.error
+        assert report.parsed == (answer is not None)
+
+    return target
+
+
+def _reads_a_problem(task: Task) -> Target:
+    def target(text: str) -> None:
+        try:
+            problem = task.problem_from_text(well_formed(text))  # as every caller does
+        except TaskDataError:
+            return
+        task.messages(problem)
+        task.parse(problem, "")
+
+    return target
+
+
+def loose_json(text: str) -> None:
+    for found in values_in(text):
+        assert 0 <= found.start < found.end <= len(text)
+        json.dumps(found.value)
+    plan = read_plan(text).plan
+    assert plan is None or canonical_plan(plan).plan == plan
+
+
+def plain_json(text: str) -> None:
+    for want_array in (False, True):
+        found = find_json(text, want_array=want_array)
+        assert found is None or find_json(json.dumps(found), want_array=want_array) == found
+
+
+def expression(text: str) -> None:
+    for at_root in (True, False):
+        try:
+            expressions.parse_expression(text, at_root=at_root)
+        except ConstraintError:
+            continue
+        if at_root:
+            document = expressions.Document({"answer": {"a": [1, "x", None]}, "problem": {"limit": 3}})
+            with suppress(expressions.EvaluationError):
+                document.value_of(text)
+
+
+def template(text: str) -> None:
+    try:
+        templates.check_template(text, ("value", "path"))
+    except ConstraintError:
+        return
+    templates.fill(text, {"value": 1, "path": "a"})
+
+
+def pattern(text: str) -> None:
+    try:
+        compile_pattern(text)
+    except ConstraintError:
+        return
+    is_found(text, "some text \ud800", whole=True)
+
+
+def schema(text: str) -> None:
+    try:
+        tree = json.loads(text)
+        schemas.check_schema(tree)
+    except (ValueError, RecursionError, ConstraintError):
+        return
+    try:
+        schemas.schema_faults(json.dumps(tree), {"a": [1, "x", None]})
+    except expressions.EvaluationError:
+        return
+
+
+def reply(text: str) -> None:
+    answer, _ = split_reasoning(text)
+    assert len(answer) <= len(text)
+    for content in (text, json.dumps({"choices": [{"message": {"content": text}}]})):
+        try:
+            completion = read_reply(HttpReply(status=200, headers={}, content=content.encode("utf-8", "surrogatepass")))
+        except ReplyError:
+            continue
+        assert well_formed(completion.text) == completion.text
+
+
+def rating(text: str) -> None:
+    found = read_rating(text)
+    assert isinstance(found, str) or 1 <= found <= 10
+
+
+def json_lines(text: str) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        Path(file.name).write_bytes(text.encode("utf-8", "surrogatepass"))
+        try:
+            rows = list(read_json_lines(file.name))
+        except TaskDataError:
+            return
+        assert all(isinstance(row, dict) for _, row in rows)
+
+
+def task_file(text: str) -> None:
+    from raydebm.config import TaskConfig
+
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(tree, dict):
+        try:
+            task_of(TaskConfig(name="own", definition={**tree, "name": "own"}))
+        except (ConfigError, ConstraintError):
+            return
+
+
+@cache
+def targets() -> Mapping[str, Target]:
+    """By name. Problems are made once."""
+    puzzles = get_task("knights_knaves")
+    puzzle = puzzles.problem_from_text(
+        "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves "
+        'always lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave." Zoey said, "Ava is a knight '
+        'if and only if Zoey is a knave." So who is a knight and who is a knave?'
+    )
+    sums = "Calculate 8 using all of these numbers: 2, 6."
+    gym = Problem(task="reasoning_gym", problem_id="g", prompt=sums, data={"dataset": "countdown"})
+    problems = {
+        "knights_knaves": puzzle,
+        "gsm8k": get_task("gsm8k").problem_from_text("How many are nine times two?"),
+        "math500": get_task("math500").problem_from_text("Write nine halves in LaTeX."),
+        "musr": story_of("Mack fell.", "Who is the most likely murderer?", ["Mackenzie", "Ana"]),
+        "reasoning_gym": gym,
+    }
+    return {
+        **{f"answer {name}": answers_of(get_task(name), problem) for name, problem in problems.items()},
+        **{f"problem {name}": _reads_a_problem(get_task(name)) for name in (*problems, "taco", "travelplanner")},
+        "answer taco": _parses(get_task("taco"), Problem(task="taco", problem_id="t", prompt="Print.", data={})),
+        "expression": expression,
+        "json lines": json_lines,
+        "judge's rating": rating,
+        "loose JSON and plans": loose_json,
+        "pattern": pattern,
+        "plain JSON": plain_json,
+        "reply of an endpoint": reply,
+        "schema": schema,
+        "task file": task_file,
+        "template": template,
+    }
+
+
+def _parses(task: Task, problem: Problem) -> Target:
+    """Where checks would run programs."""
+
+    def target(text: str) -> None:
+        answer = task.parse(problem, text)
+        if answer is not None:
+            again = task.parse(problem, task.render(problem, answer))
+            assert again is not None
+            assert task.vote_key(problem, again) == task.vote_key(problem, answer)
+
+    return target
