@@ -41,7 +41,7 @@ def _quota(words: list[str]) -> float | None:
 
 
 def free_cpus() -> int:
-    """Of the usable CPUs those that the machine's load of the last minute leaves; at least 1.
+    """The usable CPUs that the load of the last minute leaves; at least 1.
 
     Threads of one matrix product wait for the slowest of them. Where other processes compute, one thread too many makes
     it several times slower, and one too few costs its share.

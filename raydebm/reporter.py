@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from raydebm.child import Child, ChildLostError, LastingChild
 from raydebm.config import TaskConfig
 from raydebm.cpus import usable_cpus
-from raydebm.decision.checks import check_candidate, unchecked
+from raydebm.decision.sampling.checks import check_candidate, unchecked
 from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.run.tables import CANDIDATES, PROBLEM, REPORTS
 from raydebm.tasks import get_task, task_of

@@ -303,7 +303,7 @@ def _entries(path: Path, text_fields: Sequence[str]) -> dict[tuple[str, str, _Dr
             continue
         try:
             entry = _entry(line, text_fields)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
             bad.append(f"{path}:{number}: {error}")
             continue
         if entry.draw[1] == _UNNUMBERED:

@@ -7,11 +7,11 @@ from itertools import takewhile
 
 from raydebm.config import Recipe
 from raydebm.generators.passes import PassRequests
-from raydebm.generators.recorded import recorded_generators
+from raydebm.generators.recorded import RecordedGenerator, recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.stages.problems import answerable, load_problems
-from raydebm.records import GenerationRequest, Problem
+from raydebm.records import GenerationRequest
 from raydebm.run.fingerprints import current_manifest
 from raydebm.run.stages import STAGES
 
@@ -34,9 +34,10 @@ def plan_of(recipe: Recipe) -> Plan:
     """
     context = StageContext(recipe=recipe)
     loaded = list(load_problems(recipe))
-    problems = [problem for _, problem, _ in answerable(recipe, loaded)]
+    pools = list(recorded_generators(recipe.generators, problems=[problem for _, problem, _ in loaded]))
+    problems = [problem for _, problem, _ in answerable(recipe, loaded, pools=pools)]
     requests = context.requests(problems)
-    recorded = _recorded(recipe, problems, requests)
+    recorded = _recorded(recipe, pools, requests)
     estimates = estimate_cost(requests, recipe.generators)
     kinds = Counter(generator.kind for generator in recipe.generators)
     return Plan(
@@ -85,12 +86,14 @@ def _dropped(count: int) -> Iterator[str]:
         yield f"{count:,} more problems are left out, because no recorded pool answers them"
 
 
-def _recorded(recipe: Recipe, problems: Sequence[Problem], requests: Sequence[GenerationRequest]) -> Iterator[str]:
+def _recorded(
+    recipe: Recipe, pools: Sequence[RecordedGenerator], requests: Sequence[GenerationRequest]
+) -> Iterator[str]:
     """How many requests the recorded pools can answer: what is missing counts as failed."""
     answered: Counter[str] = Counter()
     asked = Counter(request.generator for request in requests)
     names = []
-    for generator in recorded_generators(recipe.generators, problems=problems):
+    for generator in pools:
         names.append(generator.name)
         answered[generator.name] = sum(
             generator.has_answer(request) for request in requests if request.generator == generator.name

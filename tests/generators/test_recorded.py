@@ -160,10 +160,11 @@ def test_the_answer_may_stand_in_another_field_as_json(pool):
     [
         ('{"problem_id": "p", "mod', "Unterminated string"),
         ("[1, 2]", "must be a JSON object, got list"),
+        ("[" * 20_000, "maximum recursion depth exceeded"),
         ({"model": "m", "text": "x"}, "field 'problem_id' must be a non-empty text, got None"),
         ({"problem_id": "p", "model": 7, "text": "x"}, "field 'model' must be a non-empty text, got 7"),
     ],
-    ids=["torn", "list", "no-problem", "model-no-text"],
+    ids=["torn", "list", "endless", "no-problem", "model-no-text"],
 )
 def test_one_bad_line_costs_no_other_line_and_is_named(pool, caplog, bad, why):
     path = pool(line(), bad)

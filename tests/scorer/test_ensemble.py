@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import read_ensemble
-from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer, _threads, write_ensemble
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.head import EnergyHead
@@ -238,3 +238,15 @@ def test_real_small_backbones_train_and_score(name, groups, settings, tmp_path):
         [("Is it?", "yes"), ("Is it?", "no")]
     )
     assert first.members != second.members
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "environment", "expected"),
+    [(None, "cpu", {}, 3), (2, "cpu", {}, 2), (None, "cuda", {}, None), (None, "cpu", {"OMP_NUM_THREADS": "5"}, None)],
+    ids=["chosen", "given", "not on a GPU", "the environment's"],
+)
+def test_threads_are_chosen_where_nobody_says_how_many(monkeypatch, wanted, device, environment, expected):
+    monkeypatch.setattr("raydebm.scorer.ensemble.free_cpus", lambda: 3)
+    monkeypatch.setattr("os.environ", environment)
+
+    assert _threads(wanted, torch.device(device)) == expected

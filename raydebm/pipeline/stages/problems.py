@@ -6,6 +6,7 @@ from itertools import islice
 
 from raydebm.config import Recipe, RecordedGenerator, SplitSource
 from raydebm.errors import PoolError, TaskDataError
+from raydebm.generators.recorded import RecordedGenerator as RecordedPool
 from raydebm.generators.recorded import recorded_generators
 from raydebm.identity import content_id
 from raydebm.pipeline.context import Facts, StageContext
@@ -56,10 +57,17 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
             )
 
 
-def answerable(recipe: Recipe, loaded: Sequence[Loaded]) -> Sequence[Loaded]:
+def answerable(
+    recipe: Recipe, loaded: Sequence[Loaded], *, pools: Sequence[RecordedPool] | None = None
+) -> Sequence[Loaded]:
     """What ``load_problems`` gave, without the problems that no generator can answer.
 
     A recorded pool rarely covers a whole benchmark, and a problem without a single candidate measures nothing.
+
+    Args:
+        recipe: names the generators.
+        loaded: all problems.
+        pools: the recipe's recorded pools for these problems, where they were read before.
 
     Raises:
         TaskDataError: a recorded pool cannot be read.
@@ -69,7 +77,8 @@ def answerable(recipe: Recipe, loaded: Sequence[Loaded]) -> Sequence[Loaded]:
     configs = recipe.generators
     if not all(isinstance(config, RecordedGenerator) for config in configs):
         return loaded
-    pools = [*recorded_generators(configs, problems=[problem for _, problem, _ in loaded])]
+    if pools is None:
+        pools = [*recorded_generators(configs, problems=[problem for _, problem, _ in loaded])]
     answered = [entry for entry in loaded if any(pool.answers(entry[1].problem_id) for pool in pools)]
     if not answered:
         raise PoolError(
