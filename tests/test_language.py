@@ -54,7 +54,7 @@ PACKAGES_TO_DO = {
     "tracing",
     "tracking",
 }
-PAGES_TO_DO = {"CHANGELOG.md", "docs/confounding.md", "docs/paper.md", "docs/task_file.md"}
+PAGES_TO_DO = {"CHANGELOG.md", "docs/task_file.md"}
 """docs/task_file.md is generated from docstrings of raydebm.tasks.declared."""
 
 

@@ -28,9 +28,9 @@ def balanced_cells(
     Equal texts of a problem and generator count once. The order of ``texts`` changes nothing.
     """
     cells: dict[tuple[str, bool], list[RepairText]] = defaultdict(list)
-    distinct = {(item.problem_id, item.generator, item.text, item.correct): item for item in texts}
-    for _, item in sorted(distinct.items()):
-        cells[item.generator, item.correct].append(item)
+    distinct = {(example.problem_id, example.generator, example.text, example.correct): example for example in texts}
+    for _, example in sorted(distinct.items()):
+        cells[example.generator, example.correct].append(example)
     generators = sorted({generator for generator, _ in cells})
     sizes = {name: (len(cells[name, True]), len(cells[name, False])) for name in generators}
     left_out = {name: size for name, size in sizes.items() if min(size) < min_cell}
@@ -44,8 +44,8 @@ def balanced_cells(
 
 def cell_weights(texts: Sequence[RepairText]) -> list[float]:
     """Weights that sum to 1 and give every (generator, label) cell the same sum."""
-    sizes = Counter((item.generator, item.correct) for item in texts)
-    return [1.0 / (len(sizes) * sizes[item.generator, item.correct]) for item in texts]
+    sizes = Counter((example.generator, example.correct) for example in texts)
+    return [1.0 / (len(sizes) * sizes[example.generator, example.correct]) for example in texts]
 
 
 def balanced_pairs(texts: Sequence[RepairText]) -> tuple[list[tuple[int, int]], list[float]]:
@@ -55,8 +55,8 @@ def balanced_pairs(texts: Sequence[RepairText]) -> tuple[list[tuple[int, int]], 
     dropped. So energies that depend on the generator alone gain nothing.
     """
     by_problem: dict[str, list[int]] = defaultdict(list)
-    for position, item in enumerate(texts):
-        by_problem[item.problem_id].append(position)
+    for position, example in enumerate(texts):
+        by_problem[example.problem_id].append(position)
     groups: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for rows in by_problem.values():
         for chosen in rows:
@@ -73,13 +73,13 @@ def balanced_pairs(texts: Sequence[RepairText]) -> tuple[list[tuple[int, int]], 
 
 
 def check_split(train: Sequence[RepairText], validation: Sequence[RepairText]) -> None:
-    shared = {item.problem_id for item in train} & {item.problem_id for item in validation}
+    shared = {example.problem_id for example in train} & {example.problem_id for example in validation}
     if shared:
         raise PoolError(f"{len(shared)} problems are in repair's train and validation part, such as {min(shared)!r}")
 
 
 def _cell_size(texts: Sequence[RepairText], generator: str) -> tuple[int, int]:
-    labels = Counter(item.correct for item in texts if item.generator == generator)
+    labels = Counter(example.correct for example in texts if example.generator == generator)
     return labels[True], labels[False]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from matplotlib.figure import Figure
 
 from raydebm.confounding.screen import Screen
-from raydebm.evaluation.report.evaluation_report import Plate, markdown_table, plate_of, template
+from raydebm.evaluation.report.document import Document, Plate, plate_of
 from raydebm.evaluation.report.figures import (
     BLUE,
     RED,
@@ -75,36 +75,27 @@ def plates(report: Report) -> list[Plate]:
     return [plate for plate in (pick_plate(screens), energies_plate(screens)) if plate is not None]
 
 
-def render_markdown(report: Report) -> str:
-    parts = [f"# {report.title}", report.summary()]
-    for table in report.tables():
-        parts += [f"## {table.title}", table.caption, markdown_table(table)]
-    return "\n\n".join(parts) + "\n"
+def document(report: Report, *, provenance: Mapping[str, str] | None = None) -> Document:
+    """The report's summary, tables and figures.
 
-
-def render_html(report: Report, *, provenance: Mapping[str, str]) -> str:
-    """One self-contained page: no script, nothing loaded from elsewhere."""
-    return template("figures_and_tables.html.j2").render(
+    Args:
+        provenance: how to make the numbers again: command, seeds, versions.
+    """
+    return Document(
         title=report.title,
         summary=report.summary(),
         tables=report.tables(),
         plates=plates(report),
-        provenance=list(provenance.items()),
+        provenance=provenance or {},
     )
 
 
 def write_report(
     report: Report, run: RunDir, stage: str = "confounding", *, provenance: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """Write metrics.json, report.md and report.html below ``<run>/<stage>/``; returns their addresses.
-
-    Args:
-        provenance: how to make the numbers again: command, seeds, versions.
-    """
-    facts = dict(provenance or {})
-    run.write_json(report.to_json() | {"provenance": facts}, stage, "metrics.json")
-    run.write_bytes(render_markdown(report).encode(), stage, "report.md")
-    run.write_bytes(render_html(report, provenance=facts).encode(), stage, "report.html")
+    """Write metrics.json, report.md and report.html below ``<run>/<stage>/``; returns their addresses."""
+    run.write_json(report.to_json() | {"provenance": dict(provenance or {})}, stage, "metrics.json")
+    document(report, provenance=provenance).write(run, stage)
     return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))
 
 

@@ -143,15 +143,15 @@ def repair_heads(
     check_split(train, validation)
     options = {"cap": settings.cap, "min_cell": settings.min_cell, "seed": settings.seed}
     fit, left_out = balanced_cells(train, **options)
-    if len({item.generator for item in fit}) < 2:
+    if len({example.generator for example in fit}) < 2:
         raise PoolError(
             f"repair needs at least two generators with {settings.min_cell} correct and {settings.min_cell} incorrect "
             f"answers each; left out: {_sizes_text(left_out)}"
         )
-    kept = {item.generator for item in fit}
-    check = [item for item in validation if item.generator in kept]
+    kept = {example.generator for example in fit}
+    check = [example for example in validation if example.generator in kept]
     extractor = FeatureExtractor.load(checkpoint, device=device, dtype=dtype)
-    features = extractor.stream([(item.prompt, item.text) for item in (*fit, *check)])
+    features = extractor.stream([(example.prompt, example.text) for example in (*fit, *check)])
     heads: list[HeadResult] = []
     shutil.rmtree(out, ignore_errors=True)
     for adapter, seen in zip(extractor.adapters, features, strict=True):
@@ -283,7 +283,7 @@ class _Objective:
     @classmethod
     def of(cls, texts: Sequence[RepairText], settings: RepairSettings) -> "_Objective":
         if settings.balance == "cells":
-            signs = torch.tensor([1.0 if item.correct else -1.0 for item in texts])
+            signs = torch.tensor([1.0 if example.correct else -1.0 for example in texts])
             cells = _cell_means(texts) if settings.equalise else None
             return cls(torch.arange(len(texts)), None, signs, torch.tensor(cell_weights(texts)), cells)
         pairs, weights = balanced_pairs(texts)
@@ -306,12 +306,14 @@ class _Objective:
 def _cell_means(texts: Sequence[RepairText]) -> Tensor | None:
     """None with fewer than two generators that have both labels."""
     both = sorted(
-        set.intersection(*({item.generator for item in texts if item.correct is label} for label in (True, False)))
+        set.intersection(
+            *({example.generator for example in texts if example.correct is label} for label in (True, False))
+        )
     )
     if len(both) < 2:
         return None
     rows = [
-        [float(item.generator == name and item.correct is label) for item in texts]
+        [float(example.generator == name and example.correct is label) for example in texts]
         for label in (True, False)
         for name in both
     ]

@@ -165,7 +165,7 @@ def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: Confou
     texts: list[tuple[str, str]] = []
     ids, writers, correct = list[str](), list[str](), list[float]()
     for pool in shuffled:
-        written = [row for row, item in enumerate(pool.candidates) if item.candidate.text is not None]
+        written = [row for row, each in enumerate(pool.candidates) if each.candidate.text is not None]
         if settings.max_probe_texts is not None and texts and len(texts) + len(written) > settings.max_probe_texts:
             break
         for row in written:
@@ -213,26 +213,26 @@ def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
     """One column per scorer: before and after a repair stand side by side."""
     share = f"above {MAX_IDENTITY_SHARE:g}"
     lines: list[tuple[str, str, Callable[[Screen], str]]] = [
-        ("spread of correct energies (std over generators)", "large", lambda item: number(item.spread)),
-        ("the same, largest minus smallest", "large", lambda item: number(item.spread_range)),
-        ("the same, within problems", "large", lambda item: number(item.spread_in_problem)),
-        ("variance of correct energies due to the generator", share, lambda item: number(item.identity_share)),
-        ("gap between wrong and right, same generator", "near or below 0", lambda item: number(item.gap_within)),
-        ("spread within problems, in units of that gap", "above 1, or no gap", lambda item: _spread(item)),
-        ("AUROC within a generator, mean", "its interval holds 0.5", lambda item: number(item.within_auroc)),
-        ("pair accuracy, same generator", "near 0.5", lambda item: _pairs(item.pairs_within)),
+        ("spread of correct energies (std over generators)", "large", lambda each: number(each.spread)),
+        ("the same, largest minus smallest", "large", lambda each: number(each.spread_range)),
+        ("the same, within problems", "large", lambda each: number(each.spread_in_problem)),
+        ("variance of correct energies due to the generator", share, lambda each: number(each.identity_share)),
+        ("gap between wrong and right, same generator", "near or below 0", lambda each: number(each.gap_within)),
+        ("spread within problems, in units of that gap", "above 1, or no gap", lambda each: _spread(each)),
+        ("AUROC within a generator, mean", "its interval holds 0.5", lambda each: number(each.within_auroc)),
+        ("pair accuracy, same generator", "near 0.5", lambda each: _pairs(each.pairs_within)),
         (
             "pair accuracy, different generators",
             "far above the same generator's",
-            lambda item: _pairs(item.pairs_between),
+            lambda each: _pairs(each.pairs_between),
         ),
-        ("largest share of picks", "far above its share of correct", lambda item: _largest_pick(item)),
+        ("largest share of picks", "far above its share of correct", lambda each: _largest_pick(each)),
         *(
-            (f"{name}: correct %", "", lambda item, name=name: _accuracy(item, name))
+            (f"{name}: correct %", "", lambda each, name=name: _accuracy(each, name))
             for name in ("ours", "best generator", "random", "oracle")
         ),
-        ("ours minus best generator", "its interval holds 0", lambda item: points(item.ours_minus_best_generator)),
-        ("warnings", "", lambda item: str(len(item.warnings()))),
+        ("ours minus best generator", "its interval holds 0", lambda each: points(each.ours_minus_best_generator)),
+        ("warnings", "", lambda each: str(len(each.warnings()))),
     ]
     return Table(
         title="Screen",

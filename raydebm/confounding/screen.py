@@ -321,7 +321,7 @@ def _pair_accuracy(pool: EvaluatedPool, *, same: bool) -> float:
     """Share of (correct, incorrect) pairs with the lower mu on the correct side, ties half; NaN without such pairs."""
     usable = pool.in_pool & ~np.isnan(pool.correct) & ~np.isnan(pool.mu)
     right, wrong = np.flatnonzero(usable & (pool.correct == 1)), np.flatnonzero(usable & (pool.correct == 0))
-    writers = np.array([item.candidate.generator for item in pool.everything])
+    writers = np.array([scored.candidate.generator for scored in pool.everything])
     wanted = (writers[right][:, None] == writers[wrong][None, :]) == same
     if not wanted.any():
         return math.nan
@@ -353,12 +353,12 @@ def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energie
     changed = []
     for pool in pools:
         candidates, greedy = (
-            tuple(dataclasses.replace(item, energies=energies.get(item.candidate.candidate_id)) for item in part)
+            tuple(dataclasses.replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in part)
             for part in (pool.candidates, pool.greedy)
         )
         members = np.full((len(pool.correct), size), math.nan)
-        for row, item in enumerate((*candidates, *greedy)):
-            if item.energies is not None:
-                members[row] = item.energies.members
+        for row, scored in enumerate((*candidates, *greedy)):
+            if scored.energies is not None:
+                members[row] = scored.energies.members
         changed.append(dataclasses.replace(pool, candidates=candidates, greedy=greedy, members=members))
     return changed

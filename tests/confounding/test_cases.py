@@ -90,4 +90,4 @@ def test_the_report_has_them_as_strict_json(pools):
     found = confounding_report(pools, lambda_=1.0, sources=Sources())
     kept = json.loads(json.dumps(found.to_json()["cases"], allow_nan=False))
     assert [case["problem_id"] for case in kept["cases"]] == ["d", "a"]
-    assert "Wrong selections with a right answer beside them" in [table.title for table in found.tables()]
+    assert "Wrong selections where a right answer was there" in [table.title for table in found.tables()]

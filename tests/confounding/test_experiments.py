@@ -8,7 +8,7 @@ import pytest
 
 from raydebm.confounding import ConfoundingReport, Sources, confounding_report
 from raydebm.confounding.ablation import rescored, style_ablation, variants
-from raydebm.confounding.pages import pick_plate, plates, render_html, render_markdown
+from raydebm.confounding.pages import document, pick_plate, plates
 from raydebm.confounding.probe import ProbeData, probes
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.confounding.swap import Rewriter, SwapSettings, rescored_swap, style_swap
@@ -281,7 +281,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     assert isinstance(report, ConfoundingReport)
     assert report.num_ablation_problems == 3
     assert report.probes[0].num_candidates == 20
-    text = render_markdown(report)
+    text = document(report).markdown()
     for heading in (
         "Generators",
         "Screen",
@@ -290,7 +290,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
         "Style swap of correct answers by fancy",
     ):
         assert f"## {heading}" in text
-    page = render_html(report, provenance={"command": "<b>"})
+    page = document(report, provenance={"command": "<b>"}).html()
     assert page.count("<svg") == len(plates(report)) == 2
     assert "&lt;b&gt;" in page
     stored = json.loads(json.dumps(report.to_json(), allow_nan=False))
@@ -319,4 +319,4 @@ def test_without_a_pick_there_is_no_figure(make_pool):
     report = confounding_report(pools, lambda_=1.0, sources=Sources(), settings=ConfoundingSettings(num_bootstrap=100))
 
     assert pick_plate(report.screens()) is None
-    assert "<svg" not in render_html(report, provenance={})
+    assert "<svg" not in document(report).html()

@@ -19,7 +19,7 @@ from raydebm.confounding.balance import (
     cell_weights,
 )
 from raydebm.confounding.features import FeatureExtractor, KeptFeatures, head_of
-from raydebm.confounding.pages import render_markdown, write_report
+from raydebm.confounding.pages import document, write_report
 from raydebm.confounding.refit import RepairSettings, repair_heads
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.errors import CheckpointError, ConfigError, PoolError
@@ -412,7 +412,7 @@ def test_where_the_shortcut_misleads_the_repair_wins_back_what_it_cost(repair_pl
 
 
 def test_the_report_of_a_repair_shows_both_scorers(balanced, tmp_path):
-    text = render_markdown(balanced)
+    text = document(balanced).markdown()
     assert "| figure | before | after |" in text
     assert "Generators before the repair" in text
     assert "Generators after the repair" in text

@@ -68,7 +68,7 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
                 return Absent("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
         found = next(
-            (item for item in study.evaluation.difficulties if plain_group(item.difficulty) == plain_group(row)), None
+            (each for each in study.evaluation.difficulties if plain_group(each.difficulty) == plain_group(row)), None
         )
         if found is None:
             return Absent(f"the pool has no group {row!r}")
@@ -171,7 +171,7 @@ def screen(context: Context, row: str, column: str) -> Answer:
     if column == "Energy spread":
         reason = "needs two generators with five correct, scored candidates each"
         return found_or(study.energy_spread, reason, plain=True)
-    found = next((item for item in study.generators if plain_group(column) in plain_group(item.name)), None)
+    found = next((each for each in study.generators if plain_group(column) in plain_group(each.name)), None)
     return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
 
 
@@ -206,7 +206,7 @@ def by_generator(context: Context, row: str, column: str) -> Answer:
         return found_or(
             estimate, "no label", remark="share among the best quarter" if study.training.best_quarter else ""
         )
-    found = next((item for item in study.generators if wanted in plain_group(item.name)), None)
+    found = next((each for each in study.generators if wanted in plain_group(each.name)), None)
     if found is None:
         return Absent("this generator is not in the pool")
     if found.best_quarter.value is not None:
@@ -221,7 +221,7 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
         return no_pool(name)
     evaluation, terms = study.evaluation, study.decomposition
     if what == "pass@2 by energy":
-        found = next((item for item in evaluation.pass_at_n if item.n == 2), None)
+        found = next((each for each in evaluation.pass_at_n if each.n == 2), None)
         return Absent("no energies") if found is None else by_energy_and_mu(found.by_energy, found.by_mu, "no label")
     if what.startswith("zero-violation"):
         wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
@@ -234,13 +234,13 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
         estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
         return found_or(estimate, "the two terms do not both choose here")
     if "judge's rating" in what:
-        rated = next((item for item in study.rated if "judge" in item.name.lower()), None)
+        rated = next((each for each in study.rated if "judge" in each.name.lower()), None)
         if rated is None:
             return Absent("judges need an API key", "needs a key or GPU")
         return found_or(rated.oracle if "oracle" in what else rated.ours, "not rated", plain=True, remark=rated.name)
-    judges = [item for item in study.judges if "judge" in item.one.lower()]
+    judges = [each for each in study.judges if "judge" in each.one.lower()]
     wanted_judges = [
-        item for item in judges if (item.other == VIOLATION if "violation" in what else "judge" in item.other.lower())
+        each for each in judges if (each.other == VIOLATION if "violation" in what else "judge" in each.other.lower())
     ]
     if not wanted_judges:
         return Absent("judges need an API key", "needs a key or GPU")

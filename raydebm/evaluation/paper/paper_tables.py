@@ -156,15 +156,15 @@ def _selection(context: Context, row: str, column: str) -> Answer:
         wanted = _SELECTOR_OF.get(row, row)
         found = study.evaluation.row(wanted)
         if found is None and wanted == "best generator":
-            found = next((item for item in rows if item.name.startswith("best generator")), None)
+            found = next((each for each in rows if each.name.startswith("best generator")), None)
         reasons = {"greedy": "the pool has no separate sample at temperature 0", ALL_PASSES: "no second pass was drawn"}
         return _main_value(study, found) if found else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
     if row in _EXTERNAL:
         word, reason, status = _EXTERNAL[row]
-        others = (item for item in rows if item.group == "external" and not item.name.startswith(SINGLE_SHOT))
-        found = next((item for item in others if word in item.name.lower()), None)
+        others = (each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT))
+        found = next((each for each in others if word in each.name.lower()), None)
         return _main_value(study, found) if found else Absent(reason, status)
-    named = single_shot(row, [item.name for item in rows])
+    named = single_shot(row, [each.name for each in rows])
     found = None if named is None else study.evaluation.row(named)
     if found is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
@@ -185,7 +185,7 @@ def _ensemble_size(context: Context, row: str, column: str) -> Answer:
             return Absent(reason, "needs a key or GPU")
     if study is None:
         return no_pool(column)
-    found = next((item for item in study.ensemble_sizes if item.num_adapters == int(size)), None)
+    found = next((each for each in study.ensemble_sizes if each.num_adapters == int(size)), None)
     if found is None:
         return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
     remark = "mean of all subsets of K adapters; backbone as in the pool's section"
@@ -197,7 +197,7 @@ def _pool_size(context: Context, row: str, column: str) -> Answer:
     study, size = context.before_repair(name), int(row.removeprefix("N="))
     if study is None:
         return no_pool(name)
-    found = next((item for item in study.pool_sizes if item.n == size), None)
+    found = next((each for each in study.pool_sizes if each.n == size), None)
     if found is None:
         return Absent(f"the pool has at most {study.overview.most} candidates a problem")
     if kind == "EBM":
@@ -213,14 +213,14 @@ def _energies(context: Context, row: str, column: str) -> Answer:
     if study is None:
         return no_pool(column)
     evaluation = study.evaluation
-    found = next((item for item in evaluation.energies if item.name == "mu"), None)
+    found = next((each for each in evaluation.energies if each.name == "mu"), None)
     if found is None:
         return Absent("no energies")
     if row == "sigma-AUROC":
         return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
     if row == "ECE":
         rows = () if evaluation.trust is None else evaluation.trust.reliabilities
-        chosen = next((item for item in rows if item.name.startswith("logistic")), rows[0] if rows else None)
+        chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
         return (
             Absent("nothing to fit")
             if chosen is None
@@ -241,7 +241,7 @@ def _selective(context: Context, row: str, column: str) -> Answer:
         return no_pool(column)
     share = float(row.rstrip("%")) / 100
     by_energy, by_mu = (
-        next((item.pass_at_1 for item in rows if abs(item.abstain_frac - share) < 1e-9), None)
+        next((each.pass_at_1 for each in rows if abs(each.abstain_frac - share) < 1e-9), None)
         for rows in (study.evaluation.selective, study.evaluation.mu_selective)
     )
     return by_energy_and_mu(by_energy, by_mu, "no sigma")
@@ -266,7 +266,7 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
         return Absent("recorded candidates hold no answers to feedback, so no second pass")
     first = evaluation.row(OURS)
     sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
-    delta = next((item.difference for item in evaluation.comparisons if item.one == ALL_PASSES), None)
+    delta = next((each.difference for each in evaluation.comparisons if each.one == ALL_PASSES), None)
     if column == "Delta":
         return Absent("no label") if delta is None else Measured(points(delta), delta)
     if column == "Pass-2 adopted":

@@ -13,14 +13,13 @@ from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction
 from raydebm.evaluation.paper.reproduction_tables import PaperTable, headline, overview_of, paper_table
 from raydebm.evaluation.report import study_figures
-from raydebm.evaluation.report.evaluation_report import (
+from raydebm.evaluation.report.document import (
     Plate,
     markdown_table,
     plate_of,
-    provenance,
-    summary,
     template,
 )
+from raydebm.evaluation.report.evaluation_report import provenance, summary
 from raydebm.evaluation.report.study_plates import study_plates
 from raydebm.evaluation.report.study_tables import study_tables
 from raydebm.evaluation.report.table_cells import Table

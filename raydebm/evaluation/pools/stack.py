@@ -57,7 +57,7 @@ class Stack:
                 f"candidates have {min(counts)} energies in one pool and {max(counts)} in another; the energies come "
                 "from different checkpoints, score all candidates again"
             )
-        generators = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
+        generators = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
         place = {name: index for index, name in enumerate(generators)}
         members = np.full((num_pools, width, num_members), math.nan)
         penalty = np.full((num_pools, width), math.inf)
@@ -187,4 +187,6 @@ class Stack:
 
 def _answers(items: Sequence[ScoredCandidate]) -> list[int]:
     numbers: dict[str, int] = {}
-    return [-1 if (key := item.report.vote_key) is None else numbers.setdefault(key, len(numbers)) for item in items]
+    return [
+        -1 if (key := scored.report.vote_key) is None else numbers.setdefault(key, len(numbers)) for scored in items
+    ]

@@ -1,33 +1,20 @@
 """The report: the same numbers as tables for Markdown and the terminal, as JSON, and as one HTML page."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from matplotlib.figure import Figure
 
 from raydebm.evaluation.certainty.trust import Trust
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
 from raydebm.evaluation.report import figures, study_figures
+from raydebm.evaluation.report.document import Plate, markdown_table, plate_of, template
 from raydebm.evaluation.report.headline import main_rows, sentences
-from raydebm.evaluation.report.table_cells import Table, number, percent, with_interval
+from raydebm.evaluation.report.table_cells import number, percent, with_interval
 from raydebm.evaluation.report.tables import tables
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.run.directory import RunDir
 
 OPENING_FILE = "main_selectors.svg"
 """The figure of report.md."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plate:
-    """A figure of the page with its caption."""
-
-    title: str
-    caption: str
-    svg: str
 
 
 def summary(evaluation: Evaluation) -> str:
@@ -210,10 +197,6 @@ def trust_plates(found: Trust) -> list[Plate]:
     return plates
 
 
-def plate_of(figure: Figure, title: str, caption: str) -> Plate:
-    return Plate(title=title, caption=caption, svg=figures.svg_of(figure))
-
-
 def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
     """How to make these numbers again."""
     return [
@@ -239,31 +222,6 @@ def render_markdown(evaluation: Evaluation) -> str:
     parts.append("## How these numbers were made")
     parts.append("\n".join(f"- {name}: `{value}`" for name, value in provenance(evaluation)))
     return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(table: Table) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    rule = "|" + "|".join(["---", *["---:"] * (len(table.headers) - 1)]) + "|"
-    rows = [
-        line([f"**{cell}**" if cell else cell for cell in row] if index in table.emphasised else row)
-        for index, row in enumerate(table.rows)
-    ]
-    return "\n".join([line(table.headers), rule, *rows])
-
-
-@cache
-def template(name: str) -> Template:
-    """A page of ``templates/``."""
-    environment = Environment(
-        loader=PackageLoader("raydebm.evaluation.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
 
 
 def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydebm.evaluation.report import study_figures
-from raydebm.evaluation.report.evaluation_report import Plate, plate_of, plates
+from raydebm.evaluation.report.document import Plate, plate_of
+from raydebm.evaluation.report.evaluation_report import plates
 from raydebm.evaluation.studies.study import StudyResults
 
 

@@ -97,9 +97,9 @@ def _usd_of(pool: EvaluatedPool, prices: Mapping[str, float]) -> _PoolCost:
         return prices.get(candidate.generator, math.nan) if candidate.cost_usd is None else candidate.cost_usd
 
     return _PoolCost(
-        np.array([price(item.candidate) for item in pool.everything]),
+        np.array([price(scored.candidate) for scored in pool.everything]),
         # A failed request that is billed says so; the price of a candidate is no price of a failure.
-        math.fsum(item.candidate.cost_usd or 0.0 for item in pool.failed),
+        math.fsum(scored.candidate.cost_usd or 0.0 for scored in pool.failed),
     )
 
 

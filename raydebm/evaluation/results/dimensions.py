@@ -39,7 +39,7 @@ def dimension_table(
     if not any(columns):
         source = "constraint penalties of parsed candidates"
         names = sorted(
-            {found.constraint for pool in pools for item in pool.everything for found in item.report.violations}
+            {found.constraint for pool in pools for scored in pool.everything for found in scored.report.violations}
         )
         columns = [{name: _penalties(pool.everything, name) for name in names} for pool in pools]
     names = list(dict.fromkeys(name for found in columns for name in found))
@@ -70,10 +70,10 @@ def dimension_table(
 def _penalties(items: Sequence[ScoredCandidate], name: str) -> Floats:
     return np.array(
         [
-            math.fsum(found.penalty for found in item.report.violations if found.constraint == name)
-            if item.report.parsed
+            math.fsum(found.penalty for found in scored.report.violations if found.constraint == name)
+            if scored.report.parsed
             else math.nan
-            for item in items
+            for scored in items
         ]
     )
 

@@ -191,13 +191,13 @@ def selectors_of(
 
 
 def _counts(pools: Sequence[EvaluatedPool]) -> Counts:
-    written = [item for pool in pools for item in pool.candidates]
+    written = [scored for pool in pools for scored in pool.candidates]
     return Counts(
         problems=len(pools),
         candidates=len(written),
         greedy=sum(len(pool.greedy) for pool in pools),
         failed=sum(len(pool.failed) for pool in pools),
-        unparsed=sum(not item.report.parsed for item in written),
-        unscored=sum(item.energies is None for item in written),
+        unparsed=sum(not scored.report.parsed for scored in written),
+        unscored=sum(scored.energies is None for scored in written),
         unlabeled=sum(pool.num_unlabeled for pool in pools),
     )

@@ -122,7 +122,7 @@ def picks(pools: Sequence[EvaluatedPool], lambda_: float) -> list[Pick]:
         if best is None or best.energies is None:
             found.append(Pick(math.nan, math.nan, math.nan))
             continue
-        row = [item is best for item in pool.candidates].index(True)
+        row = [scored is best for scored in pool.candidates].index(True)
         found.append(Pick(best.energies.mu, best.energies.sigma, float(pool.correct[row])))
     return found
 

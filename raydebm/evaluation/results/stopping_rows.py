@@ -42,7 +42,9 @@ def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: i
     The cost is completion tokens where every candidate has them, else characters.
     """
     pools = [pool for pool in pools if pool.candidates]
-    keys = [[item.report.vote_key for item in pool.candidates if item.report.vote_key is not None] for pool in pools]
+    keys = [
+        [scored.report.vote_key for scored in pool.candidates if scored.report.vote_key is not None] for pool in pools
+    ]
     if all(len(set(found)) == len(found) for found in keys):
         return []
     recorded = [recorded_answers(pool, cost) for pool, cost in zip(pools, _costs(pools), strict=True)]
@@ -59,7 +61,7 @@ def recorded_answers(pool: EvaluatedPool, cost: Floats) -> RecordedAnswers:
     return RecordedAnswers(
         problem_id=pool.problem.problem_id,
         group="pool",
-        answers=tuple(item.report.vote_key for item in pool.candidates),
+        answers=tuple(scored.report.vote_key for scored in pool.candidates),
         correct=pool.correct[: len(pool.candidates)],
         tokens=cost,
     )
@@ -68,10 +70,10 @@ def recorded_answers(pool: EvaluatedPool, cost: Floats) -> RecordedAnswers:
 def _costs(pools: Sequence[EvaluatedPool]) -> list[Floats]:
     tokens = [
         np.array(
-            [math.nan if (n := item.candidate.completion_tokens) is None else n for item in pool.candidates], float
+            [math.nan if (n := scored.candidate.completion_tokens) is None else n for scored in pool.candidates], float
         )
         for pool in pools
     ]
     if not any(np.isnan(column).any() for column in tokens):
         return tokens
-    return [np.array([len(item.candidate.text or "") for item in pool.candidates], float) for pool in pools]
+    return [np.array([len(scored.candidate.text or "") for scored in pool.candidates], float) for pool in pools]

@@ -52,9 +52,9 @@ class _Known:
         for pool in validation:
             voters = _voters(pool)
             spreads += _sigma(pool)[voters].tolist()
-            for item, correct, mu, votes in zip(pool.candidates, pool.correct, pool.mu, voters, strict=False):
+            for scored, correct, mu, votes in zip(pool.candidates, pool.correct, pool.mu, voters, strict=False):
                 if votes:
-                    found.setdefault(item.candidate.generator, []).append((float(correct), float(mu)))
+                    found.setdefault(scored.candidate.generator, []).append((float(correct), float(mu)))
         return cls(
             log_odds={name: _log_odds([correct for correct, _ in rows]) for name, rows in found.items()},
             mean_mu={name: _mean([mu for _, mu in rows]) for name, rows in found.items()},
@@ -65,7 +65,7 @@ class _Known:
 
 def _voters(pool: EvaluatedPool) -> Bools:
     """(N + G,): candidates of the pool that have an answer."""
-    return pool.in_pool & np.array([item.report.vote_key is not None for item in pool.everything], dtype=np.bool_)
+    return pool.in_pool & np.array([scored.report.vote_key is not None for scored in pool.everything], dtype=np.bool_)
 
 
 def _sigma(pool: EvaluatedPool) -> Floats:
@@ -92,7 +92,7 @@ def learned_votes(validation: Sequence[EvaluatedPool]) -> list[Selector]:
     if len(labels) < 2:
         return []
     found: list[Selector | None] = []
-    if len({item.candidate.generator for pool in validation for item in pool.candidates}) > 1:
+    if len({scored.candidate.generator for pool in validation for scored in pool.candidates}) > 1:
         what = "log-odds that its generator's votes are correct"
         found.append(_selector(GENERATOR_VOTE, what, _by_generator, validation))
     if any(pool.members.shape[1] for pool in validation):
@@ -157,7 +157,7 @@ def _pass_at_1(folds: Sequence[tuple[LogOdds, Sequence[EvaluatedPool]]], shift: 
 
 
 def _of_generators(pool: EvaluatedPool, *, known: _Known) -> Floats:
-    return np.array([known.log_odds.get(item.candidate.generator, 0.0) for item in pool.everything])
+    return np.array([known.log_odds.get(scored.candidate.generator, 0.0) for scored in pool.everything])
 
 
 def _features(pool: EvaluatedPool, known: _Known) -> Floats:
@@ -165,14 +165,14 @@ def _features(pool: EvaluatedPool, known: _Known) -> Floats:
     mu, sigma = pool.mu, np.nan_to_num(_sigma(pool), nan=known.mean_sigma)
     names = list(known.log_odds)
     rows = []
-    for index, item in enumerate(pool.everything):
-        generator = item.candidate.generator
+    for index, scored in enumerate(pool.everything):
+        generator = scored.candidate.generator
         rows.append(
             [
                 mu[index] - known.mean_mu.get(generator, known.overall_mu),
                 sigma[index],
                 pool.penalty[index] if math.isfinite(pool.penalty[index]) else 0.0,
-                math.log(len(item.candidate.text or "") + 1),
+                math.log(len(scored.candidate.text or "") + 1),
                 *(float(generator == name) for name in names),
             ]
         )

@@ -103,7 +103,7 @@ def majority_of_the_bests(pool: EvaluatedPool) -> Floats:
 
 def _usable(pool: EvaluatedPool) -> Bools:
     """(N,): candidates of the pool with an answer and an energy."""
-    answered = np.array([item.report.vote_key is not None for item in pool.candidates], dtype=np.bool_)
+    answered = np.array([scored.report.vote_key is not None for scored in pool.candidates], dtype=np.bool_)
     usable: Bools = answered & np.isfinite(pool.mu[: len(pool.candidates)])
     return usable
 

@@ -90,7 +90,7 @@ def lowest(values: Floats, mask: Bools) -> Floats:
 
 def lengths(pool: EvaluatedPool) -> Floats:
     """Characters of everything in the pool; NaN without a text."""
-    texts = [item.candidate.text for item in pool.everything]
+    texts = [scored.candidate.text for scored in pool.everything]
     return np.array([math.nan if text is None else float(len(text)) for text in texts])
 
 
@@ -98,7 +98,7 @@ def vote(pool: EvaluatedPool, votes: Floats) -> Floats:
     """Equal chance over the answers with the most votes, then over the candidates that gave such an answer: those with
     a label where there are any, so that an answer's chance does not shrink where labels are left out."""
     totals: dict[str, float] = defaultdict(float)
-    keys = [item.report.vote_key for item in pool.candidates]
+    keys = [scored.report.vote_key for scored in pool.candidates]
     for key, vote in zip(keys, votes[: len(keys)], strict=True):
         if key is not None:
             totals[key] += vote

@@ -42,10 +42,10 @@ def standard_selectors(
         adapters: names in the order of the energies; ``a0``, ``a1``, ... by default.
         best_generator: chosen on validation data. None: the best on these very pools, which the name then admits.
     """
-    generators = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
+    generators = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
     num_members = max((pool.members.shape[1] for pool in pools), default=0)
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
-    greedy = {item.candidate.generator for pool in pools for item in pool.greedy}
+    greedy = {scored.candidate.generator for pool in pools for scored in pool.greedy}
     found = _baselines(frozenset(greedy.intersection(generators)))
     if len(generators) > 1:
         found += _generator_selectors(pools, generators, best_generator)
@@ -134,7 +134,7 @@ def _generator_selectors(
             partial_cover=True,
         )
         for name in generators
-        if any(item.candidate.generator == name for pool in pools for item in pool.greedy)
+        if any(scored.candidate.generator == name for pool in pools for scored in pool.greedy)
     ]
     chosen = best_generator or best_generator_of(pools)
     if chosen is not None:
@@ -173,7 +173,7 @@ def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | No
         by_violation: None: where the labels have a violation score.
     """
     continuous = is_continuous(pools) if by_violation is None else by_violation
-    names = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
+    names = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
     found = [
         (row, index, loss)
         for row, pool in enumerate(pools)
@@ -267,7 +267,7 @@ def _of_generator(pool: EvaluatedPool, *, name: str) -> Floats:
 
 
 def _generated_by(pool: EvaluatedPool, names: Set[str]) -> Bools:
-    return np.array([item.candidate.generator in names for item in pool.everything], dtype=np.bool_)
+    return np.array([scored.candidate.generator in names for scored in pool.everything], dtype=np.bool_)
 
 
 def _lowest_member(pool: EvaluatedPool, *, index: int) -> Floats:
@@ -291,7 +291,7 @@ def _ours(pool: EvaluatedPool, *, lambda_: float) -> Floats:
     weights = np.zeros(len(pool.correct))
     best = select(pool.candidates, lambda_)
     if best is not None:
-        weights[[item is best for item in pool.everything].index(True)] = 1.0
+        weights[[scored is best for scored in pool.everything].index(True)] = 1.0
     return weights
 
 

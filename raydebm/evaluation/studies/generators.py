@@ -93,7 +93,7 @@ def generator_rows(
     right = trained.correct == 1
     num_right = right.sum(axis=1).astype(np.float64)
     solved = num_right > 0
-    unanswered = [item.candidate for pool in stack.pools for item in pool.failed]
+    unanswered = [scored.candidate for pool in stack.pools for scored in pool.failed]
     failed = Counter(candidate.generator for candidate in unanswered)
     mu = stack.mu()
     best = np.where(np.isnan(stack.violation), math.nan, best_quarter(stack).astype(float))
@@ -101,12 +101,12 @@ def generator_rows(
     by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(names))}
     for row, pool in enumerate(stack.pools):
         for column, place in enumerate(stack.rows[row]):
-            item = pool.candidates[place]
-            by_writer[int(stack.generator[row, column])].append((item, float(stack.correct[row, column])))
+            scored = pool.candidates[place]
+            by_writer[int(stack.generator[row, column])].append((scored, float(stack.correct[row, column])))
     found = []
     for index, name in enumerate(names):
         within = stack.generator == index
-        items = [item for item, _ in by_writer[index]]
+        items = [scored for scored, _ in by_writer[index]]
         good = within & right & ~np.isnan(mu)
         share = np.divide((within & right).sum(axis=1), num_right, where=solved, out=np.full(len(solved), math.nan))
         found.append(
@@ -114,7 +114,7 @@ def generator_rows(
                 name=name,
                 num_candidates=len(items),
                 num_failed=failed[name],
-                num_unparsed=sum(not item.report.parsed for item in items),
+                num_unparsed=sum(not scored.report.parsed for scored in items),
                 num_unlabeled=int(np.isnan(stack.correct[within]).sum()),
                 truncated_frac=_truncated(items),
                 accuracy=bootstrap.proportion(stack.by_chance(within)),
@@ -123,9 +123,9 @@ def generator_rows(
                 characters=_length(by_writer[index], None),
                 characters_correct=_length(by_writer[index], 1.0),
                 characters_incorrect=_length(by_writer[index], 0.0),
-                completion_tokens=_known_mean([item.candidate.completion_tokens for item in items]),
+                completion_tokens=_known_mean([scored.candidate.completion_tokens for scored in items]),
                 cost_usd=_known_sum(
-                    [item.candidate.cost_usd for item in items]
+                    [scored.candidate.cost_usd for scored in items]
                     + [candidate.cost_usd for candidate in unanswered if candidate.generator == name]
                 ),
                 share_of_correct=bootstrap.mean(share).value,
@@ -149,12 +149,14 @@ def best_quarter(stack: Stack) -> Bools:
 
 
 def _truncated(items: list[ScoredCandidate]) -> float | None:
-    reasons = [item.candidate.finish_reason for item in items if item.candidate.finish_reason is not None]
+    reasons = [scored.candidate.finish_reason for scored in items if scored.candidate.finish_reason is not None]
     return sum(reason in TRUNCATED for reason in reasons) / len(reasons) if reasons else None
 
 
 def _length(found: list[tuple[ScoredCandidate, float]], label: float | None) -> float | None:
-    return _known_mean([len(item.candidate.text or "") for item, correct in found if label is None or correct == label])
+    return _known_mean(
+        [len(scored.candidate.text or "") for scored, correct in found if label is None or correct == label]
+    )
 
 
 def _known_mean(values: list[int] | list[int | None]) -> float | None:

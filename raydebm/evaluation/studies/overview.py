@@ -43,10 +43,10 @@ class Overview:
 
 
 def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
-    written = [item for pool in stack.pools for item in pool.candidates]
+    written = [scored for pool in stack.pools for scored in pool.candidates]
     chance, best = stack.by_chance(), stack.oracle()
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
-    broken = Counter(name for item in written for name in {found.constraint for found in item.report.violations})
+    broken = Counter(name for scored in written for name in {found.constraint for found in scored.report.violations})
     return Overview(
         num_problems=len(stack.pools),
         num_candidates=len(written),
@@ -58,12 +58,14 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
         mixed=bootstrap.proportion(mixed),
         solvable=bootstrap.proportion(best),
         num_failed=sum(len(pool.failed) for pool in stack.pools),
-        num_unparsed=sum(not item.report.parsed for item in written),
-        num_unscored=sum(item.energies is None for item in written),
+        num_unparsed=sum(not scored.report.parsed for scored in written),
+        num_unscored=sum(scored.energies is None for scored in written),
         num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),
-        num_truncated_problems=sum(item.energies is not None and item.energies.num_truncated > 0 for item in written),
+        num_truncated_problems=sum(
+            scored.energies is not None and scored.energies.num_truncated > 0 for scored in written
+        ),
         prompt_characters=float(np.mean([len(pool.problem.prompt) for pool in stack.pools])),
-        text_characters=float(np.mean([len(item.candidate.text or "") for item in written])) if written else None,
+        text_characters=float(np.mean([len(scored.candidate.text or "") for scored in written])) if written else None,
         constraints=dict(sorted(broken.items())),
         difficulties=dict(sorted(Counter(pool.problem.difficulty for pool in stack.pools).items())),
     )

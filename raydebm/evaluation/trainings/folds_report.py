@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import SignalRow
-from raydebm.evaluation.provenance import versions
-from raydebm.evaluation.report.evaluation_report import Plate, markdown_table, plate_of, template
+from raydebm.evaluation.report.document import Document, Plate, plate_of
 from raydebm.evaluation.report.study_figures import reliability_figure
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.report.trust_tables import comparison_table
 from raydebm.evaluation.trainings.folds import FoldSignal, FoldSummary, FoldTraining
 from raydebm.evaluation.trainings.seed_signals import best_signal, signal_sentence
 from raydebm.evaluation.trainings.seeds import selector_table
-from raydebm.evaluation.trainings.seeds_report import selector_sentences
+from raydebm.evaluation.trainings.seeds_report import provenance, selector_sentences
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
 
@@ -72,28 +71,23 @@ def write_folds(found: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, 
     Returns:
         The page's address.
     """
-    page = template("figures_and_tables.html.j2").render(
-        title=_title(found),
-        summary=summary(found),
-        plates=_plates(found.confidence),
-        tables=fold_tables(found),
-        provenance=_provenance(command).items(),
-    )
     run.write_records(SELECTORS, _selector_values(parts), STAGE, "selectors.parquet")
     run.write_records(SIGNALS, _signal_values(parts), STAGE, "signals.parquet")
     run.write_json(found.to_json(), STAGE, "folds.json")
-    run.write_bytes(render_markdown(found, command=command).encode(), STAGE, "report.md")
-    run.write_bytes(page.encode(), STAGE, "report.html")
-    return run.uri(STAGE, "report.html")
+    return document(found, command=command).write(run, STAGE)
 
 
-def render_markdown(found: FoldSummary, *, command: str) -> str:
-    parts = [f"# {_title(found)}", summary(found)]
-    for table in fold_tables(found):
-        parts += [f"## {table.title}", table.caption, markdown_table(table)]
-    parts += ["## How these numbers were made"]
-    parts.append("\n".join(f"- {name}: `{value}`" for name, value in _provenance(command).items()))
-    return "\n\n".join(parts) + "\n"
+def document(found: FoldSummary, *, command: str) -> Document:
+    """The summary, its tables and figures, and how to make the numbers again."""
+    return Document(
+        title=f"{found.title}: {found.num_folds} folds",
+        summary=summary(found),
+        tables=fold_tables(found),
+        plates=_plates(found.confidence),
+        provenance=provenance(
+            command, "95 %, percentile bootstrap over the problems of all folds, with the trainings as they are"
+        ),
+    )
 
 
 def fold_tables(found: FoldSummary) -> list[Table]:
@@ -121,18 +115,6 @@ def _decision(rows: Sequence[SignalRow]) -> Table:
             for row in rows
         ),
     )
-
-
-def _title(found: FoldSummary) -> str:
-    return f"{found.title}: {found.num_folds} folds"
-
-
-def _provenance(command: str) -> dict[str, str]:
-    return {
-        "command": command,
-        "intervals": "95 %, percentile bootstrap over the problems of all folds, with the trainings as they are",
-        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
-    }
 
 
 def _plates(rows: Sequence[Reliability]) -> list[Plate]:

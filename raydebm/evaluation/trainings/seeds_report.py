@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from raydebm.evaluation.provenance import versions
-from raydebm.evaluation.report.evaluation_report import markdown_table, template
+from raydebm.evaluation.report.document import Document
 from raydebm.evaluation.report.table_cells import number, with_interval
 from raydebm.evaluation.results.entries import OURS, VOTE
 from raydebm.evaluation.trainings.seed_signals import signal_sentence
@@ -51,33 +51,28 @@ def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
     return text
 
 
-def render_markdown(found: SeedSummary, *, command: str) -> str:
-    parts = [f"# {found.title}: {len(found.seeds)} seeds", summary(found)]
-    for table in seed_tables(found):
-        parts += [f"## {table.title}", table.caption, markdown_table(table)]
-    parts += ["## How these numbers were made"]
-    parts.append("\n".join(f"- {name}: `{value}`" for name, value in _provenance(command).items()))
-    return "\n\n".join(parts) + "\n"
-
-
 def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
     """Write seeds.json, report.md and report.html below ``<run>/seeds/``; returns the page's address."""
-    page = template("figures_and_tables.html.j2").render(
+    run.write_json(found.to_json(), "seeds", "seeds.json")
+    return document(found, command=command).write(run, "seeds")
+
+
+def document(found: SeedSummary, *, command: str) -> Document:
+    """The summary, its tables, and how to make the numbers again."""
+    return Document(
         title=f"{found.title}: {len(found.seeds)} seeds",
         summary=summary(found),
-        plates=[],
         tables=seed_tables(found),
-        provenance=_provenance(command).items(),
+        provenance=provenance(
+            command, "95 %, percentile bootstrap over problems of each problem's mean over trainings"
+        ),
     )
-    run.write_json(found.to_json(), "seeds", "seeds.json")
-    run.write_bytes(render_markdown(found, command=command).encode(), "seeds", "report.md")
-    run.write_bytes(page.encode(), "seeds", "report.html")
-    return run.uri("seeds", "report.html")
 
 
-def _provenance(command: str) -> dict[str, str]:
+def provenance(command: str, intervals: str) -> dict[str, str]:
+    """How to make the numbers again, and what their intervals are."""
     return {
         "command": command,
-        "intervals": "95 %, percentile bootstrap over problems of each problem's mean over trainings",
+        "intervals": intervals,
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }

@@ -13,7 +13,7 @@ from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import Certainty
 from raydebm.evaluation.results.entries import Entry
 from raydebm.evaluation.trainings.folds import FoldFacts, FoldTraining, fold_pairs, join_folds, summarise_folds
-from raydebm.evaluation.trainings.folds_report import fold_tables, render_markdown, summary, write_folds
+from raydebm.evaluation.trainings.folds_report import document, fold_tables, summary, write_folds
 from raydebm.evaluation.trainings.training_values import Training
 from raydebm.run.directory import RunDir
 
@@ -316,5 +316,5 @@ def test_where_there_is_a_violation_score_it_decides():
 
     assert found.is_continuous
     assert found.row("ours").by_fold == (pytest.approx(0.2), pytest.approx(0.1))
-    assert "mean violation of each fold" in render_markdown(found, command="c")
+    assert "mean violation of each fold" in document(found, command="c").markdown()
     assert "Mean violation (lower is better): mu + lambda E 0.150" in summary(found)
