@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
 EXPERIMENTS = sorted(page for page in (DOCS / "log").glob("*.md") if page.name != "index.md")

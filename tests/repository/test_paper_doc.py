@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 STATUSES = {"same", "reading", "differs", "ready", "missing"}
 LINES = (REPOSITORY / "docs" / "paper.md").read_text(encoding="utf-8").splitlines()
 ROWS = [

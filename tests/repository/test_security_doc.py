@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
 DEFENCES = PAGE.partition("## What is defended")[2].partition("\n## ")[0]
 ROWS = [

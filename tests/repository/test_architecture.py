@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_SCRIPT = Path(__file__).parents[1] / "benchmarks" / "architecture_figures.py"
+_SCRIPT = Path(__file__).parents[2] / "benchmarks" / "architecture_figures.py"
 _SPEC = importlib.util.spec_from_file_location(_SCRIPT.stem, _SCRIPT)
 architecture_figures = importlib.util.module_from_spec(_SPEC)
 sys.modules[_SCRIPT.stem] = architecture_figures  # dataclasses look their module up

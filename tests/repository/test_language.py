@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "raydebm"
 CLIENT = REPOSITORY / "client" / "raydebm_client"
 
