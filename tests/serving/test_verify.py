@@ -121,7 +121,7 @@ def test_authors_reach_the_evidence_only_where_the_request_says_so(ask, texts, m
         seen.append([scored.candidate.generator for scored in pool])
         return real(pool, **others)
 
-    real = verify.rule
+    real = verify.decide_pool
     monkeypatch.setattr(verify, "decide_pool", spy)
     for blind in (True, False):
         ask({"text": texts["right"], "author": "ada"}, blind=blind)
