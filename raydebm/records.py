@@ -22,6 +22,9 @@ Message = Mapping[str, str]
 Reasoning = Literal["answer", "all"]
 """What is scored of a model that thinks before it answers: the answer alone, or thinking and answer."""
 
+OWN_LOGPROB, OWN_WORST_LOGPROB = "own_logprob", "own_worst_logprob"
+"""The names under which a generator's log-probabilities of what it wrote count as evidence."""
+
 
 def well_formed(text: str) -> str:
     """The text with U+FFFD for each lone surrogate.
@@ -121,6 +124,10 @@ class Candidate:
     completion_tokens: int | None = None
     cost_usd: float | None = None
     latency_s: float | None = None
+    logprob: float | None = None
+    """Mean log-probability of the answer's tokens under its own generator, in nats; None where it was not given."""
+    worst_logprob: float | None = None
+    """The same over the least likely tenth of the tokens."""
 
     @property
     def is_greedy(self) -> bool:
@@ -282,6 +289,13 @@ class ScoredCandidate:
     energies: Energies | None
     scores: Mapping[str, float] = field(default_factory=dict)
     """What the recipe's baselines that count as evidence say, by name, higher is better; absent where not measured."""
+
+    @property
+    def evidence_scores(self) -> dict[str, float]:
+        """``scores``, and what the candidate's own generator says of it by log-probabilities."""
+        candidate = self.candidate
+        own = {OWN_LOGPROB: candidate.logprob, OWN_WORST_LOGPROB: candidate.worst_logprob}
+        return {**self.scores, **{name: value for name, value in own.items() if value is not None}}
 
     def total_energy(self, lambda_: float) -> float:
         """E = mu + lambda * E_constraint (paper Eq. 1); +inf when it did not parse or could not be scored."""

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.baselines.protocol import TextScore
-
-WORST_SHARE = 10
-"""``worst`` is the mean over one in so many tokens, at least one."""
+from raydebm.logprobs import LogProbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +28,11 @@ class Reading:
     @classmethod
     def of(cls, log_probs: Sequence[float], entropies: Sequence[float] | None) -> "Reading":
         """The means of an answer's tokens, at least one."""
-        worst = sorted(log_probs)[: max(len(log_probs) // WORST_SHARE, 1)]
+        summary = LogProbs.of(log_probs)
         return cls(
-            logprob=_mean(log_probs),
-            entropy=None if entropies is None else -_mean(entropies),
-            worst=_mean(worst),
+            logprob=summary.mean,
+            entropy=None if entropies is None else -sum(entropies) / len(entropies),
+            worst=summary.worst,
             num_tokens=len(log_probs),
         )
 
@@ -54,7 +52,3 @@ class Reading:
         if self.entropy is None:
             return TextScore.of(self.logprob, {"worst": self.worst})
         return TextScore.of(self.entropy, {"logprob": self.logprob, "worst": self.worst})
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

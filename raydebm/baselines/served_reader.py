@@ -11,6 +11,7 @@ official client's. They count towards no limit in US dollars.
 """
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,13 @@ REMEDY = (
 )
 
 
+def _close(runner: asyncio.Runner) -> None:
+    """Close it in a thread of its own: the garbage collector may call this while another event loop runs."""
+    thread = threading.Thread(target=runner.close)
+    thread.start()
+    thread.join()
+
+
 class ServedReader:
     """Readings by an endpoint. Call it from a thread without a running event loop."""
 
@@ -48,7 +56,7 @@ class ServedReader:
         self._key = key if key is not None else key_of(self._endpoint)
         # One event loop for all calls: the client's connections belong to the loop that opened them.
         self._runner = asyncio.Runner()
-        weakref.finalize(self, self._runner.close)
+        weakref.finalize(self, _close, self._runner)
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])

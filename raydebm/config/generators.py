@@ -16,6 +16,9 @@ class GeneratorBase(Section):
     """Overrides generation.num_samples for this generator."""
     max_tokens: int | None = Field(None, ge=1)
     """Overrides generation.max_tokens for this generator."""
+    logprobs: bool = False
+    """Keep how likely the generator held each answer: the mean log-probability of its tokens, and that of their least
+    likely tenth. Both are evidence (docs/decision.md). An endpoint that refuses them is asked without."""
 
 
 class OpenAIGenerator(GeneratorBase):

@@ -42,6 +42,8 @@ class DecodedRow:
     token_ids: list[int] = field(default_factory=list)
     """New tokens, without the end-of-sequence token."""
     finish_reason: Literal["stop", "length"] = "length"
+    logprobs: list[float] = field(default_factory=list)
+    """Log-probability of each token under the model (temperature 1, all tokens), in nats; empty unless asked for."""
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers' class hook is untyped
@@ -106,6 +108,7 @@ def decode(
     pad_id: int,
     should_stop: Callable[[int, list[int]], bool] | None = None,
     cancelled: threading.Event | None = None,
+    logprobs: bool = False,
 ) -> list[DecodedRow]:
     """Draw one completion per row.
 
@@ -115,11 +118,12 @@ def decode(
         pad_id: any token; padding is masked.
         should_stop: told (row index, its new tokens) after each token; for stop strings.
         cancelled: once it is set the decoding ends after the current step, with rows that are not finished.
+        logprobs: keep the tokens' log-probabilities.
 
     Returns:
         One entry per row, in the order of the rows.
     """
-    batch = _Batch(model, rows, eos_ids=eos_ids, pad_id=pad_id)
+    batch = _Batch(model, rows, eos_ids=eos_ids, pad_id=pad_id, logprobs=logprobs)
     while batch.num_alive and not (cancelled is not None and cancelled.is_set()):
         batch.step(should_stop)
     return batch.decoded
@@ -128,8 +132,10 @@ def decode(
 class _Batch:
     """The state of one decoding: which rows are in the cache, what each has written, which are done."""
 
-    def __init__(self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int) -> None:
-        self._model, self._device = model, model.device
+    def __init__(
+        self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int, logprobs: bool
+    ) -> None:
+        self._model, self._device, self._keeps_logprobs = model, model.device, logprobs
         self.decoded = [DecodedRow() for _ in rows]
         self._rows = list(rows)
         self._active = [index for index, row in enumerate(rows) if row.max_new_tokens > 0]
@@ -181,16 +187,22 @@ class _Batch:
 
     def step(self, should_stop: Callable[[int, list[int]], bool] | None) -> None:
         """Draw one token for every active row, then run the model on them unless all are done."""
+        logits_BV = self._logits_BV.float()
         tokens_B = draw(
-            self._logits_BV.float(),
+            logits_BV,
             temperature_B=self._temperature_B,
             top_p_B=self._top_p_B,
             chance_B=self._chances_BT[:, self._step],
         )
         self._step += 1
+        logprobs = _logprobs_of(logits_BV, tokens_B) if self._keeps_logprobs else None
         for slot, token in enumerate(tokens_B.tolist()):
             if not self._done[slot]:
+                decoded = self.decoded[self._active[slot]]
+                num_before = len(decoded.token_ids)
                 self._done[slot] = self._write(self._active[slot], token, should_stop)
+                if logprobs is not None and len(decoded.token_ids) > num_before:
+                    decoded.logprobs.append(logprobs[slot])
         if not self.num_alive:
             return
         if self._done.count(True) >= max(1, _COMPACT_FRAC * len(self._done)):
@@ -226,6 +238,11 @@ class _Batch:
 def _keeps_last_logits(model_class: type) -> bool:
     """Reading a prompt then makes logits for its last position only, not for all of them."""
     return "logits_to_keep" in inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined]
+
+
+def _logprobs_of(logits_BV: Tensor, tokens_B: Tensor) -> list[float]:
+    chosen_B = logits_BV.gather(1, tokens_B[:, None])[:, 0] - logits_BV.logsumexp(-1)
+    return chosen_B.clamp(max=0.0).tolist()
 
 
 def _chances(rows: Sequence[DecodeRow]) -> Tensor:

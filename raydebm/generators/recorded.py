@@ -26,6 +26,7 @@ from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
+from raydebm.logprobs import LogProbs
 from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
@@ -175,6 +176,9 @@ class RecordedGenerator:
             finish_reason=recorded.finish_reason,
             prompt_tokens=recorded.prompt_tokens,
             completion_tokens=recorded.completion_tokens,
+            logprobs=None
+            if recorded.logprob is None or recorded.worst_logprob is None
+            else LogProbs(recorded.logprob, recorded.worst_logprob),
         )
 
     def _find(self, request: GenerationRequest) -> Candidate | None:

@@ -6,10 +6,11 @@ Out:  a ``Completion``, or a ``ReplyError`` that says whether asking again can h
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from raydebm.logprobs import LogProbs
 from raydebm.records import well_formed
 
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
@@ -18,6 +19,7 @@ _DOUBTFUL_STATUS = frozenset({402, 404})
 """May mean the account or the model, or one request: OpenRouter answers 402 to one whose ``max_tokens`` the credit does
 not cover, and 404 to one whose parameters no provider of the model takes."""
 _EXCERPT_CHARS = 300
+_END_OF_THINKING = "</think>"
 _MAX_AMOUNT = 2**53
 """Larger amounts are nonsense, and fit into no column."""
 
@@ -51,6 +53,8 @@ class Completion:
     reasoning: str | None
     finish_reason: str | None
     usage: Usage
+    logprobs: LogProbs | None = None
+    """Summary over the answer's tokens; None where the endpoint gives none."""
 
 
 class ReplyError(Exception):
@@ -115,7 +119,29 @@ def _completion(choice: Mapping[str, Any], usage: Usage) -> Completion:
         reasoning=well_formed(reasoning) if isinstance(reasoning, str) else None,
         finish_reason=well_formed(finish_reason) if isinstance(finish_reason, str) else None,
         usage=usage,
+        logprobs=_logprobs(choice.get("logprobs"), after_thinking=thought is not None),
     )
+
+
+def _logprobs(value: object, *, after_thinking: bool) -> LogProbs | None:
+    """The answer's log-probabilities, from ``choices[0].logprobs``; None where they are absent or make no sense.
+
+    Args:
+        after_thinking: the content opens with thinking, whose tokens are not the answer's.
+    """
+    entries = value.get("content") if isinstance(value, Mapping) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        return None
+    start = answer_start([str(entry.get("token")) for entry in entries]) if after_thinking else 0
+    logprobs = [entry.get("logprob") for entry in entries[start:]]
+    if not logprobs or not all(_is_logprob(logprob) for logprob in logprobs):
+        return None
+    return LogProbs.of([min(logprob, 0.0) for logprob in logprobs])
+
+
+def _is_logprob(value: Any) -> bool:
+    """Whether it can be a log-probability, which rounding may lift a little above 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MAX_AMOUNT <= value < 1e-3
 
 
 def _content_text(content: object) -> str:
@@ -134,13 +160,23 @@ def split_reasoning(content: str) -> tuple[str, str | None]:
     Chat templates that write the opening tag themselves leave a completion with the closing one only. An opening tag
     that is never closed means that the whole text is thinking.
     """
-    head, closing, tail = content.partition("</think>")
+    head, closing, tail = content.partition(_END_OF_THINKING)
     opened = re.match(r"\s*<think>", head)
     if closing:
         return tail.lstrip(), (head[opened.end() :] if opened else head).strip()
     if opened:
         return "", head[opened.end() :].strip()
     return content, None
+
+
+def answer_start(tokens: Sequence[str]) -> int:
+    """How many tokens come before the answer of a completion that opens with thinking; all, where it never ends."""
+    written = ""
+    for count, token in enumerate(tokens, start=1):
+        written += token
+        if _END_OF_THINKING in written:
+            return count
+    return len(tokens)
 
 
 def _why_empty(finish_reason: object, has_reasoning: bool, refusal: object) -> str:

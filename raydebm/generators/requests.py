@@ -12,6 +12,7 @@ from typing import Any
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
 from raydebm.identity import canonical_json, seed_for
+from raydebm.logprobs import LogProbs
 from raydebm.records import Candidate, GenerationRequest, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
@@ -96,6 +97,7 @@ def answered(
     completion_tokens: int | None = None,
     cost_usd: float | None = None,
     latency_s: float | None = None,
+    logprobs: LogProbs | None = None,
 ) -> Candidate:
     """The candidate that a request's text makes."""
     return replace(
@@ -108,6 +110,8 @@ def answered(
         completion_tokens=completion_tokens,
         cost_usd=cost_usd,
         latency_s=latency_s,
+        logprob=None if logprobs is None else logprobs.mean,
+        worst_logprob=None if logprobs is None else logprobs.worst,
     )
 
 

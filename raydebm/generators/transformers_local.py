@@ -21,9 +21,10 @@ from raydebm.config import TransformersGenerator
 from raydebm.embedded import embedded_path
 from raydebm.errors import GenerationError
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
-from raydebm.generators.replies import split_reasoning
+from raydebm.generators.replies import answer_start, split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import canonical_json
+from raydebm.logprobs import LogProbs
 from raydebm.records import Candidate, GenerationRequest, Message
 
 EMBEDDED = "embedded:"
@@ -53,6 +54,7 @@ class LocalGenerator:
             torch.set_num_threads(threads)
         self.name = config.name
         self._batch_size = config.batch_size
+        self._keeps_logprobs = config.logprobs
         self._tokenizer, self._model = _load(config)
         self._context = _context_of(self._model.config)
         self._eos_ids = _eos_ids(self._model, self._tokenizer)
@@ -136,6 +138,7 @@ class LocalGenerator:
             pad_id=self._eos_ids[0] if self._eos_ids else 0,
             should_stop=self._stop_test(batch),
             cancelled=cancelled,
+            logprobs=self._keeps_logprobs,
         )
         latency_s = time.monotonic() - started
         return [self._candidate(item, row, latency_s) for item, row in zip(batch, decoded, strict=True)]
@@ -173,7 +176,14 @@ class LocalGenerator:
             completion_tokens=len(row.token_ids),
             cost_usd=0.0,
             latency_s=latency_s,
+            logprobs=self._logprobs(row, has_thinking=reasoning is not None),
         )
+
+    def _logprobs(self, row: DecodedRow, *, has_thinking: bool) -> LogProbs | None:
+        """Over the answer's tokens and those of a stop string, but not over the thinking before it."""
+        start = answer_start([self._text([token]) for token in row.token_ids]) if has_thinking else 0
+        values = row.logprobs[start:]
+        return LogProbs.of(values) if values else None
 
     def _text(self, token_ids: list[int]) -> str:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))

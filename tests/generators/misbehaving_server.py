@@ -123,6 +123,21 @@ async def _ok(request: web.Request, body: dict[str, Any], name: str) -> web.Stre
     return web.json_response(completion(f"answer to {name} with seed {body['seed']}"))
 
 
+async def _with_logprobs(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    """Two tokens with their log-probabilities, where they are asked for."""
+    reply = completion("4 2")
+    if body.get("logprobs"):
+        entries = [{"token": "4", "logprob": -0.5, "bytes": None}, {"token": " 2", "logprob": -1.5, "bytes": None}]
+        reply["choices"][0]["logprobs"] = {"content": entries}
+    return web.json_response(reply)
+
+
+async def _refuses_logprobs(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
+    if "logprobs" in body:
+        return web.json_response({"error": {"message": "logprobs is not supported by this model"}}, status=400)
+    return await _ok(request, body, name)
+
+
 async def _hang(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
     await asyncio.sleep(HANG_S)
     return web.Response(status=500)
@@ -165,6 +180,8 @@ async def _redirect(request: web.Request, body: dict[str, Any], name: str) -> we
 BEHAVIOURS: dict[str, Behaviour] = {
     "ok": _ok,
     "hang": _hang,
+    "with logprobs": _with_logprobs,
+    "refuses logprobs": _refuses_logprobs,
     "reset": _reset,
     "cut off": _cut_off,
     "redirect": _redirect,

@@ -236,6 +236,16 @@ def test_our_own_parquet_comes_back_unchanged(parquet):
     assert sorted(found, key=lambda c: c.candidate_id) == sorted(candidates, key=lambda c: c.candidate_id)
 
 
+def test_recorded_log_probabilities_come_back(parquet, tmp_path):
+    path = parquet(replace(drawn(0), logprob=-0.5, worst_logprob=-2.0))
+    config = RecordedConfig(name="r", pool=path, model=drawn(0).generator)
+    request = GenerationRequest(
+        task="toy", problem_id=drawn(0).problem_id, generator="r", messages=(), sampling=drawn(0).sampling, seed=1
+    )
+    candidate = RecordedGenerator(config).reply(request)
+    assert (candidate.logprob, candidate.worst_logprob) == (-0.5, -2.0)
+
+
 def test_a_parquet_file_of_something_else_is_named(tmp_path):
     (tmp_path / "candidates.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(TaskDataError, match=r"candidates\.parquet is not a readable Parquet table"):

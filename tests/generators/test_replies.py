@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning
+from raydebm.logprobs import LogProbs
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,37 @@ def test_any_bytes_are_a_completion_or_a_reply_error(content, status):
     except ReplyError as error:
         found = str(error)
     assert found.encode()
+
+
+def reply_with(content, logprobs):
+    choice = {"message": {"content": content}, "logprobs": logprobs}
+    return HttpReply(status=200, headers={}, content=json.dumps({"choices": [choice]}).encode())
+
+
+def tokens(**logprobs):
+    return {"content": [{"token": token, "logprob": logprob} for token, logprob in logprobs.items()]}
+
+
+def test_log_probabilities_of_an_answer():
+    """The worst tenth of two tokens is one."""
+    assert read_reply(reply_with("ab", tokens(a=-0.5, b=-1.5))).logprobs == LogProbs(mean=-1.0, worst=-1.5)
+
+
+def test_thinking_is_left_out_of_the_log_probabilities():
+    logprobs = tokens(**{"<think>": -9, "hm": -9, "</": -9, "think>": -9, "4": -0.25})
+    assert read_reply(reply_with("<think>hm</think>4", logprobs)).logprobs == LogProbs(mean=-0.25, worst=-0.25)
+
+
+def test_rounding_above_zero_is_zero():
+    assert read_reply(reply_with("a", tokens(a=1e-7))).logprobs == LogProbs(mean=0.0, worst=0.0)
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None, [], {}, {"content": None}, {"content": []}, {"content": ["a"]}, tokens(a=None), tokens(a=True),
+        tokens(a=0.7), tokens(a=float("-inf")), tokens(a=float("nan")), tokens(a=-1.0, b="x"),
+    ],
+)  # fmt: skip
+def test_senseless_log_probabilities_are_none(logprobs):
+    assert read_reply(reply_with("a", logprobs)).logprobs is None

@@ -23,7 +23,8 @@ an answer enters through ``authors`` alone:
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``energy_vote``  log of a's share of sum exp(-E), E = mu + lambda E_constraint (energy-weighted vote)
 ``minus_energy`` minus the lowest E in a (the paper's Eq. 1)
-``score:<name>`` mean over a of a baseline's score minus the mean over the pool, standardised within authors
+``score:<name>`` mean over a of a baseline's score minus the mean over the pool, standardised within authors; also of
+                 ``own_logprob`` and ``own_worst_logprob``, what the generators themselves say
 ===============  ======================================================================================
 
 Terms for "none of them":
@@ -173,6 +174,7 @@ class PoolTable:
         for row, values in enumerate(energies):
             members[row, : len(values)] = values
         places = np.array(rows, dtype=np.intp).reshape(len(rows), 3)
+        scores = [item.evidence_scores for item in scored]
         return cls(
             clusters=clusters,
             author_of_row=np.array(
@@ -187,8 +189,8 @@ class PoolTable:
             length=np.log1p([len(item.candidate.text or "") for item in scored]),
             unparsed=np.array([_unparsed(pool, found) for pool, found in zip(pools, clusters, strict=True)]),
             scores={
-                name: np.array([item.scores.get(name, math.nan) for item in scored], dtype=np.float64)
-                for name in sorted({name for item in scored for name in item.scores})
+                name: np.array([values.get(name, math.nan) for values in scores], dtype=np.float64)
+                for name in sorted({name for values in scores for name in values})
             },
         )
 

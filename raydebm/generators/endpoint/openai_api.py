@@ -7,6 +7,7 @@ Does not know: journals, tasks, Ray.
 
 import asyncio
 import json
+import logging
 import math
 import os
 import random
@@ -27,6 +28,8 @@ from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, 
 from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class OpenAIApiGenerator:
         self._refusals = Refusals()
         self._is_free = cost_of(config, 1, 1) == 0.0
         self._hedging = hedging
+        self._asks_logprobs = config.logprobs
 
     async def stream(self, requests: Sequence[GenerationRequest], *, hedge: bool = True) -> AsyncIterator[Candidate]:
         """One candidate per request, in order of arrival; all requests are queued at once.
@@ -166,6 +170,7 @@ class OpenAIApiGenerator:
             completion_tokens=completion.usage.completion_tokens,
             cost_usd=draw.cost_usd,
             latency_s=time.monotonic() - started,
+            logprobs=completion.logprobs,
         )
 
     async def _first_of(self, draw: _Draw, *, hedge: bool) -> Completion:
@@ -189,8 +194,9 @@ class OpenAIApiGenerator:
         while True:
             await self._wait_for_turn(draw.request)
             wished_s: float | None = None
+            body = self._body(draw.request)
             try:
-                reply = await self._transport.post(self._body(draw.request))
+                reply = await self._transport.post(body)
                 wished_s = retry_after_s(reply.headers, now=time.time())
                 completion = read_reply(reply)
                 self._refusals.note_success(draw.request)
@@ -198,6 +204,8 @@ class OpenAIApiGenerator:
                 return completion
             except ReplyError as error:
                 self._bill(draw, error.usage)
+                if body.get("logprobs") and self._refuses_logprobs(error):
+                    continue
                 self._note_refusal(error, draw.request)
                 if not error.retry or attempt >= self._config.max_retries:
                     raise
@@ -235,6 +243,19 @@ class OpenAIApiGenerator:
         if cost_usd is not None:
             draw.costs.append(cost_usd)
 
+    def _refuses_logprobs(self, error: ReplyError) -> bool:
+        """Whether this is why a request failed; no later request then asks for log-probabilities."""
+        refused = error.status is not None and 400 <= error.status < 500 and "logprob" in str(error).lower()
+        if refused and self._asks_logprobs:
+            self._asks_logprobs = False
+            _LOG.warning(
+                "%s gives no log-probabilities, so the candidates of %s have none: %s",
+                self._config.base_url,
+                self.name,
+                self._explain(error),
+            )
+        return refused and "logprobs" not in self._config.extra_body
+
     def _note_refusal(self, error: ReplyError, request: GenerationRequest) -> None:
         if error.fatal:
             self._refusals.note_all(self._explain(error), now=time.monotonic())
@@ -253,6 +274,8 @@ class OpenAIApiGenerator:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if self._asks_logprobs:
+            body["logprobs"] = True
         if request.response_format is not None:
             body["response_format"] = json.loads(request.response_format)
         return body | self._config.extra_body

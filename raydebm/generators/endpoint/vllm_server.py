@@ -20,6 +20,7 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
         name=config.name,
         num_samples=config.num_samples,
         max_tokens=config.max_tokens,
+        logprobs=config.logprobs,
         model=config.model,
         base_url=base_url if base_url.endswith("/v1") else f"{base_url}/v1",
         api_key_env=None,

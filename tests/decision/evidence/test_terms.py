@@ -343,6 +343,18 @@ def test_a_candidate_without_a_score_is_left_out_of_the_means():
     assert math.isnan(term[1])
 
 
+def test_a_generators_own_log_probabilities_are_scores():
+    sure = scored("a1", "A")
+    sure = replace(sure, candidate=replace(sure.candidate, logprob=-0.1, worst_logprob=-2.0))
+
+    scores = PoolTable.of([[with_scores(sure, reader=0.5), scored("b", "B")]], 1.0).scores
+
+    assert {name: values[0] for name, values in scores.items()} == {
+        "own_logprob": -0.1, "own_worst_logprob": -2.0, "reader": 0.5
+    }  # fmt: skip
+    assert all(np.isnan(values[1]) for values in scores.values())
+
+
 def test_a_score_that_nobody_has_is_not_measured():
     evidence = evidence_of(PoolTable.of([POOL], 1.0), SCORED)
 

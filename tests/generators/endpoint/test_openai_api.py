@@ -334,3 +334,33 @@ def test_a_password_in_the_address_is_in_no_error(ask, refusing_port):
     (candidate,) = drawn(config, ask())
     assert f"http://***@127.0.0.1:{refusing_port}/v1" in candidate.error
     assert "hunter2" not in candidate.error
+
+
+def test_log_probabilities_are_kept_where_they_are_asked_for(answer, ask):
+    (candidate,) = answer(ask("p: with logprobs"), logprobs=True)
+    assert (candidate.logprob, candidate.worst_logprob) == (-1.0, -1.5)
+
+
+def test_log_probabilities_are_not_asked_for_by_default(answer, ask, server):
+    (candidate,) = answer(ask("p: with logprobs"))
+    assert (candidate.logprob, candidate.worst_logprob) == (None, None)
+    assert "logprobs" not in server.bodies[0]
+
+
+def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(answer, ask, server, caplog):
+    requests = [ask("p: refuses logprobs", sample_index=index) for index in range(3)]
+    candidates = answer(*requests, logprobs=True, max_in_flight=1)
+    assert [candidate.error for candidate in candidates] == [None] * 3
+    assert ["logprobs" in body for body in server.bodies] == [True, False, False, False]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "gives no log-probabilities, so the candidates of g have none" in warning
+
+
+def test_all_requests_in_flight_are_sent_again_without_log_probabilities(answer, ask):
+    requests = [ask("p: refuses logprobs", sample_index=index) for index in range(8)]
+    assert [candidate.error for candidate in answer(*requests, logprobs=True)] == [None] * 8
+
+
+def test_log_probabilities_that_a_recipe_forces_on_an_endpoint_fail_with_its_words(answer, ask):
+    (candidate,) = answer(ask("p: refuses logprobs"), logprobs=True, extra_body={"logprobs": True})
+    assert "logprobs is not supported by this model" in candidate.error
