@@ -67,7 +67,10 @@ class TransformersGenerator(GeneratorBase):
 
 
 class VllmGenerator(GeneratorBase):
-    """vLLM, started on the cluster's GPUs through ray.serve.llm and called like any endpoint."""
+    """vLLM, started and called like any endpoint.
+
+    It runs on the cluster's GPUs through ray.serve.llm; without any, as a process (of vLLM's CPU build) on the machine
+    of the command, one generator after the other."""
 
     kind: Literal["vllm"] = "vllm"
     """A vLLM server."""
@@ -81,6 +84,10 @@ class VllmGenerator(GeneratorBase):
     """GPU type, by Ray's name; None: any."""
     engine_kwargs: dict[str, Any] = {}
     """Arguments of vLLM's engine."""
+    python: str | None = None
+    """Without a GPU: the Python of the environment that has vLLM's CPU build; None: this one."""
+    startup_timeout_s: float = Field(900.0, gt=0)
+    """Without a GPU: how long the server may take until it answers."""
     max_in_flight: int = Field(256, ge=1)
     """Maximum number of open requests."""
     timeout_s: float = Field(600.0, gt=0)

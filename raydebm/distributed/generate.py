@@ -20,7 +20,7 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.schedule import WaveSchedule
 from raydebm.distributed.candidate_blocks import Setup, stream
 from raydebm.distributed.label import gold_free_reports
-from raydebm.distributed.vllm import beside_servers, running_endpoints
+from raydebm.distributed.vllm import beside_servers, running_endpoints, turns
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys, collect
 from raydebm.generators.account import Account
@@ -163,14 +163,18 @@ class _Answering:
         self._started = time.monotonic()
         self._journal = Journal(work.account.folder)
         self._recorded: tuple[RecordedGenerator, ...] | None = None
+        self._turn: tuple[GeneratorConfig, ...] = ()
         self._setup: tuple[Setup, float] | None = None
 
     def answer(self, placed: Sequence[Placed]) -> None:
         """Bring these requests' candidates into the table: from the journal, a recorded pool, or a generator."""
         placed = self._replay_recorded(self.sink.write_reused(placed, self._journal))
-        if placed:
-            setup, num_gpus = self._reached()
-            stream(placed, setup=setup, recipe=self._work.recipe, sink=self.sink, num_gpus=num_gpus)
+        num_gpus = _cluster_gpus()
+        for group in turns(self._configs, num_gpus=num_gpus):
+            names = {config.name for config in group}
+            if mine := [(position, request) for position, request in placed if request.generator in names]:
+                setup, left_gpus = self._reached(group, num_gpus=num_gpus)
+                stream(mine, setup=setup, recipe=self._work.recipe, sink=self.sink, num_gpus=left_gpus)
 
     def finish(self, schedule: WaveSchedule | None = None) -> GenerationSummary:
         """Write the table and the manifest.
@@ -201,12 +205,12 @@ class _Answering:
         recorded = {generator.name for generator in self._recorded}
         return [(position, request) for position, request in placed if request.generator not in recorded]
 
-    def _reached(self) -> tuple[Setup, float]:
+    def _reached(self, group: tuple[GeneratorConfig, ...], *, num_gpus: float) -> tuple[Setup, float]:
         """What actors are made from, and the GPUs that are left to them. Servers are started when the first request
-        needs them, and once."""
-        if self._setup is None:
-            num_gpus = _cluster_gpus()
-            configs, left_gpus = beside_servers(self._configs, num_gpus=num_gpus)
+        needs them, and stay until another group has its turn."""
+        if self._setup is None or self._turn != group:
+            self._servers.close()
+            configs, left_gpus = beside_servers(group, num_gpus=num_gpus)
             reachable = self._servers.enter_context(running_endpoints(configs, num_gpus=num_gpus))
             recipe, account = self._work.recipe, self._work.account
             setup = Setup(
@@ -218,7 +222,7 @@ class _Answering:
                 num_in_flight=recipe.generation.num_in_flight,
                 threads=recipe.ray.threads_per_worker,
             )
-            self._setup = setup, left_gpus
+            self._turn, self._setup = group, (setup, left_gpus)
         return self._setup
 
 

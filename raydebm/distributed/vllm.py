@@ -1,11 +1,11 @@
-"""vLLM servers on the cluster's GPUs, started through ``ray.serve.llm`` and spoken to like any endpoint.
+"""vLLM servers, spoken to like any endpoint: on the cluster's GPUs through ``ray.serve.llm``, else as a process here.
 
-``ray.serve.llm`` needs the extra ``raydebm[vllm]`` and is imported only when a server is to be started.
+``ray.serve.llm`` needs the extra ``raydebm[vllm]`` and is imported only when a server is to be started on GPUs.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 from raydebm.config import GeneratorConfig, TransformersGenerator, VllmGenerator
 from raydebm.embedded import embedded_path
 from raydebm.errors import ResourceError
+from raydebm.generators.endpoint.vllm_process import vllm_process
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
     if not wanted:
         yield tuple(configs)
         return
+    if not num_gpus:
+        with ExitStack() as servers:
+            yield tuple(servers.enter_context(_on_cpu(config)) if config in wanted else config for config in configs)
+        return
     _check_gpus(wanted, num_gpus)
     app = _app(wanted)
     try:
@@ -43,6 +48,21 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
         yield tuple(config.model_copy(update={"url": url}) if config in wanted else config for config in configs)
     finally:
         _delete()
+
+
+def turns(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> list[tuple[GeneratorConfig, ...]]:
+    """The generators in groups that are asked together: without GPUs every server that is to be started has the
+    machine's CPUs and memory to itself, so it comes after the others, alone."""
+    alone = [] if num_gpus else _to_start(configs)
+    together = tuple(config for config in configs if config not in alone)
+    return [group for group in (together, *((config,) for config in alone)) if group]
+
+
+@contextmanager
+def _on_cpu(config: VllmGenerator) -> Iterator[GeneratorConfig]:
+    host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    with vllm_process(config, source=_source(config), host=host) as url:
+        yield config.model_copy(update={"url": url})
 
 
 def beside_servers(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> tuple[tuple[GeneratorConfig, ...], float]:
@@ -75,17 +95,20 @@ def beside_servers(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> tu
 
 def llm_settings(config: VllmGenerator) -> dict[str, Any]:
     """The arguments of ``ray.serve.llm.LLMConfig`` for a generator."""
-    source = config.model
-    if source.startswith(_EMBEDDED):
-        source = str(Path(embedded_path(source.removeprefix(_EMBEDDED))))
     settings: dict[str, Any] = {
-        "model_loading_config": {"model_id": config.model, "model_source": source},
+        "model_loading_config": {"model_id": config.model, "model_source": _source(config)},
         "deployment_config": {"num_replicas": 1, "max_ongoing_requests": config.max_in_flight},
         "engine_kwargs": {"tensor_parallel_size": config.tensor_parallel, **config.engine_kwargs},
     }
     if config.accelerator_type is not None:
         settings["accelerator_type"] = config.accelerator_type
     return settings
+
+
+def _source(config: VllmGenerator) -> str:
+    if config.model.startswith(_EMBEDDED):
+        return str(Path(embedded_path(config.model.removeprefix(_EMBEDDED))))
+    return config.model
 
 
 def _to_start(configs: Sequence[GeneratorConfig]) -> list[VllmGenerator]:

@@ -196,6 +196,60 @@ def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
         generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
 
 
+VLLM_PROGRAM = f"""\
+#!{sys.executable}
+import http.server, json, os, sys
+options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+with open(os.path.join(os.path.dirname(__file__), "started"), "a") as log:
+    log.write(f"{{options['--served-model-name']}} {{os.getpid()}}\\n")
+class Answer(http.server.BaseHTTPRequestHandler):
+    def reply(self, value):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+    def do_GET(self):
+        self.reply({{}})
+    def do_POST(self):
+        size = int(self.headers["Content-Length"])
+        model = json.loads(self.rfile.read(size))["model"]
+        started = [line.split() for line in open(os.path.join(os.path.dirname(__file__), "started"))]
+        others = [int(pid) for _, pid in started if int(pid) != os.getpid()]
+        alone = not any(os.path.exists(f"/proc/{{pid}}") for pid in others)
+        text = f"{{model}} {{'alone' if alone else 'in company'}}"
+        self.reply({{"choices": [{{"message": {{"content": text}}}}]}})
+http.server.ThreadingHTTPServer((options["--host"], int(options["--port"])), Answer).serve_forever()
+"""
+"""Says of each request whether another server of the test is up."""
+
+
+def test_without_gpus_servers_take_turns_and_end(local_ray, server, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("raydebm.distributed.generate._cluster_gpus", lambda: 0.0)
+    program = tmp_path / "vllm"
+    program.write_text(VLLM_PROGRAM, encoding="utf-8")
+    program.chmod(0o755)
+    servers = [{"kind": "vllm", "name": name, "model": f"org/{name}", "python": str(program)} for name in "vw"]
+    recipe = recipe_of(http(server.url), *servers)
+    requests = [ask(f"p{place}: ok", generator="gvw"[place % 3]) for place in range(6)]
+
+    summary = generate(requests, recipe=recipe, run=run)
+
+    assert summary.num_ok == 6
+    assert [found.text for found in table(run) if found.generator != "g"] == ["org/v alone", "org/w alone"] * 2
+    started = [line.split() for line in (tmp_path / "started").read_text().splitlines()]
+    assert [model for model, _ in started] == ["org/v", "org/w"]
+    assert not any(is_running(int(process_id)) for _, process_id in started)
+
+
+def test_without_gpus_no_server_is_started_for_what_the_journal_holds(local_ray, server, run, monkeypatch):
+    recipe = recipe_of(http(server.url, name="v"))
+    generate([ask("p: ok", generator="v")], recipe=recipe, run=run)
+    monkeypatch.setattr("raydebm.distributed.generate._cluster_gpus", lambda: 0.0)
+
+    replayed = recipe_of({"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
+
+    assert generate([ask("p: ok", generator="v")], recipe=replayed, run=run).num_reused == 1
+
+
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory):
     """A random Llama over single words, as a folder that any Auto class loads."""

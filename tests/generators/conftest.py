@@ -6,6 +6,8 @@ import pytest
 
 from raydebm.records import GenerationRequest, Sampling
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
+
 
 def _load_server_module():
     """The server is a program of its own, and tests are no package: load it by its path."""

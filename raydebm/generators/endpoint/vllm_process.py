@@ -1,0 +1,130 @@
+"""A vLLM server as a process of this machine, for vLLM's CPU build, up while a context lasts.
+
+Does not know: Ray, requests.
+"""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from raydebm.config import VllmGenerator
+from raydebm.errors import ResourceError
+
+_LOG = logging.getLogger(__name__)
+
+_LOG_LINES = 15
+"""Lines of the server's log that an error shows."""
+_STOP_S = 20.0
+"""Time between SIGTERM and SIGKILL."""
+
+
+@contextlib.contextmanager
+def vllm_process(config: VllmGenerator, *, source: str, host: str) -> Iterator[str]:
+    """Start a server for one generator and yield its URL once it answers; end it, and all its processes, at last.
+
+    Args:
+        source: the model's folder or hub name.
+        host: the address at which the server is to be reached.
+
+    Raises:
+        ResourceError: vLLM is missing, or the server ends or does not answer within ``startup_timeout_s``.
+    """
+    port = _free_port(host)
+    command = [_python(config), "-m", "vllm.entrypoints.openai.api_server", "--model", source]
+    command += ["--served-model-name", config.model, "--host", host, "--port", str(port)]
+    with tempfile.NamedTemporaryFile(mode="w+b", prefix="raydebm-vllm-", suffix=".log") as log:
+        server = subprocess.Popen(  # the operator's own program
+            [*command, *_flags(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            url = f"http://{host}:{port}"
+            _wait_until_up(server, url, config, log)
+            yield url
+            if (status := server.poll()) is not None:
+                _LOG.warning(
+                    "the vLLM server of %s ended with status %d; its last lines:\n%s", config.name, status, _tail(log)
+                )
+        finally:
+            _end(server)
+
+
+def _python(config: VllmGenerator) -> str:
+    if config.python is None and importlib.util.find_spec("vllm") is not None:
+        return sys.executable
+    if config.python is not None and (path := shutil.which(config.python)) is not None:
+        return path
+    missing = "vLLM is not installed here" if config.python is None else f"{config.python!r} is no program"
+    raise ResourceError(
+        f"generator {config.name!r}: there is no GPU for a vLLM server, and {missing}; add GPU nodes and the extra "
+        "raydebm[vllm], or install vLLM's CPU build in an environment and name its `python`, or set the generator's "
+        "`url` to a server that already runs"
+    )
+
+
+def _flags(config: VllmGenerator) -> list[str]:
+    """vLLM's engine arguments as options: ``max_model_len: 512`` becomes ``--max-model-len 512``."""
+    flags = ["--tensor-parallel-size", str(config.tensor_parallel)]
+    for name, value in config.engine_kwargs.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            flags += [f"--{option}", str(value)]
+    return flags
+
+
+def _wait_until_up(server: subprocess.Popen[bytes], url: str, config: VllmGenerator, log: IO[bytes]) -> None:
+    deadline = time.monotonic() + config.startup_timeout_s
+    while not _answers(url):
+        if (status := server.poll()) is not None:
+            raise ResourceError(
+                f"generator {config.name!r}: the vLLM server of {config.model!r} ended with status {status} before it "
+                f"answered; its last lines:\n{_tail(log)}"
+            )
+        if time.monotonic() >= deadline:
+            raise ResourceError(
+                f"generator {config.name!r}: the vLLM server of {config.model!r} did not answer within "
+                f"{config.startup_timeout_s:g} s (startup_timeout_s); its last lines:\n{_tail(log)}"
+            )
+        time.sleep(0.2)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # http, to our own child
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _tail(log: IO[bytes]) -> str:
+    lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-_LOG_LINES:])
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and what it started, such as its engine's process: they share a process group."""
+    for end_signal, wait_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, end_signal)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(wait_s)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
