@@ -17,6 +17,11 @@ from raydebm.decision.evidence.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
+from raydebm.decisions.comparison import Changes, Tally, replay_stored
+from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.record import DecisionRecord, new_record_id
+from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -27,12 +32,7 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.serving.decisions.bodies import OVERVIEW_COLUMNS, overview
-from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.serving.decisions.record import DecisionRecord, new_record_id
-from raydebm.serving.decisions.redeciding import stored_decisions
-from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
-from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.serving.api.decisions.bodies import OVERVIEW_COLUMNS, overview
 
 POLICY = Policy()
 POSTERIOR = Posterior(

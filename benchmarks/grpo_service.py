@@ -21,11 +21,11 @@ from raydebm.pipeline.stages.posterior import labelled_pools
 from raydebm.records import Candidate, ConstraintReport, Energies, Problem
 from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer
-from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.serving.parts import TextToScore
-from raydebm.serving.routes import create_app
-from raydebm.serving.scoring import energies_of_lists
-from raydebm.serving.service import TriageService
+from raydebm.scorer.texts import TextToScore, energies_of_lists
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
 from raydebm.tasks.knights_knaves import KnightsKnaves
 from raydebm_client import Raydebm
 
@@ -34,7 +34,7 @@ TASK = "knights_knaves"
 
 @dataclass(frozen=True, kw_only=True)
 class LocalBackend:
-    """A service's parts in this process (``raydebm.serving.parts.Backend``); it generates nothing."""
+    """A service's parts in this process (``raydebm.serving.core.backend.Backend``); it generates nothing."""
 
     scorer: EnsembleScorer
     proofs: bool

@@ -19,10 +19,11 @@ from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataE
 from raydebm.generators.requests import answered
 from raydebm.records import Candidate, Decision, Energies
 from raydebm.run.directory import RunDir
-from raydebm.serving.asking import make_ask
-from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.serving.schema import Overrides
-from raydebm.serving.service import TriageService
+from raydebm.serving.core.request import request_context
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.overrides import Overrides
 
 POSTERIOR = Posterior(
     weights={"votes": 1.0, "skill": 0.5, "authors": 0.5, "energy": 0.5},
@@ -264,9 +265,9 @@ def test_the_service_decides_the_same(run, chooser, profile, tau_answer):
     texts = {"ada": [SEVEN, "#### 9"], "bo": [EIGHT, "what?"]}
     bundle = load_bundle(AppArgs(run_dir=run, records=None))
     service = TriageService(bundle, Recorded(task=chooser.task, texts=texts, scorer=scorer))
-    ask = make_ask(bundle, Overrides(), request_id="r", task_name="gsm8k", problem=PROBLEM)
+    context = request_context(bundle, Overrides(), request_id="r", task_name="gsm8k", problem=PROBLEM)
 
-    served = asyncio.run(service.triage(ask))
+    served = asyncio.run(service.triage(context))
     choice = replace(chooser, policy=policy, scorer=scorer).best_of(
         PROBLEM, [(text, author) for author in texts for text in texts[author]]
     )

@@ -109,8 +109,8 @@ def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", 
     from raydebm.decision.policy_file import read_policy
     from raydebm.decision_import.recertify import recertified
     from raydebm.decision_import.sample import outcome_sample
+    from raydebm.decisions.reader import DecisionReader
     from raydebm.run.fingerprints import current_manifest
-    from raydebm.serving.decisions.reader import DecisionReader
 
     run = _run_of(recipe)
     policy = read_policy(run, recipe, origin.task)

@@ -55,7 +55,7 @@ def demo(
     Takes about five minutes on two CPU cores; a second run reuses what the first one left.
     """
     from raydebm.config import load_recipe
-    from raydebm.serving.app import check_port
+    from raydebm.serving.ray.app import check_port
 
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise ConfigError(f"--json {str(json_file)!r}: the folder does not exist; create it first")
@@ -128,7 +128,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
     """Deploy ``serve_config.yaml`` over the run, ask the examples, and return what was decided by kind."""
-    from raydebm.serving.launch import deployed
+    from raydebm.serving.ray.launch import deployed
 
     console.rule("the service")
     console.print("starting serve_config.yaml …")

@@ -31,8 +31,8 @@ def import_decisions(
     from raydebm.config import load_recipe
     from raydebm.decision_import import labelled_decisions
     from raydebm.decision_import.run_folder import write_run
+    from raydebm.decisions.reader import DecisionReader
     from raydebm.run.addresses import resolved
-    from raydebm.serving.decisions.reader import DecisionReader
     from raydebm.tasks import task_of
 
     recipe = load_recipe(_recipe_next_to(records) if config is None else config)

@@ -14,14 +14,14 @@ from raydebm.cli.console import console
 from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
 from raydebm.errors import ConfigError, PoolError
-from raydebm.serving.schema import PolicyChanges
+from raydebm.serving.settings.overrides import PolicyChanges
 
 if TYPE_CHECKING:
+    from raydebm.decisions.comparison import Changes, Replayed, Tally
+    from raydebm.decisions.outcomes.log import ReportedOutcome
+    from raydebm.decisions.reader import Filter
     from raydebm.records import Verdict
     from raydebm.scorer.bisection import TextScorer
-    from raydebm.serving.decisions.reader import Filter
-    from raydebm.serving.decisions.replaying import Changes, Replayed, Tally
-    from raydebm.serving.outcomes.log import ReportedOutcome
 
 
 @options_of(PolicyChanges, "changes")
@@ -57,9 +57,9 @@ def replay(
 
     Or under another budget or ensemble. No generator is asked. Without changes the recorded decisions come out again.
     """
-    from raydebm.serving.decisions.reader import DecisionReader
-    from raydebm.serving.decisions.redeciding import stored_decisions
-    from raydebm.serving.decisions.replaying import Changes, Tally, replay_stored
+    from raydebm.decisions.comparison import Changes, Tally, replay_stored
+    from raydebm.decisions.reader import DecisionReader
+    from raydebm.decisions.stored import stored_decisions
 
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1, got {budget}")
@@ -131,8 +131,8 @@ def decision_filter(task: str | None, since: str | None, until: str | None, outc
     Raises:
         ConfigError: an option that is no time, no time with a zone, or no kind of outcome.
     """
-    from raydebm.serving.decisions.reader import NO_OUTCOME, Filter
-    from raydebm.serving.outcomes.log import RIGHT, WRONG
+    from raydebm.decisions.outcomes.log import RIGHT, WRONG
+    from raydebm.decisions.reader import NO_OUTCOME, Filter
 
     if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
         raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")
@@ -189,7 +189,7 @@ def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
     Raises:
         ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
     """
-    from raydebm.serving.decisions.replayed_file import parquet_rows, text_lines
+    from raydebm.decisions.comparison_file import parquet_rows, text_lines
 
     kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
     if out.suffix not in kinds:

@@ -21,7 +21,8 @@ def serve(
     In production: `serve run serve_config.yaml`.
     """
     from raydebm.run.addresses import resolved
-    from raydebm.serving.app import AppArgs, serve_until_interrupted
+    from raydebm.serving.ray.app import serve_until_interrupted
+    from raydebm.serving.settings.app_args import AppArgs
 
     args = AppArgs.model_validate(
         {

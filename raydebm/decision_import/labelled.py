@@ -11,11 +11,11 @@ Does not know: Ray, torch, HTTP.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from raydebm.decisions.outcomes.log import ReportedOutcome
+from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.record import DecisionRecord
 from raydebm.labels import label_candidate
 from raydebm.records import Gold, Label, Problem, ScoredCandidate, Verdict
-from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.serving.decisions.record import DecisionRecord
-from raydebm.serving.outcomes.log import ReportedOutcome
 from raydebm.tasks.base import GoldFromAnswer, Task
 
 

@@ -14,10 +14,10 @@ from scipy.stats import binomtest
 
 from raydebm.decision.redecide import Recorded, recorded_outcome
 from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions
+from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.record import DecisionRecord
 from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Decision
-from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.serving.decisions.record import DecisionRecord
 from raydebm.tasks.base import Task
 
 AUDIT_LEVEL = 0.001

@@ -1,5 +1,6 @@
 """``ensemble.json``: the file that makes a folder a trained ensemble, and says which one it is. Needs no torch."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from raydebm.errors import CheckpointError
@@ -7,6 +8,16 @@ from raydebm.identity import content_id
 from raydebm.run.folder import Folder
 
 ENSEMBLE_FILE = "ensemble.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """One trained ensemble: where it lies, and which one it is."""
+
+    folder: str
+    """A path that every scorer replica's node can read, or a filesystem URL."""
+    fingerprint: str
+    """``versions["checkpoint"]``: the content id of its ensemble.json."""
 
 
 def holds_ensemble(address: str) -> bool:
@@ -37,3 +48,12 @@ def read_ensemble_file(address: str) -> dict[str, Any]:
 def fingerprint_of(ensemble: object) -> str:
     """The id of a checkpoint: that of its parsed ``ensemble.json``."""
     return content_id(ensemble, length=12)
+
+
+def read_ref(address: str) -> CheckpointRef:
+    """What lies in a checkpoint folder or behind a filesystem URL now.
+
+    Raises:
+        CheckpointError: there is no ensemble, or its ensemble.json is not JSON.
+    """
+    return CheckpointRef(address, fingerprint_of(read_ensemble_file(address)))

@@ -1,8 +1,8 @@
 """The triage service: a Ray Serve application in front of generators, the ensemble and the constraint checks.
 
-A request passes ``guard`` (id, key, limits) and one of the ``routes``, becomes an ``asking.Ask`` (with ``conversation``
-and ``overrides``), is answered by ``service`` (which knows neither Ray nor HTTP) on ``parts``, and goes out in a shape
-of ``chat``, ``batch``, ``rerank`` or ``rewards``; ``schema`` and ``replies`` are what clients send and get. ``ingress``
-and ``deployments`` are the Ray parts, ``handles`` joins them; ``app`` builds the application from a run directory and
-starts it. What was decided is stored and looked at by ``decisions``.
+A request passes ``access.guard`` (id, key, limits) and a route of ``api``, becomes a ``core.request.RequestContext``,
+and is answered by ``core.service``, which knows neither Ray nor HTTP; its ``core.result.TriageResult`` goes out in a
+body of ``api.schema``. ``settings`` reads the run directory, ``spending`` bounds what requests cost. ``ray`` has the
+deployments, joins them by handles, and starts the application; ``pages`` are the web pages. Decisions are stored by
+``raydebm.decisions``.
 """

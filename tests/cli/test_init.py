@@ -7,7 +7,7 @@ from raydebm.cli import main, starter
 from raydebm.cli.init import write_starter
 from raydebm.config import load_recipe
 from raydebm.errors import ConfigError
-from raydebm.serving.app import AppArgs
+from raydebm.serving.settings.app_args import AppArgs
 
 NAMES = {"recipe.yaml", "serve_config.yaml", "cluster.yaml"}
 

@@ -12,6 +12,10 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision_import import labelled_decisions
 from raydebm.decision_import.run_folder import CONTRADICTION, merged, write_run
+from raydebm.decisions.outcomes.log import ReportedOutcome, content_of
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.record import DecisionRecord, new_record_id
+from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.runner import Pipeline
 from raydebm.records import (
@@ -26,10 +30,6 @@ from raydebm.records import (
     Verdict,
 )
 from raydebm.run.fingerprints import current_manifest
-from raydebm.serving.decisions.reader import DecisionReader
-from raydebm.serving.decisions.record import DecisionRecord, new_record_id
-from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
-from raydebm.serving.outcomes.log import ReportedOutcome, content_of
 from raydebm.tasks import get_task
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

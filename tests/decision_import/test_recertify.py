@@ -16,16 +16,16 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
+from raydebm.decisions.outcomes.log import ReportedOutcome, content_of
+from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.record import DecisionRecord, new_record_id, policy_id
+from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate
 from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
-from raydebm.serving.bodies import guarantee_body
-from raydebm.serving.decisions.reader import DecisionReader, Filter
-from raydebm.serving.decisions.record import DecisionRecord, new_record_id, policy_id
-from raydebm.serving.decisions.writer import DecisionWriter, RecordsArgs
-from raydebm.serving.ensembles import fingerprint_of
-from raydebm.serving.outcomes.log import ReportedOutcome, content_of
+from raydebm.serving.api.triage.bodies import guarantee_body
 from raydebm.tasks import get_task
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

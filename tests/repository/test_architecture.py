@@ -143,10 +143,8 @@ def tree(repository):
     return architecture_figures.Tree.read(repository)
 
 
-LONG_FILES = {"serving.schema", "tasks.musr", "tasks.travelplanner.dimensions"}
-LONG_FUNCTIONS = {"export.scorer_folder:export_scorer", "serving.routes:create_app"}
-FULL_FOLDERS = {"serving"}
-CYCLES = {"serving"}
+LONG_FILES = {"tasks.musr", "tasks.travelplanner.dimensions"}
+LONG_FUNCTIONS = {"export.scorer_folder:export_scorer", "serving.api.application:create_app"}
 """What is still above the limits, by name below the package. The sets may only shrink."""
 
 
@@ -165,15 +163,17 @@ def test_no_function_is_longer_than_60_lines(tree):
 
 
 def test_no_folder_has_more_than_15_modules(tree):
-    assert {below(folder) for folder, count in tree.modules_per_folder.items() if count > 15} <= FULL_FOLDERS
+    assert {below(folder) for folder, count in tree.modules_per_folder.items() if count > 15} == set()
 
 
 def test_no_sub_package_imports_one_that_imports_it(tree):
     """Among the modules and sub-packages of each folder; imports inside of functions and for types count too."""
-    assert {below(name) for name in tree.packages if architecture_figures.cycles(tree.entries(name))} <= CYCLES
+    assert {below(name) for name in tree.packages if architecture_figures.cycles(tree.entries(name))} == set()
 
 
-@pytest.mark.parametrize("package", ["evaluation", "decision", "pipeline", "confounding", "scorer", "generators"])
+@pytest.mark.parametrize(
+    "package", ["evaluation", "decision", "decisions", "pipeline", "confounding", "scorer", "generators", "serving"]
+)
 def test_imports_of_a_package_have_at_most_seven_levels(tree, package):
     assert architecture_figures.levels(tree.entries(f"raydebm.{package}")) <= 7
 
@@ -181,4 +181,4 @@ def test_imports_of_a_package_have_at_most_seven_levels(tree, package):
 def test_no_folder_of_tests_has_more_than_20_files(repository):
     counts = Counter(str(file.parent.relative_to(repository)) for file in (repository / "tests").rglob("test_*.py"))
 
-    assert {folder for folder, count in counts.items() if count > 20} <= {"tests/serving", "tests/tasks"}
+    assert {folder for folder, count in counts.items() if count > 20} <= {"tests/tasks"}

@@ -1,194 +1,46 @@
 """A run directory, a puzzle, and a backend without Ray whose generators and energies are written by hand."""
 
-import asyncio
 import contextlib
 import json
 import shutil
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import pytest
 import uvicorn
 
 from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
-from raydebm.decision.sampling.checks import check_candidate
-from raydebm.errors import ServiceError
-from raydebm.generators.requests import answered, unanswered
-from raydebm.records import Energies
+from raydebm.generators.requests import answered
 from raydebm.run.directory import RunDir
-from raydebm.serving.bundle import AppArgs, load_bundle
-from raydebm.serving.routes import create_app
-from raydebm.serving.service import TriageService
 from raydebm.tasks import get_task
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules next to this one
 
-PUZZLE = (
-    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
-    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
-    '"Ava is a knave," Zoey mentioned. So who is a knight and who is a knave?'
+from hand_written_run import (  # noqa: F401 - the fixtures are this module's own
+    PUZZLE,
+    RIGHT,
+    WRONG,
+    app,
+    backend,
+    bundle,
+    client,
+    client_of,
+    energies,
+    puzzle,
+    recipe,
+    script,
+    texts,
+    write_run,
 )
-"""Ava's statement cannot be true, so she is a knave; so Zoey's is true."""
-RIGHT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
-WRONG = 'Both lie. {"Ava": "knave", "Zoey": "knave"}'
-UNREADABLE = "I do not know."
-SURE, UNSURE = (-2.0, -2.0), (-4.0, 0.0)
-"""Energies of two adapters: sigma 0, and sigma 2."""
-
-RECIPE = {
-    "name": "tiny",
-    "seed": 7,
-    "task": {"name": "knights_knaves"},
-    "generators": [
-        {"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None},
-        {"kind": "openai", "name": "bo", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None},
-    ],
-    "generation": {"num_samples": 2, "max_tokens": 64},
-    "scorer": {"backbone": "embedded:encoder-mini"},
-    "triage": {"num_regenerate": 2},
-}
-
-
-@dataclass
-class HandWritten:
-    """A backend (serving.parts.Backend) that writes, for each request, what ``write`` says."""
-
-    write: object = lambda request: RIGHT
-    """request -> text, or None for a failed request, or an exception to raise."""
-    energies: object = lambda text: SURE
-    """text -> member energies, or None for one that cannot be scored."""
-    requests: list = field(default_factory=list)
-    scored: list = field(default_factory=list)
-    ready: bool = True
-    pause_s: float = 0.0
-    finish_reason: str | None = None
-    held: bool = False
-    """As long as it is set, nothing is answered."""
-    cancelled: bool = False
-
-    async def generate(self, requests, on_candidate, *, hedge):
-        found = []
-        for request in requests:
-            self.requests.append(request)
-            try:
-                await asyncio.sleep(self.pause_s)
-                while self.held:
-                    await asyncio.sleep(0.001)
-            except asyncio.CancelledError:
-                self.cancelled = True
-                raise
-            text = self.write(request)
-            if isinstance(text, Exception):
-                raise text
-            facts = {"prompt_tokens": 10, "completion_tokens": 5, "cost_usd": 0.5, "finish_reason": self.finish_reason}
-            candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, **facts)
-            found.append(candidate)
-            on_candidate(candidate)
-        return found
-
-    async def check(self, problem, candidates):
-        task = get_task(problem.task)
-        return [check_candidate(task, problem, candidate) for candidate in candidates]
-
-    async def score(self, texts):
-        self.scored.extend(texts)
-        members = [self.energies(text.text) for text in texts]
-        return [
-            None if found is None else Energies(candidate_id=text.candidate_id, members=found, num_tokens=9)
-            for text, found in zip(texts, members, strict=True)
-        ]
-
-    async def status(self):
-        if not self.ready:
-            raise ServiceError("the scorer is still loading", 503, "not_ready")
-        return {"generators": ["ada", "bo"], "scorer": {"adapters": ["a0", "a1"]}}
-
-
-class Client:
-    """Plain HTTP against the ASGI application, no network."""
-
-    def __init__(self, app):
-        self.transport = httpx.ASGITransport(app=app)
-
-    def request(self, method, path, **kwargs):
-        async def send():
-            async with httpx.AsyncClient(transport=self.transport, base_url="http://localhost") as client:
-                return await client.request(method, path, **kwargs)
-
-        return asyncio.run(send())
-
-    def get(self, path, **kwargs):
-        return self.request("GET", path, **kwargs)
-
-    def post(self, path, body=None, **kwargs):
-        return self.request("POST", path, json=body, **kwargs)
-
-
-@pytest.fixture(scope="session")
-def puzzle():
-    return PUZZLE
-
-
-@pytest.fixture
-def recipe():
-    return RECIPE
-
-
-@pytest.fixture
-def write_run(tmp_path):
-    """Makes a run directory as the pipeline leaves it (with an ensemble.json only); returns its path."""
-
-    def write(recipe=RECIPE, policy=None, *, without=()):
-        run = RunDir(str(tmp_path / "run"))
-        resolved = parse_recipe(recipe).model_dump(mode="json", by_alias=True)
-        if "recipe" not in without:
-            run.write_json(resolved, "recipe.json")
-        if "policy" not in without:
-            run.write_json((policy or Policy(num_regenerate=2)).to_json(), "calibration", "policy.json")
-        if "scorer" not in without:
-            run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
-        return run.root
-
-    return write
-
-
-@pytest.fixture
-def bundle(write_run):
-    return load_bundle(
-        AppArgs(run_dir=write_run(), max_problem_chars=2000, max_candidate_chars=2000, max_body_bytes=20_000)
-    )
-
-
-@pytest.fixture
-def backend():
-    return HandWritten()
-
-
-@pytest.fixture
-def app(bundle, backend):
-    return create_app(TriageService(bundle, backend))
-
-
-@pytest.fixture
-def client(app):
-    return Client(app)
-
-
-@pytest.fixture
-def client_of():
-    """Makes a client of another application."""
-    return Client
 
 
 @contextlib.contextmanager
-def serving(app, port):
+def serving(application, port):
     """The application on a real server, on a thread; yields its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical"))
+    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=port, log_level="critical"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 120
@@ -206,20 +58,6 @@ def serving(app, port):
 @pytest.fixture(scope="session")
 def listening():
     return serving
-
-
-@pytest.fixture
-def script(backend):
-    """Set what the generators write and what the ensemble says."""
-
-    def of(write=None, energies=None):
-        if write is not None:
-            backend.write = write
-        if energies is not None:
-            backend.energies = energies
-        return backend
-
-    return of
 
 
 def sse_events(text):
@@ -247,17 +85,6 @@ def read_events():
 def chunks_of():
     """The JSON chunks of an SSE text, without comments, named events and [DONE]."""
     return lambda text: [json.loads(data) for name, data in sse_events(text) if name is None and data != "[DONE]"]
-
-
-@pytest.fixture
-def texts():
-    """Completions for the puzzle: right, wrong (it violates a statement), without an answer."""
-    return {"right": RIGHT, "wrong": WRONG, "unreadable": UNREADABLE}
-
-
-@pytest.fixture
-def energies():
-    return {"sure": SURE, "unsure": UNSURE}
 
 
 # ---- a run directory with real parts --------------------------------------------------------------------------------
@@ -374,7 +201,7 @@ def live_run(tmp_path_factory, tiny_models):
     ]
     pool = folder / "run" / "pool.parquet"
     run.write_records(CANDIDATES, recorded, "pool.parquet")
-    recipe = {
+    live_recipe = {
         "name": "live",
         "seed": 7,
         "task": {"name": "knights_knaves"},
@@ -386,7 +213,7 @@ def live_run(tmp_path_factory, tiny_models):
         "scorer": {"backbone": str(encoder)},
         "triage": {"num_regenerate": 2},
     }
-    run.write_json(parse_recipe(recipe).model_dump(mode="json", by_alias=True), "recipe.json")
+    run.write_json(parse_recipe(live_recipe).model_dump(mode="json", by_alias=True), "recipe.json")
     # Random adapters disagree by any amount; these thresholds let constraints alone decide.
     run.write_json(Policy(theta_sigma=1e3, theta_abstain=1e4, num_regenerate=2).to_json(), "calibration", "policy.json")
     return run.root
@@ -504,8 +331,8 @@ def chromium():
 @pytest.fixture
 def faults_of(repository):
     """What is wrong with an open page for people who use a keyboard, a screen reader or a phone: sentences."""
-    script = (repository / "tests" / "serving" / "page_faults.js").read_text(encoding="utf-8")
-    return lambda page: page.evaluate(script.partition("\n")[2])
+    source = (repository / "tests" / "serving" / "page_faults.js").read_text(encoding="utf-8")
+    return lambda page: page.evaluate(source.partition("\n")[2])
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from upstream import MODELS, Upstream
 
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.serving.launch import deployed, read_serve_config
+from raydebm.serving.ray.launch import deployed, read_serve_config
 
 KEY = "d00d" * 10
 """Of a client without limits."""

@@ -15,8 +15,9 @@ from raydebm.decision.policy import Policy
 from raydebm.generators.requests import answered
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.tables import CANDIDATES
-from raydebm.serving.app import AppArgs, start_local
-from raydebm.serving.shutdown import stop_serve
+from raydebm.serving.ray.app import start_local
+from raydebm.serving.ray.shutdown import stop_serve
+from raydebm.serving.settings.app_args import AppArgs
 from raydebm.tasks import task_of
 
 NAME = "reply"

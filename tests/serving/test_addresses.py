@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from raydebm.serving.openapi import EXAMPLES
-from raydebm.serving.overrides import HEADERS
+from raydebm.serving.api.examples import EXAMPLES
+from raydebm.serving.api.headers import HEADERS
 
 HOST = "metadata.probe.invalid"
 FILE = "/etc/probe-of-a-client"

@@ -15,16 +15,18 @@ import yaml
 from ray import serve
 
 from raydebm.cli import main
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.writer import DecisionWriter
 from raydebm.run.directory import RunDir
-from raydebm.serving import schema, score_schema
-from raydebm.serving.app import AppArgs
-from raydebm.serving.bundle import load_bundle
-from raydebm.serving.decisions.reader import DecisionReader
-from raydebm.serving.decisions.writer import DecisionWriter
-from raydebm.serving.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
-from raydebm.serving.handles import HandleBackend
-from raydebm.serving.routes import create_app
-from raydebm.serving.service import TriageService
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.schema.candidate import CandidateBody
+from raydebm.serving.api.schema.decision import TriageResponse
+from raydebm.serving.api.schema.scores import ScoreItem, ScoreResponse
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+from raydebm.serving.ray.handles import HandleBackend
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
 from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError, results
 
 WHERE = "http://127.0.0.1:8000"
@@ -177,10 +179,10 @@ def test_health_and_models(connected):
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (results.TriageResult, schema.TriageResponse),
-        (results.CandidateResult, schema.CandidateBody),
-        (results.ScoredText, score_schema.ScoreItem),
-        (results.ScoreResult, score_schema.ScoreResponse),
+        (results.TriageResult, TriageResponse),
+        (results.CandidateResult, CandidateBody),
+        (results.ScoredText, ScoreItem),
+        (results.ScoreResult, ScoreResponse),
     ],
     ids=lambda kind: kind.__name__,
 )

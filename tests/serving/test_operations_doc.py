@@ -5,9 +5,9 @@ import re
 import pytest
 import yaml
 
-from raydebm.serving.bundle import AppArgs
-from raydebm.serving.keys import LOOK_EVERY_S
-from raydebm.serving.reload import CHANGEABLE, changed_args
+from raydebm.serving.access.keys import LOOK_EVERY_S
+from raydebm.serving.ray.reload import CHANGEABLE, changed_args
+from raydebm.serving.settings.app_args import AppArgs
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import re
 import pytest
 import yaml
 
-from raydebm.serving import metrics
-from raydebm.serving.bundle import AppArgs
-from raydebm.serving.keys import load_keyring
-from raydebm.serving.schema import ChatOverrides
+from raydebm.serving.access.keys import load_keyring
+from raydebm.serving.api.schema.requests import ChatOverrides
+from raydebm.serving.ray import metrics
+from raydebm.serving.settings.app_args import AppArgs
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from raydebm.decisions.writer import RecordsArgs, writer_of
 from raydebm.errors import ResourceError
-from raydebm.serving import app as app_module
-from raydebm.serving.decisions.writer import RecordsArgs, writer_of
-from raydebm.serving.deployments import ConstraintDeployment
-from raydebm.serving.keys import ENVIRONMENT
-from raydebm.serving.routes import create_app
-from raydebm.serving.service import TriageService
+from raydebm.serving.access.keys import ENVIRONMENT
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.ray import app as app_module
+from raydebm.serving.ray.deployments import ConstraintDeployment
 from raydebm.tasks import get_task
 from raydebm.tasks.answers import find_number
 

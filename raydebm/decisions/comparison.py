@@ -1,0 +1,227 @@
+"""Deciding again about a folder of stored decisions, and counting what changes.
+
+In:   stored decisions, what to change, perhaps labels and an ensemble.
+Out:  one ``Replayed`` a decision, and their ``Tally``.
+Does not know: Ray, HTTP, terminals. No endpoint is called.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+from raydebm.config import CostsConfig
+from raydebm.decision.calibration.costs import accept_limit, answer_threshold
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Redecision, redecide_all, with_energies
+from raydebm.decisions.stored import Stored
+from raydebm.errors import ConfigError
+from raydebm.records import Decision, Verdict
+from raydebm.scorer.bisection import TextScorer
+from raydebm.scorer.texts import TextToScore, energies_of_lists
+
+T = TypeVar("T")
+
+REPLAYED_AT_ONCE = 256
+"""Decisions whose pools are measured together."""
+RESCORED_AT_ONCE = 16
+"""Decisions whose candidates are scored in one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is different. Nothing given: every decision is made again as it was."""
+
+    policy: Policy | None = None
+    """Replaces the recorded policy; None: each decision's own."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of ``Policy.to_json`` that are changed in whichever policy it is."""
+    budget: int | None = None
+    """Most candidates of a request."""
+    costs: CostsConfig | None = None
+    """Replace ``tau_answer`` by what follows from them, and lower ``tau_accept`` to where no further pass can pay for
+    itself (``decision.costs``)."""
+
+    def policy_for(self, recorded: Policy) -> Policy:
+        """Raises ConfigError when the changed values contradict each other or are out of range."""
+        base = recorded if self.policy is None else self.policy
+        values = dict(self.values)
+        if self.costs is not None:
+            tau_answer = answer_threshold(self.costs)
+            tau_accept = max(min(base.tau_accept, accept_limit(self.costs)), tau_answer)
+            values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
+        return base.changed(values) if values else base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    stored: Stored
+    """As recorded; with new energies when it was scored again."""
+    again: Redecision
+    promised: bool
+    """Whether the policy under which it was made again has a promise that was certified for it as it is."""
+
+    @property
+    def same_answer(self) -> bool:
+        """Whether the same answer is selected, given out or not: the same candidate, or one that says the same."""
+        recorded = self.stored.recorded
+        if self.again.selected == recorded.selected:
+            return True
+        keys = {scored.candidate.candidate_id: scored.report.vote_key for scored in recorded.pool}
+        before, after = (keys.get(found) if found else None for found in (recorded.selected, self.again.selected))
+        return before is not None and before == after
+
+    @property
+    def changed(self) -> bool:
+        """Whether the decision differs, or gives out another answer; False where it cannot be known."""
+        before, after = self.stored.recorded.decision, self.again.decision
+        if before is not after:
+            return after is not Decision.REGENERATE
+        return after is Decision.ACCEPT and not self.same_answer
+
+
+def replay_stored(
+    stored: Iterable[Stored], changes: Changes, *, scorer: TextScorer | None = None
+) -> Iterator[Replayed]:
+    """Decide again, in their order, a few in memory at a time.
+
+    Args:
+        stored: read with texts when there is a scorer.
+        changes: what is different.
+        scorer: another ensemble; None: the recorded energies.
+    """
+    policies: dict[Policy, Policy] = {}
+    for some in groups(stored if scorer is None else _rescored(stored, scorer), REPLAYED_AT_ONCE):
+        by_policy: dict[Policy, list[int]] = {}
+        for place, found in enumerate(some):
+            by_policy.setdefault(found.recorded.policy, []).append(place)
+        again: dict[int, Redecision] = {}
+        for recorded, places in by_policy.items():
+            if recorded not in policies:
+                policies[recorded] = changes.policy_for(recorded)
+            decided = redecide_all(
+                [some[place].recorded for place in places], policy=policies[recorded], budget=changes.budget
+            )
+            again.update(zip(places, decided, strict=True))
+        for place, found in enumerate(some):
+            promise = policies[found.recorded.policy].guarantee
+            yield Replayed(
+                stored=found, again=again[place], promised=promise is not None and bool(promise["certified"])
+            )
+
+
+def _rescored(stored: Iterable[Stored], scorer: TextScorer) -> Iterator[Stored]:
+    for some in groups(stored, RESCORED_AT_ONCE):
+        energies = energies_of_lists(scorer, [_texts(found) for found in some])
+        for found, scored in zip(some, energies, strict=True):
+            by_id = {texts.candidate_id: value for texts, value in zip(_texts(found), scored, strict=True)}
+            yield Stored(recorded=with_energies(found.recorded, by_id), task=found.task, prompt=found.prompt)
+
+
+def _texts(found: Stored) -> list[TextToScore]:
+    if found.prompt is None:
+        raise ConfigError("decisions can be scored again only when they are read with their texts")
+    return [
+        TextToScore(scored.candidate.candidate_id, found.prompt, scored.candidate.text)
+        for scored in found.recorded.pool
+        if scored.candidate.text is not None
+    ]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over decisions: as recorded, and as made again."""
+
+    moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)
+    """(recorded, again) -> decisions; ``again`` may be REGENERATE."""
+    num_other_answer: int = 0
+    """Accepted before and after, with another answer."""
+    num_inexact: int = 0
+    num_pass_missing: int = 0
+    num_promised: int = 0
+    """Made again under a policy whose promise holds."""
+    num_accepted_at_least: int = 0
+    """Accepted for certain: without any pass that is not in the record."""
+    candidates_before: int = 0
+    candidates_after: int = 0
+    correct_before: int = 0
+    labeled_before: int = 0
+    correct_after: int = 0
+    labeled_after: int = 0
+
+    @property
+    def num_decisions(self) -> int:
+        return sum(self.moves.values())
+
+    @property
+    def num_changed(self) -> int:
+        """Decisions that differ, or give out another answer; not those that cannot be known."""
+        moved = sum(count for (old, new), count in self.moves.items() if old is not new)
+        return moved - self.num_pass_missing + self.num_other_answer
+
+    @property
+    def num_accepted_before(self) -> int:
+        return sum(count for (old, _), count in self.moves.items() if old is Decision.ACCEPT)
+
+    @property
+    def num_accepted_at_most(self) -> int:
+        """When every pass that is not in the record would end in an accepted answer."""
+        return self.num_accepted_at_least + self.num_pass_missing
+
+    def add(self, found: Replayed, labels: Mapping[str, Verdict]) -> None:
+        """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count."""
+        recorded, again = found.stored.recorded, found.again
+        before = recorded.decision is Decision.ACCEPT
+        after = again.decision is Decision.ACCEPT
+        self.moves[(recorded.decision, again.decision)] += 1
+        self.num_other_answer += before and after and not found.same_answer
+        self.num_inexact += not again.exact
+        self.num_promised += found.promised
+        self.num_pass_missing += again.decision is Decision.REGENERATE
+        self.num_accepted_at_least += after
+        self.candidates_before += len(recorded.pool)
+        self.candidates_after += again.num_candidates
+        verdict = labels.get(recorded.selected or "") if before else None
+        if verdict in _LABELED:
+            self.labeled_before += 1
+            self.correct_before += verdict is Verdict.CORRECT
+        verdict = labels.get(again.selected or "") if after else None
+        if verdict in _LABELED:
+            self.labeled_after += 1
+            self.correct_after += verdict is Verdict.CORRECT
+
+
+_LABELED = (Verdict.CORRECT, Verdict.INCORRECT)
+
+
+def replayed_row(found: Replayed) -> dict[str, Any]:
+    """A line of the table that ``raydebm replay --out`` writes."""
+    recorded, again = found.stored.recorded, found.again
+    sigma = None if again.best is None or again.best.energies is None else again.best.energies.sigma
+    return {
+        "record_id": recorded.record_id,
+        "task": found.stored.task,
+        "problem_id": recorded.problem_id,
+        "recorded_decision": str(recorded.decision),
+        "recorded_selected": recorded.selected,
+        "decision": str(again.decision),
+        "as_it_stands": str(again.as_it_stands),
+        "selected": again.selected,
+        "same_answer": found.same_answer,
+        "sigma": sigma,
+        "signal": again.signal,
+        "penalty": again.penalty,
+        "confidence": again.confidence,
+        "promised": found.promised,
+        "num_passes": again.num_passes,
+        "num_candidates": again.num_candidates,
+        "exact": again.exact,
+    }
+
+
+def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of ``size`` items, the last one shorter: what comes is never held as a whole."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some

@@ -1,0 +1,1 @@
+"""What users report about stored decisions, and whether it contradicts what was promised about a policy."""

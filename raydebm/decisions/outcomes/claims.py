@@ -1,0 +1,151 @@
+"""Whether promised error rates are still claimed: bets by policy, resumed as outcomes arrive.
+
+In:   the log of outcomes, and what is promised by policy id.
+Out:  ``ClaimMonitor.suspension``, which requests ask and which never waits.
+Does not know: Ray, HTTP.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
+from raydebm.decisions.outcomes.log import OutcomeLog
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 30.0
+"""Outcomes that other replicas received count after so many seconds."""
+
+
+class WatchArgs(BaseModel):
+    """The ``watch`` section of the application's arguments. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_error: float | None = Field(None, gt=0, lt=1)
+    """Error rate of answered requests that reported outcomes are held against; None: what calibration certified, and
+    without a certificate they are counted and not bet on."""
+    delta: float = Field(0.05, gt=0, lt=1)
+    """Probability of a false alarm, ever, for each policy."""
+    by: tuple[str, ...] | None = Field(None, min_length=1)
+    """Only reports by these names are bet on, such as those of an audit of random requests; None: everybody's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What is promised about one policy."""
+
+    max_error: float
+    """Error rate of answered requests."""
+    delta: float = 0.05
+    """Probability of a false alarm, ever."""
+    by: tuple[str, ...] | None = None
+    """Whose reports count; None: everybody's."""
+
+
+class ClaimMonitor:
+    """Watches the promises of one service. Threads may share it."""
+
+    def __init__(
+        self,
+        outcomes: OutcomeLog,
+        claims: Mapping[str, Claim],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[str, ErrorWatch], None] = lambda policy, watch: None,
+    ) -> None:
+        """
+        Args:
+            outcomes: what was reported.
+            claims: by policy id (``record.policy_id``).
+            clock: seconds, for how old the last look is.
+            on_change: called with every watch after each look.
+        """
+        self.outcomes, self._clock, self._on_change = outcomes, clock, on_change
+        self.claims = dict(claims)
+        self._errors: dict[str, list[bool]] = {name: [] for name in self.claims}
+        self._watches = {name: self._new_watch(name) for name in self.claims}
+        self._suspensions: dict[str, Suspension] = {}
+        self._looked_at: float | None = None
+        self._refreshing = threading.Lock()
+
+    def _new_watch(self, policy: str) -> ErrorWatch:
+        claim = self.claims[policy]
+        return ErrorWatch(alpha=claim.max_error, delta=claim.delta)
+
+    def suspension(self, policy: str) -> Suspension:
+        """Whether the policy's claim is suspended, by outcomes that are ``REFRESH_S`` old at most while requests come.
+
+        Never waits: a new look at the outcomes goes on in a thread of its own, and counts for later requests. A policy
+        without a claim, and one whose outcomes were not looked at yet, is not suspended.
+        """
+        now = self._clock()
+        if self.claims and (self._looked_at is None or not 0 <= now - self._looked_at < REFRESH_S):
+            self._looked_at = now
+            threading.Thread(target=self.look, name="raydebm-claims", daemon=True).start()
+        return self._suspensions.get(policy, Suspension())
+
+    def watches(self) -> dict[str, tuple[Claim, ErrorWatch]]:
+        """Promise and bet by policy id, as of the last look."""
+        return {name: (claim, self._watches[name]) for name, claim in self.claims.items()}
+
+    def reasons(self) -> list[str]:
+        """Why claims are suspended, in words; empty while none is."""
+        found = ((name, each.reason) for name, each in self._suspensions.items() if each.suspended)
+        return [f"the promise of policy {name} is suspended: {reason}" for name, reason in found]
+
+    def refresh(self) -> None:
+        """Look at the outcomes now. Blocks.
+
+        Raises:
+            OSError: they cannot be read; what was known stays.
+        """
+        with self._refreshing:
+            self._looked_at = self._clock()
+            if not self.claims:
+                return
+            lines = self.outcomes.lines()
+            for policy, claim in self.claims.items():
+                self._advance(policy, errors_of(lines, policy, by=claim.by))
+
+    def look(self) -> None:
+        """``refresh``, where outcomes that cannot be read leave what was known, with a line in the log."""
+        try:
+            self.refresh()
+        except (OSError, pa.ArrowException) as error:
+            log.warning("outcomes cannot be read, so that claims stay as they were: %s", error)
+
+    def _advance(self, policy: str, errors: list[bool]) -> None:
+        """Resume where the last look ended; after a correction of an earlier report, bet on everything again."""
+        known = self._errors[policy]
+        resumes = errors[: len(known)] == known
+        watch = self._watches[policy] if resumes else self._new_watch(policy)
+        watch = watch.after_all(errors[len(known) :] if resumes else errors)
+        before = self._suspensions.get(policy, Suspension())
+        self._errors[policy], self._watches[policy] = errors, watch
+        self._suspensions[policy] = found = suspension_of(watch)
+        if found.suspended and not before.suspended:
+            log.warning("claim suspended", extra={"facts": {"policy": policy, "reason": found.reason}})
+        self._on_change(policy, watch)
+
+
+def errors_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[bool]:
+    """Whether each answered request of a policy was wrong, in the order of its first report; its last report counts.
+
+    Args:
+        lines: ``log.LINES`` in the order of arrival.
+        policy: its id.
+        by: whose reports count; None: everybody's.
+    """
+    wanted = pc.and_(pc.equal(lines["policy_id"], policy), pc.equal(lines["decision"], "accept"))
+    if by is not None:
+        wanted = pc.and_(wanted, pc.is_in(lines["by"], pa.array(list(by), pa.string())))
+    counted = lines.filter(wanted).group_by("record_id", use_threads=False).aggregate([("correct", "last")])
+    return [not correct for correct in counted["correct_last"].to_pylist()]

@@ -1,0 +1,216 @@
+"""Stored outcomes: an append-only log next to the decisions, and what currently counts.
+
+In:   reports, in batches.
+Out:  rows of ``OUTCOMES``; the current verdict by decision.
+Does not know: Ray, HTTP.
+
+A row never changes. Of several reports about a decision the one that arrived last counts, and all of them are kept.
+Arrival is ordered by ``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least
+one more than anything that the log held before. So a clock that is set back, or that differs between replicas, does not
+let an older report win.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from raydebm.decisions.record import EPOCH, microseconds
+from raydebm.decisions.storage.file_names import OUTCOME_FILES
+from raydebm.decisions.storage.index import SummaryIndex
+from raydebm.decisions.storage.parquet_folder import FolderReader, FolderWriter
+from raydebm.identity import content_id
+
+FOLDER = "outcomes"
+"""Below the records folder."""
+RIGHT, WRONG = "right", "wrong"
+
+LINES = pa.schema(
+    [
+        ("outcome_id", pa.string()),
+        ("record_id", pa.string()),
+        ("correct", pa.bool_()),
+        ("by", pa.string()),
+        ("content", pa.string()),
+        ("task", pa.string()),
+        ("policy_id", pa.string()),
+        ("decision", pa.string()),
+    ]
+)
+"""What is kept in memory of every outcome. ``content`` is an id of what was reported; the last three are the
+decision's, so that figures need no decision that is no longer kept."""
+OUTCOMES = pa.schema(
+    [
+        *LINES,
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("answer", pa.string()),
+        ("note", pa.string()),
+        ("key", pa.string()),
+        ("selected", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedOutcome:
+    """One report about one decision."""
+
+    outcome_id: str
+    """Unique; sorts by arrival."""
+    record_id: str
+    correct: bool
+    """Whether the selected candidate was right: the answer given out, or the one that an abstention held back."""
+    by: str
+    """Who says so: a person, a program, a team. One current report each."""
+    content: str
+    task: str
+    policy_id: str | None
+    """Id of the policy that decided (``record.policy_id``); None in decisions of versions that did not keep it."""
+    decision: str
+    """``accept`` or ``abstain``."""
+    time: datetime
+    """When it was received, by the clock of the replica that received it; UTC."""
+    answer: str | None = None
+    """The correct answer, in the form in which the task reads answers."""
+    note: str | None = None
+    key: str | None = None
+    """Name of the API key that sent it; None where no key is asked for."""
+    selected: str | None = None
+    """Candidate id that it is about; None where nothing was selected."""
+
+
+def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:
+    """An id of what a report says; the same for the same report."""
+    return content_id(correct, answer, note)
+
+
+class OutcomeLog:
+    """The outcomes of one records folder. Threads may share it; ``append`` is for one at a time."""
+
+    def __init__(
+        self,
+        records: str,
+        *,
+        max_mb: float = 256,
+        max_days: float | None = 365,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+            records: the folder of the decisions, a local path or a filesystem URL.
+            max_mb: the oldest outcomes go when all together are larger.
+            max_days: older ones go; None: only the size counts.
+            clock: seconds since 1970.
+        """
+        self.records = records
+        self.root = f"{records.rstrip('/')}/{FOLDER}"
+        self._clock = clock
+        self._reader = FolderReader(self.root, kind=OUTCOME_FILES)
+        self._writer = FolderWriter(self.root, kind=OUTCOME_FILES, max_mb=max_mb, max_days=max_days, clock=clock)
+        self._index = SummaryIndex(self._reader.filesystem, LINES)
+        self._counting = threading.Lock()
+        self._counted: tuple[tuple[str, ...], pa.Table, pa.Table] = ((), LINES.empty_table(), verdicts_of(()))
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def lines(self) -> pa.Table:
+        """Columns of ``LINES`` of every report, in the order of arrival."""
+        return self.snapshot()[0]
+
+    def verdicts(self) -> pa.Table:
+        """What counts now: ``record_id``, ``outcome`` (right or wrong) and ``disputed``, a row for each decision."""
+        return self.snapshot()[1]
+
+    def outcome_column(self, record_ids: pa.ChunkedArray) -> pa.ChunkedArray:
+        """``right``, ``wrong`` or null for each of these decisions."""
+        verdicts = self.verdicts()
+        places = pc.index_in(record_ids, value_set=verdicts["record_id"].combine_chunks())
+        return verdicts["outcome"].combine_chunks().take(places.combine_chunks())
+
+    def history(self, record_id: str) -> list[ReportedOutcome]:
+        """Every report about a decision, in the order of arrival."""
+        return list(self._reported(ds.field("record_id") == record_id))
+
+    def reports(self) -> Iterator[ReportedOutcome]:
+        """Every report, in the order of arrival."""
+        return self._reported(None)
+
+    def _reported(self, where: ds.Expression | None) -> Iterator[ReportedOutcome]:
+        def read() -> pa.Table:
+            paths = self._reader.paths(self._reader.files())
+            if not paths:
+                return OUTCOMES.empty_table()
+            dataset = ds.dataset(paths, schema=OUTCOMES, format="parquet", filesystem=self._reader.filesystem)
+            return dataset.to_table(filter=where)
+
+        found = self._reader.retried(read).sort_by("outcome_id")
+        return (ReportedOutcome(**row) for row in found.to_pylist())
+
+    def snapshot(self) -> tuple[pa.Table, pa.Table]:
+        """``lines`` and ``verdicts`` of one moment."""
+
+        def read() -> tuple[pa.Table, pa.Table]:
+            files = self._reader.files()
+            paths = self._reader.paths(files)
+            with self._counting:
+                known, lines, verdicts = self._counted
+                if tuple(paths) != known:
+                    lines = self._index.table(paths, known=paths).sort_by("outcome_id")
+                    verdicts = verdicts_of(lines)
+                    self._counted = (tuple(paths), lines, verdicts)
+            return lines, verdicts
+
+        return self._reader.retried(read)
+
+    # ---- writing -----------------------------------------------------------------------------------------------
+
+    def new_ids(self, num: int) -> tuple[list[str], datetime]:
+        """Ids that sort after everything in the log, in their order; and the time that the clock shows now."""
+        now = EPOCH + timedelta(microseconds=int(1e6 * self._clock()))
+        lines = self.lines()
+        last = int(lines["outcome_id"][-1].as_py()[:16], 16) if lines.num_rows else 0
+        first = max(microseconds(now), last + 1)
+        return [f"{first + place:016x}{uuid.uuid4().hex[:8]}" for place in range(num)], now.astimezone(UTC)
+
+    def append(self, reports: Sequence[ReportedOutcome]) -> None:
+        """Store reports; they are on the disk, or in the remote store, when this returns.
+
+        Raises:
+            OSError: they could not be written; none of them is stored.
+        """
+        rows = [{name: getattr(report, name) for name in OUTCOMES.names} for report in reports]
+        times = [microseconds(report.time) for report in reports]
+        self._writer.append(pa.Table.from_pylist(rows, schema=OUTCOMES), min(times), max(times))
+
+    def tidy(self) -> None:
+        """Merge small files and remove what is beyond the limits."""
+        self._writer.merge()
+        self._writer.tidy()
+
+
+def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
+    """The last report of each decision counts; ``disputed`` where the current reports of several people differ.
+
+    Args:
+        lines: columns of ``LINES``, in the order of arrival; () for none.
+    """
+    table = lines if isinstance(lines, pa.Table) else LINES.empty_table()
+    by_person = table.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
+    people = by_person.group_by("record_id", use_threads=False).aggregate(
+        [("correct_last", "min"), ("correct_last", "max")]
+    )
+    last = table.group_by("record_id", use_threads=False).aggregate([("correct", "last")])
+    # Both keep the order in which decisions first appear, so that their rows belong together.
+    return pa.table(
+        {
+            "record_id": last["record_id"],
+            "outcome": pc.if_else(last["correct_last"], RIGHT, WRONG),
+            "disputed": pc.not_equal(people["correct_last_min"], people["correct_last_max"]),
+        }
+    )

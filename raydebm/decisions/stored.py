@@ -1,0 +1,135 @@
+"""Stored decisions as ``triage.redecide`` takes them, many at a time.
+
+Only the columns that a decision rests on are read and turned into records; texts only when they are to be scored again.
+A decision's sentence of reasons then lacks the words of violations, which are not read either.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Recorded
+from raydebm.decisions.reader import DecisionReader, Filter
+from raydebm.decisions.record import scores_of
+from raydebm.records import Candidate, ConstraintReport, Decision, Energies, PassStop, ScoredCandidate
+
+_ROW = ("record_id", "task", "problem_id", "decision", "selected", "policy_json")
+_CANDIDATE = (
+    "candidate_id", "generator", "error", "pass_index", "sample_index", "vote_key", "penalty", "check_error", "proof",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A decision to make again, with what a comparison needs beyond it."""
+
+    recorded: Recorded
+    task: str
+    prompt: str | None
+    """What the ensemble read as the problem; None unless texts were asked for."""
+
+
+def stored_decisions(
+    reader: DecisionReader, where: Filter | None = None, *, texts: bool = False, batch_size: int = 1024
+) -> Iterator[Stored]:
+    """Every decision that passes.
+
+    Args:
+        reader: the folder.
+        where: which decisions.
+        texts: read problems and candidates' texts too; otherwise a candidate's text is ``""``.
+        batch_size: decisions in memory at a time.
+    """
+    policies: dict[str, Policy] = {}
+    names = [*_CANDIDATE, "members", "scores_json", *(("text",) if texts else ())]
+    columns = [*_ROW, *(("prompt", "scored_prompt") if texts else ())]
+    columns += [f"passes.list.element.{name}" for name in ("selected", "stop")]
+    columns += [f"candidates.list.element.{name}" for name in names]
+    for batch in reader.batches(columns, where, batch_size=batch_size):
+        yield from _batch(batch, policies, texts=texts)
+
+
+def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, texts: bool) -> Iterator[Stored]:
+    rows = {name: batch.column(name).to_pylist() for name in _ROW}
+    prompts = _prompts(batch) if texts else [None] * batch.num_rows
+    selections = _lists(batch.column("passes"), lambda structs: structs.field("selected").to_pylist())
+    stops = _lists(batch.column("passes"), _stops)
+    pools = _lists(batch.column("candidates"), lambda structs: _scored(structs, texts=texts))
+    for place, record_id in enumerate(rows["record_id"]):
+        text = rows["policy_json"][place]
+        policy = policies.get(text)
+        if policy is None:
+            policy = policies[text] = Policy.from_json(json.loads(text))
+        recorded = Recorded(
+            record_id=record_id,
+            problem_id=rows["problem_id"][place],
+            policy=policy,
+            decision=Decision(rows["decision"][place]),
+            selected=rows["selected"][place],
+            selections=tuple(selections[place]),
+            pool=pools[place],
+            stops=tuple(stops[place]) if any(stops[place]) else (),
+        )
+        yield Stored(recorded=recorded, task=rows["task"][place], prompt=prompts[place])
+
+
+def _stops(structs: pa.StructArray) -> list[PassStop | None]:
+    return [None if found is None else PassStop(**found) for found in _optional(structs, "stop")]
+
+
+def _prompts(batch: pa.RecordBatch) -> list[str | None]:
+    prompts, others = batch.column("prompt").to_pylist(), batch.column("scored_prompt").to_pylist()
+    return [prompt if other is None else other for prompt, other in zip(prompts, others, strict=True)]
+
+
+def _lists(column: pa.ListArray, read: Any) -> list[list[Any]]:
+    """Read all elements of a list column at once, then cut them by row."""
+    offsets = column.offsets.to_pylist()
+    first = offsets[0]
+    found = read(column.values.slice(first, offsets[-1] - first))
+    return [found[start - first : end - first] for start, end in pairwise(offsets)]
+
+
+def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
+    columns = {name: structs.field(name).to_pylist() for name in _CANDIDATE}
+    members = structs.field("members")
+    energies = _lists(members, lambda values: values.to_numpy(zero_copy_only=False).tolist())
+    is_scored = members.is_valid().to_pylist()
+    scores = _optional(structs, "scores_json")
+    written = structs.field("text").to_pylist() if texts else [""] * len(structs)
+    found = []
+    for place, candidate_id in enumerate(columns["candidate_id"]):
+        error, key = columns["error"][place], columns["vote_key"][place]
+        candidate = Candidate(
+            candidate_id=candidate_id,
+            task="",
+            problem_id="",
+            generator=columns["generator"][place],
+            text=None if error is not None else written[place],
+            error=error,
+            pass_index=columns["pass_index"][place],
+            sample_index=columns["sample_index"][place],
+        )
+        report = ConstraintReport(
+            candidate_id=candidate_id,
+            answer=key,
+            vote_key=key,
+            penalty=columns["penalty"][place],
+            error=columns["check_error"][place],
+            proof=columns["proof"][place],
+        )
+        scored = Energies(candidate_id=candidate_id, members=tuple(energies[place])) if is_scored[place] else None
+        found.append(
+            ScoredCandidate(candidate=candidate, report=report, energies=scored, scores=scores_of(scores[place]))
+        )
+    return found
+
+
+def _optional(structs: pa.StructArray, name: str) -> list[Any]:
+    """A column that files of earlier versions lack."""
+    return [None] * len(structs) if structs.type.get_field_index(name) < 0 else structs.field(name).to_pylist()

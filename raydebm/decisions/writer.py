@@ -1,0 +1,226 @@
+"""Stores decisions while the service runs: in batches, from one thread, off the request path.
+
+``put`` appends to a bounded queue and returns. A thread writes what waits every few seconds, merges small files into
+larger ones, and removes what is too old or too much. Nothing here can fail or delay a request: when the disk is full or
+the folder cannot be written, decisions wait, and beyond the queue's bounds they are dropped, counted and logged.
+
+A crash of the process loses what was decided since the last write (``flush_s``, 5 s by default). Files are
+not forced to the disk's platters, so a power cut may lose what the operating system still held.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.decisions.record import DECISIONS, DecisionRecord, microseconds, record_row
+from raydebm.decisions.storage.parquet_folder import ROW_GROUP, FolderWriter
+from raydebm.records import well_formed
+from raydebm.run.codec import Row
+
+log = logging.getLogger(__name__)
+
+ROWS_AT_ONCE = 8
+"""Rows that are converted in one go: a few milliseconds."""
+
+
+class RecordsArgs(BaseModel):
+    """The ``records`` section of the application's arguments. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str | None = None
+    """A local path that this node can write, or a filesystem URL; None: ``records`` in the run directory."""
+    max_mb: float = Field(2048, gt=0)
+    """The oldest files go when all files together are larger."""
+    max_days: float | None = Field(30, gt=0)
+    """Files whose last decision is older go; None: only the size counts."""
+    flush_s: float = Field(5, gt=0)
+    """How long a decision may wait for company; what a crash may lose."""
+    max_waiting: int = Field(2000, ge=1)
+    """Decisions that may wait to be written; more are dropped."""
+    max_waiting_mb: float = Field(64, gt=0)
+    """Characters of text (in millions) that may wait to be written."""
+    max_outcomes_mb: float = Field(256, gt=0)
+    """As ``max_mb``, for the outcomes that users report."""
+    max_outcome_days: float | None = Field(365, gt=0)
+    """As ``max_days``, for outcomes: so far back live accuracy and its alarm look."""
+
+
+def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
+    """None where nothing is to be stored."""
+    return None if args is None or args.folder is None else DecisionWriter(args.folder, args)
+
+
+class DecisionWriter:
+    """Writes one folder. Several writers (replicas) may share a folder: each has file names of its own."""
+
+    def __init__(self, root: str, args: RecordsArgs | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """
+        Args:
+            root: the folder; it is made when the first batch is written.
+            args: limits.
+            clock: seconds since 1970, for the age limit.
+        """
+        self.root = root
+        self._args = args or RecordsArgs()
+        self._folder = FolderWriter(root, max_mb=self._args.max_mb, max_days=self._args.max_days, clock=clock)
+        self._waiting: deque[tuple[DecisionRecord, int]] = deque()
+        self._waiting_chars = 0
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._writing = threading.Lock()
+        self.num_written = 0
+        self.num_dropped = 0
+        self.last_error: str | None = None
+        """Why the last write failed; None when it did not."""
+
+    def put(self, record: DecisionRecord) -> bool:
+        """Keep a decision for the next write. Never raises and never waits for a disk; False: dropped and counted."""
+        size = _num_chars(record)
+        with self._wake:
+            full = len(self._waiting) >= self._args.max_waiting
+            full = full or self._waiting_chars + size > self._args.max_waiting_mb * 1e6
+            if full or self._closing:
+                self.num_dropped += 1
+                return False
+            self._waiting.append((record, size))
+            self._waiting_chars += size
+            self._start()
+            if len(self._waiting) >= self._args.max_waiting // 4 or len(self._waiting) >= ROW_GROUP:
+                self._wake.notify()
+        return True
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="raydebm-records", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads on this machine: the next decision tries again
+            self.last_error = str(error)
+            return
+        self._thread = thread
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Write what waits and end the thread. Decisions that come later are dropped."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        self.flush()
+
+    def _run(self) -> None:
+        while not self._closing:
+            with self._wake:
+                if not self._closing:
+                    self._wake.wait(timeout=self._args.flush_s)
+            self.flush()
+            if self.last_error is not None and not self._closing:
+                time.sleep(min(self._args.flush_s, 1.0))  # a folder that cannot be written must not cost a core
+
+    def flush(self) -> bool:
+        """Write what waits now; False when that failed, and then everything still waits."""
+        with self._writing:
+            try:
+                while self._waiting:
+                    self._write(self._batch())
+                self._folder.merge()
+                self._folder.tidy()
+            except Exception as error:  # noqa: BLE001 - whatever storage does, the thread goes on and requests notice nothing
+                if self.last_error is None:
+                    log.error("decisions cannot be written to %s: %s", self.root, error)
+                self.last_error = str(error)
+                return False
+            self._report_recovery()
+            return True
+
+    def _report_recovery(self) -> None:
+        if self.last_error is not None:
+            log.warning("decisions are written again; %d were dropped since the start", self.num_dropped)
+        self.last_error = None
+
+    def _batch(self) -> list[DecisionRecord]:
+        with self._wake:
+            return [record for record, _ in islice(self._waiting, ROW_GROUP)]
+
+    def _write(self, records: Sequence[DecisionRecord]) -> None:
+        table = _table(records)
+        if table.num_rows:
+            times = [microseconds(record.time) for record in records]
+            self._folder.append(table, min(times), max(times))
+        with self._wake:
+            for _ in records:
+                self._waiting_chars -= self._waiting.popleft()[1]
+        self.num_written += table.num_rows
+        self.num_dropped += len(records) - table.num_rows
+
+
+def _num_chars(record: DecisionRecord) -> int:
+    """About what the record holds in memory: all that a client or a model can make long."""
+    outcome, problem = record.outcome, record.problem
+    texts = [problem.prompt, record.scored_prompt, *(found.feedback for found in outcome.passes)]
+    for scored in outcome.pool:
+        texts += [scored.candidate.text, scored.candidate.reasoning, scored.report.answer]
+        texts += [violation.message for violation in scored.report.violations]
+    return 2000 + sum(len(text) for text in texts if text) + _size_of(problem.data) + _size_of(record.request)
+
+
+def _size_of(value: Any) -> int:
+    """Characters of a JSON value, and a few for each of its parts."""
+    size, rest = 0, [value]
+    while rest:
+        found = rest.pop()
+        size += len(found) if isinstance(found, str) else 8
+        if isinstance(found, Mapping):
+            rest += [*found, *found.values()]
+        elif isinstance(found, list | tuple):
+            rest += found
+    return size
+
+
+def _table(records: Sequence[DecisionRecord]) -> pa.Table:
+    """A few rows at a time: pyarrow keeps the interpreter to itself while it converts, and requests run meanwhile."""
+    parts = [_part(records[start : start + ROWS_AT_ONCE]) for start in range(0, len(records), ROWS_AT_ONCE)]
+    return pa.concat_tables(parts)
+
+
+def _part(records: Sequence[DecisionRecord]) -> pa.Table:
+    """One record that cannot be stored (a task may put anything into a problem's data) fails alone."""
+    try:
+        return pa.Table.from_pylist([record_row(record) for record in records], schema=DECISIONS)
+    except _UNSTORABLE:
+        tables = [found for found in map(_lone_table, records) if found is not None]
+        return pa.concat_tables(tables) if tables else DECISIONS.empty_table()
+
+
+_UNSTORABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _lone_table(record: DecisionRecord) -> pa.Table | None:
+    try:
+        row: Row = _writable(record_row(record))
+        return pa.Table.from_pylist([row], schema=DECISIONS)
+    except _UNSTORABLE as error:
+        log.warning("the decision on request %s cannot be stored: %s", record.request_id, error)
+        return None
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {key: _writable(item) for key, item in value.items()}
+    return [_writable(item) for item in value] if isinstance(value, list) else value

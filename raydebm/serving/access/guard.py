@@ -1,0 +1,202 @@
+"""What happens to every HTTP request before and around the routes: its id, who asks, its limits, the last resort.
+
+A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
+"""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from raydebm.errors import RaydebmError, ServiceError
+from raydebm.serving.access.hosts import check_host
+from raydebm.serving.access.idempotency import IdempotencyStore, answer_once
+from raydebm.serving.access.keys import ApiKey, Keyring
+from raydebm.serving.access.limits import Admission, Intake, KeyLimits
+from raydebm.serving.access.uploads import Uploads, replayed
+from raydebm.serving.core.meter import Meter, NoMeter
+from raydebm.serving.error_form import error_response
+from raydebm.serving.failures import as_service_error
+from raydebm.serving.logs import CALLER, REQUEST_ID
+from raydebm.serving.settings.app_args import LimitArgs
+from raydebm.serving.spending.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+PUBLIC_PATHS = frozenset({"/health", "/openapi.json"})
+"""What needs no key, because probes have none. Both name tasks, policies and generators, but no key and no address."""
+PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage", "/v1/triage/batch")
+"""Requests that may have paid for candidates when the replica that held them died."""
+CLIENT_CLOSED = 499
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods of requests that take no place and whose bodies nobody reads."""
+REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Sends, and remembers what was sent."""
+
+    to: Send
+    request_id: str | None
+    """None: something in front puts it on the answer."""
+    status: int = CLIENT_CLOSED
+    started: bool = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started, self.status = True, message["status"]
+            if self.request_id is not None:
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+        await self.to(message)
+
+
+class Guard:
+    """Wraps the application. Sets ``request_id``, ``received`` and ``key_use`` of ``request.state``, and
+    ``logs.REQUEST_ID``.
+
+    Args:
+        max_body_bytes: larger bodies are answered 413.
+        limits: how much is taken on.
+        keyring: who may call; None: anyone.
+        meter: counts requests.
+        echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
+        public_paths: what needs no key and no place in the queue.
+        routes: of the application, to name a request that is refused before it gets there.
+        allowed_hosts: names under which it answers where there are no keys, beside localhost and addresses.
+        intake: counts open requests and can be closed; None: one of its own.
+        ledger: counts the days' spending; None: nobody does.
+        idempotency: answers repeated requests; None: ``Idempotency-Key`` is not looked at.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        limits: LimitArgs | None = None,
+        keyring: Keyring | None = None,
+        meter: Meter | None = None,
+        echo_request_id: bool = True,
+        public_paths: Collection[str] = PUBLIC_PATHS,
+        routes: Sequence[BaseRoute] = (),
+        allowed_hosts: Collection[str] = (),
+        intake: Intake | None = None,
+        ledger: Ledger | None = None,
+        idempotency: IdempotencyStore | None = None,
+    ) -> None:
+        self._app, self._idempotency = app, idempotency
+        self._uploads = Uploads(limits or LimitArgs(), max_bytes=max_body_bytes)
+        self._echo_request_id = echo_request_id
+        self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
+        self._routes, self._intake = routes, intake or Intake()
+        self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
+        self._admission = Admission(limits or LimitArgs())
+        self._key_limits = KeyLimits(limits or LimitArgs(), ledger=ledger)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id, started = _request_id(scope), time.perf_counter()
+        scope.setdefault("state", {}).update(request_id=request_id, received=started)
+        answer = _Answer(send, request_id if self._echo_request_id else None)
+        before, nobody = REQUEST_ID.set(request_id), CALLER.set("")
+        try:
+            with self._intake.open():
+                await self._guarded(scope, receive, answer)
+        except ClientDisconnect:
+            pass  # there is nobody left to answer
+        except RaydebmError as error:
+            await _last_resort(error_response(as_service_error(error)), scope, receive, answer)
+        except Exception:
+            # One place for what nobody foresaw: logged with its id, answered without a traceback.
+            log.exception("request %s failed", request_id)
+            failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
+            await _last_resort(error_response(failure), scope, receive, answer)
+        finally:
+            self._tell(scope, answer.status, time.perf_counter() - started)
+            REQUEST_ID.reset(before)
+            CALLER.reset(nobody)
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        if self._keyring is None:
+            check_host(scope["headers"], self._allowed_hosts)
+        if scope["path"] in self._public_paths:
+            await self._app(scope, receive, answer.send)
+            return
+        key = self._caller(scope)
+        with self._key_limits.open(key) as use:
+            scope["state"]["key_use"] = use
+            if scope["method"] in _WITHOUT_BODY:
+                await self._app(scope, receive, answer.send)
+                return
+            self._admission.check()  # when nobody could wait, nobody need upload
+            body = await self._uploads.read(scope, receive)
+
+            async def work(send: Send) -> None:
+                async with self._admission.place():
+                    self._tell_load()
+                    await self._app(scope, replayed(body, receive), send)
+
+            if self._idempotency is None:
+                await work(answer.send)
+            else:
+                await answer_once(self._idempotency, scope, body, answer.send, work)
+
+    def _caller(self, scope: Scope) -> ApiKey | None:
+        if self._keyring is None:
+            return None
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        key = self._keyring.owner(None if header is None else header.decode("latin-1"))
+        if key is None:
+            words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
+            raise ServiceError(words, 401, "invalid_api_key")
+        scope["state"]["key"] = key.name
+        CALLER.set(key.name)
+        scope["state"]["may_see_decisions"] = key.decisions
+        return key
+
+    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
+        status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
+        route = self._route_of(scope)
+        self._meter.answered(route=route, status=status, seconds=seconds)
+        self._tell_load()
+        facts = {
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "duration_ms": round(1000 * seconds, 1),
+            "key": scope["state"].get("key"),
+        }
+        log.info("request", extra={"facts": facts})
+
+    def _route_of(self, scope: Scope) -> str:
+        """The path's template; there are few of them, where paths are what strangers make up."""
+        route = scope.get("route")
+        if route is None:
+            route = next((found for found in self._routes if found.matches(scope)[0] is Match.FULL), None)
+        return getattr(route, "path", "other")
+
+    def _tell_load(self) -> None:
+        self._meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
+
+
+async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    if not answer.started:
+        await response(scope, receive, answer.send)
+
+
+def _request_id(scope: Scope) -> str:
+    """The client's or the proxy's id when it is a plain one, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and REQUEST_ID_PATTERN.fullmatch(value.decode("latin-1")):
+            return str(value.decode("latin-1"))
+    return uuid.uuid4().hex

@@ -1,0 +1,246 @@
+"""Requests with an ``Idempotency-Key``: a repetition gets the first one's answer, and nothing is paid for twice.
+
+A key belongs to who sends it, and to one path and body. While its request runs, a repetition is answered 409; later it
+gets the stored answer. A request whose replica died is neither repeated nor forgotten: candidates may have been paid
+for, and the client decides whether to pay again, with a new key.
+Does not know: tasks, decisions, Ray.
+"""
+
+import asyncio
+import hashlib
+import json
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.types import Message, Scope, Send
+
+from raydebm.errors import ServiceError
+from raydebm.serving.spending.sqlite_file import SqliteFile
+
+HEADER = b"idempotency-key"
+KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
+KEEP_S = 24 * 3600.0
+"""How long an answer is kept, as long as other services keep theirs."""
+MAX_ANSWER_BYTES = 1_000_000
+REPLAYED = (b"idempotent-replayed", b"true")
+_NOT_STORED = frozenset({408, 409, 425, 429, 499})
+"""Refusals that say nothing about the request itself: the same key may try again."""
+EVENT_STREAM = b"text/event-stream"
+_STREAM_FAILURE = b'data: {"error"'
+_TABLES = """
+CREATE TABLE IF NOT EXISTS requests (
+  owner TEXT, key TEXT, fingerprint TEXT, begun REAL, ends REAL, status INTEGER, headers TEXT, body BLOB,
+  PRIMARY KEY (owner, key));
+CREATE INDEX IF NOT EXISTS requests_begun ON requests (begun);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """What a finished request was answered."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes | None
+    """None: it was larger than ``MAX_ANSWER_BYTES`` and is not kept."""
+
+
+class IdempotencyStore:
+    """Keys with their requests and answers, in a SQLite file that all ingress replicas share."""
+
+    def __init__(
+        self, path: str, *, longest_s: float, across_nodes: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        """
+        Args:
+            path: of the file; ``":memory:"``: this process alone knows the keys.
+            longest_s: after which a request without an answer has lost its replica.
+            across_nodes: see ``SqliteFile``.
+            clock: seconds.
+        """
+        self._file = SqliteFile(path, tables=_TABLES, name="file of idempotency keys", across_nodes=across_nodes)
+        self._longest_s, self._clock = longest_s, clock
+
+    def begin(self, owner: str, key: str, fingerprint: str) -> StoredAnswer | None:
+        """Take the key for a new request (None), or return what its request was answered.
+
+        Raises:
+            ServiceError: 409 while the first request runs, or when its answer was lost; 422 for a key that was used for
+                another request.
+            ResourceError: the file cannot be used.
+        """
+        now = self._clock()
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM requests WHERE begun < ?", (now - KEEP_S,))
+            row = db.execute(
+                "SELECT fingerprint, ends, status, headers, body FROM requests WHERE owner = ? AND key = ?",
+                (owner, key),
+            ).fetchone()
+            if row is None:
+                db.execute(
+                    "INSERT INTO requests VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL)",
+                    (owner, key, fingerprint, now, now + self._longest_s),
+                )
+                return None
+        known, ends, status, headers, body = row
+        if known != fingerprint:
+            raise ServiceError(
+                f"the Idempotency-Key {key!r} was used for another request; send a new key",
+                422,
+                "idempotency_key_reused",
+            )
+        if status is None:
+            raise _running(key) if now < ends else _lost(key)
+        return StoredAnswer(
+            status, [(name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(headers)], body
+        )
+
+    def finish(self, owner: str, key: str, answer: StoredAnswer) -> None:
+        """Keep the answer. Raises ResourceError."""
+        headers = json.dumps([(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers])
+        with self._file.transaction() as db:
+            db.execute(
+                "UPDATE requests SET status = ?, headers = ?, body = ? WHERE owner = ? AND key = ?",
+                (answer.status, headers, answer.body, owner, key),
+            )
+
+    def forget(self, owner: str, key: str) -> None:
+        """Let the key be used again. Raises ResourceError."""
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM requests WHERE owner = ? AND key = ? AND status IS NULL", (owner, key))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _running(key: str) -> ServiceError:
+    return ServiceError(
+        f"the request with Idempotency-Key {key!r} is still running; ask again later", 409, "idempotency_key_in_use"
+    )
+
+
+def _lost(key: str) -> ServiceError:
+    return ServiceError(
+        f"the request with Idempotency-Key {key!r} was begun and its answer was lost; what it sampled may have been "
+        "paid for. To run it again, send a new key",
+        409,
+        "idempotency_answer_lost",
+        retry=False,
+    )
+
+
+def key_of(scope: Scope) -> str | None:
+    """The request's key; None without one.
+
+    Raises:
+        ServiceError: 400, the key is empty, longer than 255 characters, or not of printable ASCII.
+    """
+    header = next((value.decode("latin-1") for name, value in scope["headers"] if name == HEADER), None)
+    if header is not None and not KEY_PATTERN.fullmatch(header):
+        raise ServiceError(
+            f"Idempotency-Key must be 1 to 255 printable ASCII characters without blanks, got {header[:300]!r}",
+            400,
+            "bad_idempotency_key",
+        )
+    return header
+
+
+async def answer_once(
+    store: IdempotencyStore, scope: Scope, body: bytes, send: Send, work: Callable[[Send], Awaitable[None]]
+) -> None:
+    """Answer a request by ``work``, or with what the first request with its key was answered.
+
+    Args:
+        store: knows the keys.
+        scope: of the request; ``state["key"]`` names the caller.
+        body: of the request.
+        send: where the answer goes.
+        work: answers the request through what it is given.
+
+    Raises:
+        ServiceError: see ``key_of`` and ``IdempotencyStore.begin``.
+        ResourceError: the store's file cannot be used, so nothing was begun.
+    """
+    key = key_of(scope)
+    if key is None:
+        await work(send)
+        return
+    owner, fingerprint = scope["state"].get("key") or "", _fingerprint(scope, body)
+    answer = await asyncio.to_thread(store.begin, owner, key, fingerprint)
+    if answer is not None:
+        await _replay(answer, key, send)
+        return
+    copy = _Copy(send)
+    try:
+        await work(copy.send)
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(store.forget, owner, key))
+        raise
+    if copy.is_final:
+        await asyncio.shield(asyncio.to_thread(store.finish, owner, key, copy.answer()))
+    else:
+        await asyncio.shield(asyncio.to_thread(store.forget, owner, key))
+
+
+def _fingerprint(scope: Scope, body: bytes) -> str:
+    digest = hashlib.sha256(f"{scope['method']} {scope['path']}?".encode())
+    digest.update(scope.get("query_string", b"") + b"\n" + body)
+    return digest.hexdigest()
+
+
+async def _replay(answer: StoredAnswer, key: str, send: Send) -> None:
+    if answer.body is None:
+        raise ServiceError(
+            f"the request with Idempotency-Key {key!r} was answered, with more than the {MAX_ANSWER_BYTES} bytes that "
+            "are kept; send a new key to run it again",
+            409,
+            "idempotency_answer_too_large",
+            retry=False,
+        )
+    await send(
+        {"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, REPLAYED]},
+    )
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+class _Copy:
+    """Sends, and keeps what was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._status, self._size, self._is_whole = 0, 0.0, False
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._parts: list[bytes] = []
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status, self._headers = message["status"], list(message.get("headers", ()))
+        elif message["type"] == "http.response.body":
+            part = message.get("body", b"")
+            self._size += len(part)
+            if self._size <= MAX_ANSWER_BYTES:
+                self._parts.append(part)
+            else:
+                self._parts, self._size = [], math.inf
+            self._is_whole = not message.get("more_body", False)
+        await self._send(message)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a repetition would get the same. A failure is final where something was paid for."""
+        headers = {name.lower(): value for name, value in self._headers}
+        is_paid = headers.get(b"x-should-retry") == b"false"
+        # The status of a stream is out before its work begins, so that a failure is one of its events.
+        has_failed = headers.get(b"content-type", b"").startswith(EVENT_STREAM) and any(
+            _STREAM_FAILURE in part for part in self._parts
+        )
+        is_whole = self._is_whole and not has_failed and self._status not in _NOT_STORED
+        return is_whole and (self._status < 500 or is_paid)
+
+    def answer(self) -> StoredAnswer:
+        # The request's own id is put on again by whoever sends the answer.
+        headers = [(name, value) for name, value in self._headers if name.lower() != b"x-request-id"]
+        return StoredAnswer(self._status, headers, None if math.isinf(self._size) else b"".join(self._parts))

@@ -1,0 +1,55 @@
+"""The spans of HTTP requests.
+
+In:   ASGI requests with or without a W3C ``traceparent``.
+Does not know: Ray. Nothing of a problem, an answer, a path's parameters or a key enters a span.
+"""
+
+from collections.abc import Collection
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from raydebm import tracing
+from raydebm.serving.access.guard import PUBLIC_PATHS
+
+_HEADERS = ("traceparent", "tracestate")
+
+
+class Traced:
+    """Wraps an application: one span per request, which goes on from the client's.
+
+    Args:
+        app: what answers.
+        untraced: paths without a span; probes ask for them all day.
+    """
+
+    def __init__(self, app: ASGIApp, *, untraced: Collection[str] = PUBLIC_PATHS) -> None:
+        self._app, self._untraced = app, frozenset(untraced)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not tracing.is_tracing() or scope["path"] in self._untraced:
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"]
+        with tracing.span(method, {"http.request.method": method}, parent=_sent(scope), kind="server") as span:
+            status: int | None = None
+
+            async def remember(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            try:
+                await self._app(scope, receive, remember)
+            finally:
+                route = getattr(scope.get("route"), "path", None)
+                span.rename(f"{method} {route}" if route else method)
+                facts = {"http.route": route, "http.response.status_code": status}
+                span.set({**facts, "raydebm.request_id": scope.get("state", {}).get("request_id")})
+                if status is not None and status >= 500:
+                    span.fail(str(status))
+
+
+def _sent(scope: Scope) -> dict[str, str]:
+    found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    return {name: found[name] for name in _HEADERS if name in found}

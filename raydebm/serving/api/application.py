@@ -1,0 +1,138 @@
+"""The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
+
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from raydebm import __version__
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.writer import DecisionWriter
+from raydebm.errors import RaydebmError
+from raydebm.serving.access.guard import PUBLIC_PATHS, Guard
+from raydebm.serving.access.idempotency import IdempotencyStore
+from raydebm.serving.access.keys import Keyring
+from raydebm.serving.access.limits import Intake
+from raydebm.serving.api.chat.routes import chat_routes, model_routes, response_routes
+from raydebm.serving.api.decisions.archive import Decisions
+from raydebm.serving.api.decisions.routes import decision_routes
+from raydebm.serving.api.openapi import ERRORS, describe
+from raydebm.serving.api.operations.live import LiveMeter
+from raydebm.serving.api.operations.options import sample_routes
+from raydebm.serving.api.operations.routes import ceiling_route, health_route, live_route
+from raydebm.serving.api.outcomes.assembly import claim_monitor, outcome_desk
+from raydebm.serving.api.outcomes.routes import outcome_routes
+from raydebm.serving.api.scoring.routes import scoring_routes
+from raydebm.serving.api.triage.routes import triage_routes
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.error_form import error_response, http_error, validation_error
+from raydebm.serving.failures import as_service_error
+from raydebm.serving.pages import page_paths, page_routes
+from raydebm.serving.settings.app_args import request_timeout_s
+from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.spending.ledger import Ledger
+
+
+def create_app(
+    service: TriageService,
+    *,
+    keyring: Keyring | None = None,
+    echo_request_id: bool = True,
+    live: LiveMeter | None = None,
+    intake: Intake | None = None,
+    ledger: Ledger | None = None,
+    idempotency: IdempotencyStore | None = None,
+) -> FastAPI:
+    """The ASGI application over one service.
+
+    Args:
+        service: answers requests.
+        keyring: who may call; None: anyone.
+        echo_request_id: see ``Guard``.
+        live: what ``/v1/live`` shows; the service's meter, where that remembers.
+        intake: see ``Guard``.
+        ledger: counts the days' spending; None: one of the bundle's file.
+        idempotency: see ``Guard``; None: one of the bundle's file.
+    """
+    app = FastAPI(
+        title="raydebm",
+        version=__version__,
+        summary="Chooses among LLM answers, and abstains when none can be trusted.",
+        # FastAPI's own pages load their scripts from another host; ``pages`` has one that does not.
+        docs_url=None,
+        redoc_url=None,
+        responses=ERRORS,
+        # FastAPI's own telemetry would send query strings and messages of exceptions (see serving.telemetry).
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    writer = service.records if isinstance(service.records, DecisionWriter) else None
+    claims = service.claims or claim_monitor(service.bundle, service.meter)
+    reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
+    stored = None if reader is None else Decisions(reader, claims)
+    desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
+    routers = (
+        model_routes(service),
+        chat_routes(service),
+        response_routes(service),
+        triage_routes(service),
+        scoring_routes(service),
+        health_route(service, writer),
+        ceiling_route(),
+        decision_routes(stored),
+        outcome_routes(desk),
+        live_route(live, writer),
+        sample_routes(service.bundle),
+        page_routes(),
+    )
+    app.add_middleware(
+        Guard,
+        max_body_bytes=service.bundle.max_body_bytes,
+        limits=service.bundle.limits,
+        keyring=keyring,
+        meter=service.meter,
+        echo_request_id=echo_request_id,
+        public_paths=PUBLIC_PATHS | page_paths(),
+        routes=[route for router in routers for route in router.routes],
+        allowed_hosts=service.bundle.allowed_hosts,
+        intake=intake,
+        ledger=ledger or ledger_of(service.bundle),
+        idempotency=idempotency or idempotency_of(service.bundle),
+    )
+    _add_error_handlers(app)
+    for router in routers:
+        app.include_router(router)
+    describe(app, service.bundle, keyed=keyring is not None)
+    return app
+
+
+def ledger_of(bundle: Bundle) -> Ledger | None:
+    """The ledger in the bundle's file, which is opened when somebody spends below a ceiling."""
+    if bundle.ledger_file is None:
+        return None
+    return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
+
+
+def idempotency_of(bundle: Bundle) -> IdempotencyStore:
+    """The store beside the ledger's file; without one, the keys of this process alone."""
+    path = None if bundle.ledger_file is None else Path(bundle.ledger_file).with_name("idempotency.sqlite")
+    return IdempotencyStore(
+        ":memory:" if path is None else str(path),
+        longest_s=request_timeout_s(bundle.max_deadline_s),
+        across_nodes=bundle.limits.ledger_across_nodes,
+    )
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(RaydebmError)
+    async def on_raydebm_error(request: Request, error: RaydebmError) -> JSONResponse:
+        return error_response(as_service_error(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def on_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+        return error_response(validation_error(error))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
+        return error_response(http_error(error), headers=error.headers)

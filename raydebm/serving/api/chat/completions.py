@@ -1,0 +1,302 @@
+"""The triage answer in OpenAI's chat shape.
+
+An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's clients know it from refusals; the
+reasons stand in the top-level ``raydebm`` object, where typed clients find them in ``model_extra``.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raydebm.errors import ServiceError
+from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints, json_form
+from raydebm.serving.api.headers import merged_overrides
+from raydebm.serving.api.messages import read_conversation
+from raydebm.serving.api.model_ids import AUTO_ID, MODEL_PREFIX, parse_model
+from raydebm.serving.api.schema.candidate import CandidateBody
+from raydebm.serving.api.schema.decision import ChoiceBody, DecisionBody, TriageResponse
+from raydebm.serving.api.schema.openai import ChoiceCount, ChoiceFacts
+from raydebm.serving.api.schema.requests import ChatOverrides, ChatRequest
+from raydebm.serving.core.conversation import Conversation
+from raydebm.serving.core.passthrough import passthrough_context
+from raydebm.serving.core.request import AUTO, NO_PROBLEM, RequestContext, request_context
+from raydebm.serving.settings.bundle import Bundle
+
+CHUNK_CHARS = 80
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "functions": ([],),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "modalities": (["text"],),
+    "audio": (),
+    "logit_bias": ({},),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+}
+"""Fields that would change the answer and cannot be honoured, with the values that change nothing."""
+
+_OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
+"""Of the ``raydebm`` object. Left at the top level they would change nothing, and nobody would know."""
+
+
+def chat_context(
+    bundle: Bundle,
+    request: ChatRequest,
+    *,
+    request_id: str,
+    headers: Mapping[str, str] | None = None,
+    received: float | None = None,
+) -> tuple[RequestContext, ChatOverrides]:
+    """What to run, and how to answer.
+
+    Raises:
+        ServiceError: an unknown model, unsupported fields, missing text and all that ``make_ask`` refuses.
+    """
+    _check_supported(request)
+    task_name, policy = parse_model(bundle, request.model)
+    overrides = merged_overrides(bundle, request.raydebm, headers=headers or {}, policy=policy)
+    if overrides.task is not None and task_name not in (AUTO, overrides.task):
+        message = f"model {request.model!r} and raydebm.task {overrides.task!r} contradict each other; give one of them"
+        raise ServiceError(message, 400, "bad_override", "raydebm.task")
+    conversation = read_conversation(request.messages)
+    if json_form(request.response_format) is not None and overrides.on_abstain == "text":
+        message = "on_abstain 'text' answers in words, which response_format rules out; use 'refuse', 'best' or 'error'"
+        raise ServiceError(message, 400, "bad_override", "on_abstain")
+    try:
+        context = request_context(
+            bundle,
+            overrides,
+            request_id=request_id,
+            task_name=overrides.task or task_name,
+            problem=conversation.problem,
+            sampling=request.sampling(),
+            seed=request.seed,
+            conversation=conversation,
+            received=received,
+        )
+    except ServiceError as error:
+        if error.code != NO_PROBLEM:
+            raise
+        context = _ordinary_chat(bundle, request, overrides, error, conversation, request_id)
+    return replace(
+        context, response_format=_offered(request, context), num_choices=request.n, received=received
+    ), overrides
+
+
+def _ordinary_chat(
+    bundle: Bundle,
+    request: ChatRequest,
+    overrides: ChatOverrides,
+    refusal: ServiceError,
+    conversation: Conversation,
+    request_id: str,
+) -> RequestContext:
+    return passthrough_context(
+        bundle,
+        overrides,
+        refusal=refusal,
+        conversation=conversation,
+        request_id=request_id,
+        sampling=request.sampling(of_one=True),
+        seed=request.seed,
+    )
+
+
+def _offered(request: ChatRequest, context: RequestContext) -> str | None:
+    """The response format that endpoints are asked for: the task's, in ordinary chat the client's own."""
+    wanted = request.response_format
+    if context.passthrough:
+        offered = None if wanted is None or wanted.type == "text" else wanted.model_dump(exclude_none=True)
+    else:
+        offered = format_for_endpoints(wanted, context.task)
+    return None if offered is None else json.dumps(offered, sort_keys=True)
+
+
+def _check_supported(request: ChatRequest) -> None:
+    for name, value in (request.model_extra or {}).items():
+        if name in _OURS:
+            message = f"{name!r} belongs into the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
+            raise ServiceError(message, 400, "misplaced_parameter", name)
+        if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
+            message = f"{name!r} with value {value!r} is not supported; leave it out"
+            raise ServiceError(message, 400, "unsupported_parameter", name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One choice of a chat: exactly one of content and refusal is a text."""
+
+    content: str | None = None
+    refusal: str | None = None
+    is_cut: bool = False
+    """At ``max_tokens``."""
+    facts: ChoiceFacts | None = None
+    """Where several choices were asked for."""
+
+    @property
+    def finish_reason(self) -> str:
+        """``length`` is what clients look for; a refusal is whole."""
+        return "length" if self.is_cut else "stop"
+
+
+def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> list[Reply]:
+    """The choices of a chat: the answer that is given out or a refusal, then the others that were asked for.
+
+    Args:
+        answer: the decision.
+        on_abstain: see ``ChatOverrides``.
+        form: of the contents; None: the candidates' own texts.
+
+    Raises:
+        ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that is not of this
+            form.
+    """
+    given = _given(answer, on_abstain)
+    if given is None:
+        return [_refused(answer, on_abstain)]
+    choices = answer.choices or []
+    first = Reply(
+        content=given.text if form is None else _in_form(answer, given, form),
+        is_cut=given.finish_reason == "length",
+        facts=ChoiceFacts.model_validate(choices[0], from_attributes=True) if choices else None,
+    )
+    return [first, *(reply for choice in choices[1:] if (reply := _further(choice, form)) is not None)]
+
+
+def _in_form(answer: TriageResponse, given: CandidateBody, form: JsonForm) -> str:
+    if answer.decision == "passthrough":
+        return form.as_written(given.text or "")
+    return form.content(given.answer or "")
+
+
+def _further(choice: ChoiceBody, form: JsonForm | None) -> Reply | None:
+    """None: the answer cannot be given in this form."""
+    try:
+        content = choice.text if form is None else form.content(choice.answer or "")
+    except ServiceError:
+        return None
+    facts = ChoiceFacts.model_validate(choice, from_attributes=True)
+    return Reply(content=content, is_cut=choice.finish_reason == "length", facts=facts)
+
+
+def _refused(answer: TriageResponse, on_abstain: str) -> Reply:
+    words = f"No answer can be trusted: {answer.reason}."
+    if on_abstain == "error":
+        raise ServiceError(words, 422, "abstained")
+    return Reply(content=words) if on_abstain == "text" else Reply(refusal=words)
+
+
+def _given(answer: TriageResponse, on_abstain: str) -> CandidateBody | None:
+    """The candidate whose text is given out; None: none is."""
+    return answer.candidate if answer.decision != "abstain" or on_abstain == "best" else None
+
+
+def completion_body(
+    answer: TriageResponse, *, model: str, on_abstain: str, form: JsonForm | None = None, n: int | None = None
+) -> dict[str, Any]:
+    """The body of a chat completion that is not streamed. Raises ServiceError (see ``replies_of``)."""
+    replies = replies_of(answer, on_abstain, form)
+    return {
+        **_head(answer, model, "chat.completion"),
+        "choices": [_choice(index, reply) for index, reply in enumerate(replies)],
+        "usage": answer.usage.model_dump(),
+        "raydebm": decision_object(answer, choices=_count(answer, replies, n)),
+    }
+
+
+def _choice(index: int, reply: Reply) -> dict[str, Any]:
+    message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
+    choice = {"index": index, "message": message, "logprobs": None, "finish_reason": reply.finish_reason}
+    return choice if reply.facts is None else {**choice, "raydebm": reply.facts.model_dump()}
+
+
+def completion_chunks(
+    answer: TriageResponse,
+    *,
+    model: str,
+    on_abstain: str,
+    include_usage: bool,
+    form: JsonForm | None = None,
+    n: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The answer as chunks, choice by choice: the role, the text in pieces, the end, the last with the ``raydebm``
+    object; then the usage if asked.
+
+    Raises:
+        ServiceError: see ``replies_of``.
+    """
+    replies = replies_of(answer, on_abstain, form)
+    head = _head(answer, model, "chat.completion.chunk")
+    for index, reply in enumerate(replies):
+        *pieces, end = _deltas(index, reply)
+        yield from ({**head, "choices": [piece]} for piece in pieces)
+        is_last = index == len(replies) - 1
+        decision = {"raydebm": decision_object(answer, choices=_count(answer, replies, n))} if is_last else {}
+        yield {**head, "choices": [end], **decision}
+    if include_usage:
+        yield {**head, "choices": [], "usage": answer.usage.model_dump()}
+
+
+def _deltas(index: int, reply: Reply) -> Iterator[dict[str, Any]]:
+    field, text = ("content", reply.content) if reply.refusal is None else ("refusal", reply.refusal)
+    yield _delta(index, {"role": "assistant", "content": "" if reply.refusal is None else None})
+    for piece in pieces_of(text or ""):
+        yield _delta(index, {field: piece})
+    end = _delta(index, {}, finish_reason=reply.finish_reason)
+    yield end if reply.facts is None else {**end, "raydebm": reply.facts.model_dump()}
+
+
+def pieces_of(text: str) -> Sequence[str]:
+    """The text as a stream gives it out."""
+    return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
+
+
+def decision_object(answer: TriageResponse, *, choices: ChoiceCount | None = None) -> dict[str, Any]:
+    """The ``raydebm`` object: everything about the decision; the texts themselves stand in the choices."""
+    body = answer.model_dump(include=set(DecisionBody.model_fields))
+    if answer.candidates is None:
+        del body["candidates"]
+    counted = {} if choices is None else {"choices": choices.model_dump()}
+    return {**body, **counted, "answer": answer.answer}
+
+
+def _count(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> ChoiceCount | None:
+    if n is None:
+        return None
+    num_given = sum(reply.facts is not None for reply in replies)
+    return ChoiceCount(asked=n, given=num_given, reason=None if num_given == n else _why_fewer(answer, num_given))
+
+
+def _why_fewer(answer: TriageResponse, num_given: int) -> str:
+    if answer.decision == "passthrough":
+        return "ordinary chat has one answer"
+    if num_given == 0:
+        return "no answer can be trusted"
+    if num_given < len(answer.choices or []):
+        return "the other answers cannot be given in this response_format"
+    return f"of the distinct answers of the candidates, {num_given} may be given out"
+
+
+def _head(answer: TriageResponse, model: str, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{answer.request_id}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": answering_model(answer, model),
+        "system_fingerprint": f"{answer.versions.get('checkpoint', '')}-{answer.versions.get('policy', '')}",
+    }
+
+
+def answering_model(answer: TriageResponse, model: str) -> str:
+    """The model id with the task that ``auto`` took."""
+    if answer.decision == "passthrough" or not model.startswith(AUTO_ID):
+        return model
+    return model.replace(AUTO_ID, MODEL_PREFIX + answer.task, 1)
+
+
+def _delta(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}

@@ -1,0 +1,105 @@
+"""The routes of OpenAI's clients: models, chat completions, and the Responses API."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from raydebm.serving.api.chat.completions import chat_context, completion_body
+from raydebm.serving.api.chat.event_streams import chat_events, response_events
+from raydebm.serving.api.chat.json_form import json_form
+from raydebm.serving.api.chat.responses import chat_of, response_body
+from raydebm.serving.api.connection import EventStream, while_connected
+from raydebm.serving.api.examples import examples_of
+from raydebm.serving.api.model_ids import model_body, models_body
+from raydebm.serving.api.schema.openai import ChatCompletion, ModelBody, ModelsBody
+from raydebm.serving.api.schema.requests import ChatRequest
+from raydebm.serving.api.schema.responses import ResponseBody, ResponseRequest
+from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.core.request import charged_to
+from raydebm.serving.core.service import TriageService
+
+
+def model_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["chat"])
+
+    @router.get("/v1/models", response_model=ModelsBody, summary="List models")
+    async def models() -> dict[str, Any]:
+        """One model per task and named policy, and `raydebm/auto`."""
+        return models_body(service.bundle)
+
+    @router.get("/v1/models/{model_id:path}", response_model=ModelBody, summary="Show a model")
+    async def model(model_id: str) -> dict[str, Any]:
+        """One of them."""
+        return model_body(service.bundle, model_id)
+
+    return router
+
+
+def chat_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["chat"])
+
+    @router.post(
+        "/v1/chat/completions",
+        summary="Complete a chat",
+        response_model=None,
+        responses={200: {"model": ChatCompletion, "content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("chat"),
+    )
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        """OpenAI's chat completions. The last user message is the problem, what stands before it is context.
+
+        An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
+        With `stream` come progress, then the answer's chunks, then `[DONE]`."""
+        state = request.state
+        context, overrides = chat_context(
+            service.bundle, body, request_id=state.request_id, headers=request.headers, received=state.received
+        )
+        context = charged_to(context, state.key_use.account)
+        if body.stream:
+            return EventStream(chat_events(service, context, body, overrides))
+        answer = triage_body(await while_connected(request, service.triage(context)))
+        return JSONResponse(
+            completion_body(
+                answer,
+                model=body.model,
+                on_abstain=overrides.on_abstain,
+                form=json_form(body.response_format),
+                n=body.n,
+            )
+        )
+
+    return router
+
+
+def response_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["chat"])
+
+    @router.post(
+        "/v1/responses",
+        summary="Create a response",
+        response_model=None,
+        responses={200: {"model": ResponseBody, "content": {"text/event-stream": {}}}},
+        openapi_extra=examples_of("responses"),
+    )
+    async def response(body: ResponseRequest, request: Request) -> Response:
+        """OpenAI's Responses API for text: the same chat in another shape. Nothing is kept between requests, so `input`
+        holds the whole conversation.
+
+        An abstention is a message with a `refusal`. With `stream` come OpenAI's events, the last one with the whole
+        response."""
+        state = request.state
+        context, overrides = chat_context(
+            service.bundle,
+            chat_of(body),
+            request_id=state.request_id,
+            headers=request.headers,
+            received=state.received,
+        )
+        context = charged_to(context, state.key_use.account)
+        if body.stream:
+            return EventStream(response_events(service, context, body, overrides))
+        answer = triage_body(await while_connected(request, service.triage(context)))
+        return JSONResponse(response_body(answer, body, on_abstain=overrides.on_abstain))
+
+    return router

@@ -1,0 +1,79 @@
+"""Example requests of every route, for the OpenAPI document. They are of the Knights & Knaves task; tests send each."""
+
+from typing import Any
+
+PUZZLE = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
+    '"Ava is a knave," Zoey mentioned. So who is a knight and who is a knave?'
+)
+RIGHT = '{"Ava": "knave", "Zoey": "knight"}'
+WRONG = '{"Ava": "knave", "Zoey": "knave"}'
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "chat": {
+        "plain": {"model": "raydebm/auto", "messages": [{"role": "user", "content": PUZZLE}]},
+        "with settings": {
+            "model": "raydebm/auto",
+            "messages": [
+                {"role": "system", "content": "Explain your answer in one sentence."},
+                {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
+            ],
+            "max_completion_tokens": 512,
+            "seed": 3,
+            "n": 2,
+            "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
+        },
+        "stream": {
+            "model": "raydebm/auto",
+            "messages": [{"role": "user", "content": PUZZLE}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+    },
+    "responses": {
+        "text": {"model": "raydebm/auto", "input": PUZZLE},
+        "conversation": {
+            "model": "raydebm/auto",
+            "instructions": "Explain your answer in one sentence.",
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": PUZZLE}]}],
+            "max_output_tokens": 512,
+        },
+    },
+    "triage": {
+        "text": {"problem": PUZZLE},
+        "with settings": {"problem": PUZZLE, "theta_sigma": 0.4, "max_passes": 1, "return_candidates": True},
+        "with limits": {"problem": PUZZLE, "deadline_ms": 60_000, "budget": 8},
+        "as events": {"problem": PUZZLE, "stream": True, "return_candidates": True},
+    },
+    "batch": {"two problems": {"requests": [{"problem": PUZZLE}, {"problem": PUZZLE, "seed": 1}], "max_parallel": 2}},
+    "score": {
+        "candidates of a problem": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
+        "vLLM's shape": {"text_1": PUZZLE, "text_2": [RIGHT, WRONG]},
+    },
+    "verify": {
+        "texts": {"problem": PUZZLE, "candidates": [RIGHT, WRONG]},
+        "named candidates": {
+            "messages": [{"role": "user", "content": PUZZLE}],
+            "candidates": [{"id": "a", "text": WRONG, "author": "ada"}, {"id": "b", "text": RIGHT}],
+            "blind": False,
+            "passes_left": 0,
+        },
+    },
+    "rerank": {
+        "texts": {"model": "raydebm/auto", "query": PUZZLE, "documents": [WRONG, RIGHT], "top_n": 1},
+        "objects": {"query": PUZZLE, "documents": [{"text": WRONG}, {"text": RIGHT}], "return_documents": True},
+    },
+    "rewards": {"two responses": {"query": [PUZZLE + RIGHT, PUZZLE + WRONG], "prompts": [PUZZLE, PUZZLE]}},
+}
+
+
+def examples_of(route: str) -> dict[str, Any]:
+    """The examples of a route's body, for its ``openapi_extra``."""
+    return named_examples(EXAMPLES[route])
+
+
+def named_examples(named: dict[str, Any]) -> dict[str, Any]:
+    """Examples of a route's body by what they show, for its ``openapi_extra``."""
+    found = {name.replace(" ", "-"): {"summary": name, "value": value} for name, value in named.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": found}}}}

@@ -1,0 +1,165 @@
+"""What the OpenAPI document says beyond the types: examples, error bodies, the headers, the key.
+
+The examples are requests of the Knights & Knaves task; tests send every one of them.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+
+from raydebm.serving.access.guard import PAID_PATHS
+from raydebm.serving.api.headers import HEADER_PREFIX
+from raydebm.serving.api.model_ids import model_ids
+from raydebm.serving.api.schema.openai import ErrorBody
+from raydebm.serving.api.schema.requests import ChatOverrides
+from raydebm.serving.core.conversation import ROLES
+from raydebm.serving.core.request import AUTO
+from raydebm.serving.settings.bundle import Bundle
+
+_MEANINGS = {
+    400: "The request is wrong; `param` names the field or header.",
+    401: "The API key is missing or wrong.",
+    404: "Unknown model, task or policy.",
+    413: "The body or a text in it is too long.",
+    422: "The text is no problem of the task, or an abstention with `on_abstain: error`.",
+    429: "The key is above its limits; `Retry-After` says when to come back.",
+    500: "A fault of the service; the log has it under the request id.",
+    503: "A part does not work, or too many requests are open; `Retry-After` says when to come back.",
+    504: "No candidate was drawn, checked and scored within `deadline_ms`, or within the service's own deadline.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": meaning} for status, meaning in _MEANINGS.items()
+}
+
+
+def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
+    """Complete the document that FastAPI generates.
+
+    Args:
+        app: with all its routes.
+        bundle: gives the names that are served.
+        keyed: whether clients need a key.
+    """
+    generated = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        first_time = app.openapi_schema is None
+        document = generated()
+        if first_time:
+            _complete(document, bundle, keyed=keyed)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
+    for path in PAID_PATHS:
+        operation = document["paths"][path]["post"]
+        operation["parameters"] = [*operation.get("parameters", ()), *_headers(bundle)]
+    document["paths"]["/v1/models/{model_id}"]["get"]["parameters"][0]["schema"]["enum"] = model_ids(bundle)
+    schemas = document["components"]["schemas"]
+    schemas["BatchRequest"]["properties"]["requests"]["items"] = {"$ref": "#/components/schemas/TriageRequest"}
+    schemas["ChatMessage"]["properties"]["role"]["enum"] = list(ROLES)
+    schemas["ContentPart"]["properties"]["type"]["enum"] = ["text"]
+    for name, ways in _EITHER.items():
+        schemas[name]["oneOf"] = [_way(fields, ways) for fields in ways]
+    for name, fields in _NAMED.items():
+        for field in fields:
+            _name(schemas[name]["properties"][field], _names(bundle)[field])
+    for item in document["paths"].values():
+        for operation in item.values():
+            # FastAPI's own form of a validation error is never sent: every error is in OpenAI's.
+            operation["responses"].setdefault("422", {"description": _MEANINGS[422]})
+            operation["responses"]["422"]["content"] = {
+                "application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}
+            }
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    if keyed:
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        document["paths"]["/health"]["get"]["security"] = []
+
+
+_NAMED = {
+    "ChatRequest": ("model",),
+    "ResponseRequest": ("model",),
+    "RerankRequest": ("model",),
+    "ChatOverrides": ("task", "policy", "generators"),
+    "TriageRequest": ("task", "policy", "generators"),
+    "RerankOverrides": ("task",),
+    "ScoreRequest": ("task",),
+    "VerifyRequest": ("task", "policy"),
+}
+"""Fields whose values are names that this installation knows."""
+
+
+_EITHER = {
+    "TriageRequest": (("problem",), ("messages",)),
+    "VerifyRequest": (("problem",), ("messages",)),
+    "ScoreRequest": (("problem", "candidates"), ("text_1", "text_2")),
+}
+"""Bodies that are written in one of two ways: all fields of one, none of the other."""
+
+
+def _way(fields: Sequence[str], ways: Sequence[Sequence[str]]) -> dict[str, Any]:
+    others = [field for way in ways if way != fields for field in way]
+    return {
+        "required": list(fields),
+        "properties": {
+            **{field: {"not": {"type": "null"}} for field in fields},
+            **{field: {"type": "null"} for field in others},
+        },
+    }
+
+
+def _names(bundle: Bundle) -> dict[str, list[str]]:
+    return {
+        "model": model_ids(bundle),
+        "task": [*bundle.tasks, AUTO],
+        "policy": list(bundle.profiles),
+        "generators": list(bundle.generators),
+    }
+
+
+def _name(schema: dict[str, Any], names: Sequence[str]) -> None:
+    """Write the known names into a field's schema: of a text, a list of texts, or either or null."""
+    kind = next(found for found in schema.get("anyOf", [schema]) if found["type"] != "null")
+    target = kind["items"] if kind["type"] == "array" else kind
+    if names:
+        target["enum"] = list(names)
+
+
+def _headers(bundle: Bundle) -> list[dict[str, Any]]:
+    """The override headers, with the types of the fields that they set."""
+    properties = ChatOverrides.model_json_schema(by_alias=True)["properties"]
+    for field in _NAMED["ChatOverrides"]:
+        _name(properties[field], _names(bundle)[field])
+    return [
+        {
+            "name": HEADER_PREFIX.replace("raydebm", "RayDEBM").replace("x-", "X-", 1) + _title(field),
+            "in": "header",
+            "required": False,
+            "description": "Goes before the body's field. " + properties[field].get("description", ""),
+            "schema": _simple(properties[field]),
+        }
+        for field in sorted(properties)
+    ]
+
+
+def _title(field: str) -> str:
+    return "-".join(part.capitalize() for part in field.split("_"))
+
+
+def _simple(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without null, which a header cannot hold; a list is written with commas."""
+    kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
+    found = {key: value for key, value in kinds[0].items() if key not in ("title", "default")}
+    if found.get("type") != "array":
+        return found
+    if found["items"].get("type") == "integer":
+        return {"type": "string", "pattern": r"^(\d+(, *\d+)*)?$"}
+    one = "|".join(map(re.escape, found["items"]["enum"]))
+    return {"type": "string", "pattern": f"^({one})(, *({one}))*$"}

@@ -1,0 +1,1 @@
+"""Health, ceilings, live figures, and the options of this installation."""

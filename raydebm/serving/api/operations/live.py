@@ -1,0 +1,362 @@
+"""What an ingress replica saw in the last hour, kept in its memory: for a page that shows the service at work.
+
+Counts stand in bins of ten seconds and histograms are sparse, so that those of several replicas can be added up.
+Prometheus (``metrics``) is for keeping and alarms; this needs neither it nor any file.
+
+Does not know: Ray, HTTP. Belongs to one event loop.
+"""
+
+import math
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from raydebm.decision.guarantee.watch import ErrorWatch
+from raydebm.records import Candidate
+from raydebm.serving.core.meter import Meter, NoMeter
+from raydebm.serving.core.result import TriageResult
+from raydebm.serving.pages.routes import PAGES
+
+BIN_S = 10
+NUM_BINS = 360
+LIVE_ROUTE = "/v1/live"
+UNWATCHED = frozenset({LIVE_ROUTE, "/static/{name}", *PAGES})
+"""Watching must not change what is watched."""
+BARS_PER_DECADE = 20
+"""Durations are counted in bars that are 12 % wide."""
+SIGMA_WIDTH, ENERGY_WIDTH = 0.02, 0.1
+MOST_BARS = 2000
+"""Values further out are counted in the last bar on their side."""
+
+
+class Bars(BaseModel):
+    """A sparse histogram. A value v is counted at floor(v / width), or at floor(20 log10(v)) when width is null."""
+
+    width: float | None
+    counts: dict[int, int]
+
+
+class RouteFigures(BaseModel):
+    route: str
+    statuses: dict[str, int]
+    milliseconds: Bars
+    p50_ms: float | None
+    """Medians and percentiles are read from the bars: 6 % off at most."""
+    p95_ms: float | None
+
+
+class StageFigures(BaseModel):
+    stage: str
+    requests: int
+    milliseconds: Bars
+    p50_ms: float | None
+    p95_ms: float | None
+
+
+class GeneratorFigures(BaseModel):
+    generator: str
+    written: int
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float
+
+
+class LiveBin(BaseModel):
+    """Ten seconds."""
+
+    at: int
+    """Seconds since 1970 of its beginning; a multiple of 10."""
+    requests: int
+    server_errors: int
+    """Answers with 500 and above."""
+    refused: int
+    """Answers with 400 to 498."""
+    undecided: int
+    """Triages that failed with 500 or above, also in streams and batches, which are answered 200."""
+    accepted: int
+    abstained: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float
+    running: int
+    """The most requests that were worked on at once."""
+    waiting: int
+    """The most requests that waited for a place."""
+
+
+class WriterFigures(BaseModel):
+    """Of this replica's decision writer, since it started."""
+
+    written: int
+    dropped: int
+    waiting: int
+    last_error: str | None
+
+
+class LiveFigures(BaseModel):
+    """What one ingress replica saw in a window that ends now. Requests for pages and for this are not counted."""
+
+    replica: str
+    """A random name of the replica that answered; others have seen other requests."""
+    started: datetime
+    now: datetime
+    window_s: int
+    bin_s: int = BIN_S
+    running: int
+    """Requests that are worked on now."""
+    waiting: int
+    bins: list[LiveBin]
+    """Oldest first; bins in which nothing happened are left out."""
+    routes: list[RouteFigures]
+    stages: list[StageFigures]
+    """Time in each kind of call per decision, summed over passes; ``total`` is the whole decision."""
+    sigma_accept: Bars
+    """Of selected candidates."""
+    sigma_abstain: Bars
+    energy_accept: Bars
+    energy_abstain: Bars
+    passes: dict[str, int]
+    """Decisions by how many passes they took."""
+    violations: dict[str, int]
+    """Violations of selected candidates, by constraint."""
+    generators: list[GeneratorFigures]
+    writer: WriterFigures | None
+    """Null where decisions are not stored."""
+
+
+@dataclass(slots=True)
+class _Bin:
+    """What happened in ten seconds."""
+
+    at: int
+    running: int = 0
+    waiting: int = 0
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(route, status)."""
+    durations: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(route, bar)."""
+    stages: Counter[tuple[str, int]] = field(default_factory=Counter)
+    sigmas: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(decision, bar)."""
+    energies: Counter[tuple[str, int]] = field(default_factory=Counter)
+    decisions: Counter[str] = field(default_factory=Counter)
+    undecided: int = 0
+    passes: Counter[str] = field(default_factory=Counter)
+    violations: Counter[str] = field(default_factory=Counter)
+    generators: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(generator, written | failed | prompt | completion)."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """US dollars by generator."""
+
+
+class LiveMeter:
+    """A meter that remembers, and hands everything on to another one."""
+
+    def __init__(self, to: Meter | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """
+        Args:
+            to: gets every call too.
+            clock: seconds since 1970.
+        """
+        self._to, self._clock = to or NoMeter(), clock
+        self._bins: deque[_Bin] = deque(maxlen=NUM_BINS)
+        self._replica = uuid.uuid4().hex[:8]
+        self._started = clock()
+        self._running = self._waiting = 0
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        self._to.answered(route=route, status=status, seconds=seconds)
+        if route not in UNWATCHED:
+            found = self._bin()
+            found.requests[route, status] += 1
+            found.durations[route, duration_bar(1000 * seconds)] += 1
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        self._to.failed(task=task, status=status, code=code)
+        self._bin().undecided += status >= 500
+
+    def load(self, *, num_running: int, num_waiting: int) -> None:
+        self._to.load(num_running=num_running, num_waiting=num_waiting)
+        self._running, self._waiting = num_running, num_waiting
+        found = self._bin()
+        found.running, found.waiting = max(found.running, num_running), max(found.waiting, num_waiting)
+
+    def decided(self, result: TriageResult) -> None:
+        self._to.decided(result)
+        found, decision = self._bin(), result.decision
+        found.decisions[decision] += 1
+        found.passes[str(result.num_passes)] += 1
+        for stage, elapsed_ms in {**result.stages_ms, "total": result.latency_ms}.items():
+            found.stages[stage, duration_bar(elapsed_ms)] += 1
+        if result.sigma is not None:
+            found.sigmas[decision, even_bar(result.sigma, SIGMA_WIDTH)] += 1
+        if result.energy is not None:
+            found.energies[decision, even_bar(result.energy, ENERGY_WIDTH)] += 1
+        found.violations.update(violation.constraint for violation in result.violations)
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        self._to.drawn(candidates)
+        found = self._bin()
+        for candidate in candidates:
+            _count(found, candidate)
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        self._to.reported(task=task, decision=decision, correct=correct)
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        self._to.watched(policy, watch)
+
+    def figures(self, window_s: int, *, writer: WriterFigures | None = None) -> LiveFigures:
+        """
+        Args:
+            window_s: at most an hour; whole bins.
+            writer: goes along.
+        """
+        now = self._clock()
+        bins = [found for found in self._bins if found.at > now - window_s - BIN_S]
+        return LiveFigures(
+            replica=self._replica,
+            started=datetime.fromtimestamp(self._started, UTC),
+            now=datetime.fromtimestamp(now, UTC),
+            window_s=window_s,
+            running=self._running,
+            waiting=self._waiting,
+            bins=[_live_bin(found) for found in bins],
+            routes=_routes(bins),
+            stages=_stages(bins),
+            sigma_accept=_of_decision(bins, "sigmas", "accept", SIGMA_WIDTH),
+            sigma_abstain=_of_decision(bins, "sigmas", "abstain", SIGMA_WIDTH),
+            energy_accept=_of_decision(bins, "energies", "accept", ENERGY_WIDTH),
+            energy_abstain=_of_decision(bins, "energies", "abstain", ENERGY_WIDTH),
+            passes=dict(sorted(_sum(found.passes for found in bins).items())),
+            violations=dict(_sum(found.violations for found in bins).most_common()),
+            generators=_generators(bins),
+            writer=writer,
+        )
+
+    def _bin(self) -> _Bin:
+        at = int(self._clock()) // BIN_S * BIN_S
+        if not self._bins or self._bins[-1].at < at:
+            self._bins.append(_Bin(at))
+        return self._bins[-1]  # also when the clock was set back: time goes on from the newest bin
+
+
+def duration_bar(milliseconds: float) -> int:
+    """Bar 0 holds 1 to 1.12 ms; below a microsecond all are the same."""
+    return math.floor(BARS_PER_DECADE * math.log10(max(milliseconds, 1e-3)))
+
+
+def even_bar(value: float, width: float) -> int:
+    return max(-MOST_BARS, min(MOST_BARS, math.floor(value / width)))
+
+
+def percentile_ms(counts: Mapping[int, int], share: float) -> float | None:
+    """The geometric middle of the bar that the value lies in; None without values."""
+    wanted, seen = share * sum(counts.values()), 0
+    for bar, count in sorted(counts.items()):
+        seen += count
+        if seen >= wanted:
+            return round(10 ** ((bar + 0.5) / BARS_PER_DECADE), 3)
+    return None
+
+
+def _count(found: _Bin, candidate: Candidate) -> None:
+    name = candidate.generator
+    found.generators[name, "failed" if candidate.text is None else "written"] += 1
+    found.generators[name, "prompt"] += candidate.prompt_tokens or 0
+    found.generators[name, "completion"] += candidate.completion_tokens or 0
+    found.costs[name] = found.costs.get(name, 0.0) + (candidate.cost_usd or 0.0)
+
+
+def _live_bin(found: _Bin) -> LiveBin:
+    def answers(first: int, last: int) -> int:
+        return sum(count for (_, status), count in found.requests.items() if first <= status <= last)
+
+    def tokens(kind: str) -> int:
+        return sum(count for (_, what), count in found.generators.items() if what == kind)
+
+    return LiveBin(
+        at=found.at,
+        requests=found.requests.total(),
+        server_errors=answers(500, 599),
+        refused=answers(400, 498),
+        undecided=found.undecided,
+        accepted=found.decisions["accept"],
+        abstained=found.decisions["abstain"],
+        prompt_tokens=tokens("prompt"),
+        completion_tokens=tokens("completion"),
+        cost_usd=math.fsum(found.costs.values()),
+        running=found.running,
+        waiting=found.waiting,
+    )
+
+
+def _sum(counters: Iterable[Counter[Any]]) -> Counter[Any]:
+    total: Counter[Any] = Counter()
+    for found in counters:
+        total.update(found)
+    return total
+
+
+def _by_name(counters: Iterable[Counter[tuple[str, int]]]) -> dict[str, dict[int, int]]:
+    """(name, bar) -> count, as one histogram per name."""
+    found: dict[str, dict[int, int]] = {}
+    for (name, bar), count in sorted(_sum(counters).items()):
+        found.setdefault(name, {})[bar] = count
+    return found
+
+
+def _routes(bins: Sequence[_Bin]) -> list[RouteFigures]:
+    statuses: dict[str, dict[str, int]] = {}
+    for (route, status), count in sorted(_sum(found.requests for found in bins).items()):
+        statuses.setdefault(route, {})[str(status)] = count
+    return [
+        RouteFigures(
+            route=route,
+            statuses=statuses[route],
+            milliseconds=Bars(width=None, counts=counts),
+            p50_ms=percentile_ms(counts, 0.5),
+            p95_ms=percentile_ms(counts, 0.95),
+        )
+        for route, counts in _by_name(found.durations for found in bins).items()
+    ]
+
+
+def _stages(bins: Sequence[_Bin]) -> list[StageFigures]:
+    return [
+        StageFigures(
+            stage=stage,
+            requests=sum(counts.values()),
+            milliseconds=Bars(width=None, counts=counts),
+            p50_ms=percentile_ms(counts, 0.5),
+            p95_ms=percentile_ms(counts, 0.95),
+        )
+        for stage, counts in _by_name(found.stages for found in bins).items()
+    ]
+
+
+def _of_decision(bins: Sequence[_Bin], what: str, decision: str, width: float) -> Bars:
+    counts = _by_name(getattr(found, what) for found in bins)
+    return Bars(width=width, counts=counts.get(decision, {}))
+
+
+def _generators(bins: Sequence[_Bin]) -> list[GeneratorFigures]:
+    counts = _sum(found.generators for found in bins)
+    return [
+        GeneratorFigures(
+            generator=name,
+            written=counts[name, "written"],
+            failed=counts[name, "failed"],
+            prompt_tokens=counts[name, "prompt"],
+            completion_tokens=counts[name, "completion"],
+            cost_usd=math.fsum(found.costs.get(name, 0.0) for found in bins),
+        )
+        for name in sorted({name for name, _ in counts})
+    ]

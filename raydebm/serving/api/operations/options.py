@@ -1,0 +1,176 @@
+"""What a person may ask here: ``/v1/options`` (tasks, policies, generators, limits) and ``/v1/problems`` (the run's own
+test problems, without gold).
+
+Does not know: Ray. The table of problems has no gold in it; that of gold is never opened.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from raydebm.errors import PoolError, ServiceError
+from raydebm.pairs import held_out
+from raydebm.records import Problem
+from raydebm.run.directory import RunDir
+from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.overrides import MAX_PASSES, MAX_SAMPLES
+
+MAX_INDEX = 2**31 - 1
+
+
+class RequestLimits(BaseModel):
+    """The most that one request may ask."""
+
+    max_passes: int
+    max_samples: int
+    """Candidates of one generator in pass 1."""
+    max_regenerate: int
+    """Candidates of a later pass."""
+    max_problem_chars: int
+
+
+class OptionsBody(BaseModel):
+    """What requests can choose among, and what holds where they leave it open."""
+
+    tasks: list[str]
+    policies: dict[str, dict[str, Any]]
+    """The served policy of each task."""
+    named_policies: dict[str, dict[str, Any]]
+    """What each named policy changes of it."""
+    generators: list[str]
+    num_samples: dict[str, int]
+    """Candidates of each generator in pass 1."""
+    seed: int
+    limits: RequestLimits
+    num_problems: int
+    """Problems of the run's test split that ``/v1/problems`` can show; 0 where the run has none."""
+    stores_decisions: bool
+    """Whether ``/v1/decisions`` has what is decided here, a moment later."""
+    versions: dict[str, str]
+
+
+class SampleProblem(BaseModel):
+    """One problem of the run's test split; ``problem`` can be sent to ``/v1/triage`` as it is."""
+
+    index: int
+    total: int
+    task: str
+    problem: dict[str, Any]
+    """``prompt``, ``data``, ``problem_id``, ``difficulty``."""
+
+
+class Samples:
+    """The run's test problems, read when somebody first asks for one; a run's problems never change."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        """
+        Args:
+            bundle: problems of tasks that it does not serve are left out; without a run directory there are none.
+        """
+        self._run_dir, self._tasks, self._recipe = bundle.run_dir, frozenset(bundle.tasks), bundle.recipe
+        self._problems: list[Problem] | None = None
+        self._reading = asyncio.Lock()
+
+    async def problems(self) -> list[Problem]:
+        """The problems; empty where the run has no such table, as a run that only serves.
+
+        Raises:
+            PoolError: the table is there and cannot be read.
+        """
+        async with self._reading:
+            if self._problems is None:
+                self._problems = await asyncio.to_thread(self._read)
+        return self._problems
+
+    def _read(self) -> list[Problem]:
+        if self._run_dir is None:
+            return []
+        run = RunDir(self._run_dir)
+        if not run.has_problems():
+            return []
+        rows = run.problems()
+        test = held_out(rows, self._recipe)
+        problems = (row.problem for row in rows)
+        return [problem for problem in problems if problem.problem_id in test and problem.task in self._tasks]
+
+    async def sample(self, index: int | None) -> SampleProblem:
+        """The problem at ``index``, from 0; None: any one.
+
+        Raises:
+            ServiceError: 404, there is none.
+            PoolError: see ``problems``.
+        """
+        problems = await self.problems()
+        if not problems:
+            raise ServiceError("this run has no test problems to show", 404, "no_problems")
+        # Which one is shown decides nothing, so it needs no seed.
+        chosen = random.randrange(len(problems)) if index is None else index
+        if chosen >= len(problems):
+            message = f"there is no problem {chosen}; the test split has {len(problems)}, counted from 0"
+            raise ServiceError(message, 404, "unknown_problem", "index")
+        problem = problems[chosen]
+        body = {
+            "prompt": problem.prompt,
+            "data": dict(problem.data),
+            "problem_id": problem.problem_id,
+            "difficulty": problem.difficulty,
+        }
+        return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
+
+
+def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
+    most, policy = bundle.limits.request, bundle.policies[bundle.tasks[0]]
+    return OptionsBody(
+        tasks=list(bundle.tasks),
+        policies={name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
+        named_policies={name: _changes(bundle, name) for name in bundle.profiles},
+        generators=list(bundle.generators),
+        num_samples=_num_samples(bundle),
+        seed=bundle.recipe.seed,
+        limits=RequestLimits(
+            max_passes=min(MAX_PASSES, most.max_passes or policy.max_passes),
+            max_samples=min(MAX_SAMPLES, most.num_samples or bundle.max_samples),
+            max_regenerate=min(MAX_SAMPLES, most.num_regenerate or policy.num_regenerate),
+            max_problem_chars=bundle.max_problem_chars,
+        ),
+        num_problems=num_problems,
+        stores_decisions=bundle.records is not None,
+        versions=dict(bundle.versions),
+    )
+
+
+def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
+    return bundle.profiles[name].model_dump(by_alias=True, exclude_none=True, exclude={"return_candidates"})
+
+
+def _num_samples(bundle: Bundle) -> Mapping[str, int]:
+    default = bundle.recipe.generation.num_samples
+    return {
+        config.name: default if config.num_samples is None else config.num_samples
+        for config in bundle.generator_configs()
+    }
+
+
+def sample_routes(bundle: Bundle) -> APIRouter:
+    router = APIRouter(tags=["asking"])
+    samples = Samples(bundle)
+
+    @router.get("/v1/options", summary="Show the settings", response_model=OptionsBody)
+    async def options() -> OptionsBody:
+        """Tasks, policies, generators and limits of this service."""
+        try:
+            num_problems = len(await samples.problems())
+        except PoolError:  # a table that cannot be read keeps nobody from asking; /v1/problems says what is wrong
+            num_problems = 0
+        return options_body(bundle, num_problems=num_problems)
+
+    @router.get("/v1/problems", summary="Show a sample problem", response_model=SampleProblem)
+    async def problems(index: Annotated[int | None, Query(ge=0, le=MAX_INDEX)] = None) -> SampleProblem:
+        """One problem of the run's test split, without its gold: the one at `index`, else any."""
+        return await samples.sample(index)
+
+    return router

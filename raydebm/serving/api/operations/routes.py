@@ -1,0 +1,85 @@
+"""Routes for operators: health, what is left of the day's ceilings, and live figures."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from raydebm.decisions.writer import DecisionWriter
+from raydebm.errors import ServiceError
+from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveFigures, LiveMeter, WriterFigures
+from raydebm.serving.api.schema.decision import CeilingBody
+from raydebm.serving.api.schema.openai import HealthBody
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.logs import redact
+
+
+def ceiling_route() -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/v1/ceilings", response_model=list[CeilingBody], summary="Show what is left of the day's ceilings")
+    async def ceilings(request: Request) -> list[CeilingBody]:
+        """What the caller and everybody together may still spend today; empty where nothing is limited."""
+        account = request.state.key_use.account
+        statuses = [] if account is None else await account.status()
+        return [CeilingBody.model_validate(status) for status in statuses]
+
+    return router
+
+
+def live_route(meter: LiveMeter | None, writer: DecisionWriter | None) -> APIRouter:
+    """
+    Args:
+        meter: what this replica saw; None where nothing remembers it; then the route is 404.
+        writer: None where no decision is stored.
+    """
+    router = APIRouter(tags=["operations"])
+
+    @router.get(LIVE_ROUTE, summary="Show live figures", response_model=LiveFigures)
+    async def live(window_s: Annotated[int, Query(ge=60, le=3600)] = 900) -> LiveFigures:
+        """What the replica that answers saw in the last `window_s` seconds: requests, times, decisions, tokens, cost.
+
+        Every replica counts for itself; `replica` tells them apart, and bins and bars can be added up."""
+        if meter is None:
+            raise ServiceError("this service keeps no live figures", 404, "no_figures")
+        return meter.figures(window_s, writer=None if writer is None else _writer_figures(writer))
+
+    return router
+
+
+def _writer_figures(writer: DecisionWriter) -> WriterFigures:
+    return WriterFigures(
+        written=writer.num_written,
+        dropped=writer.num_dropped,
+        waiting=writer.num_waiting,
+        last_error=writer.last_error,
+    )
+
+
+def _unwritten(writer: DecisionWriter | None) -> list[str]:
+    if writer is None or writer.last_error is None:
+        return []
+    return [
+        redact(
+            f"decisions cannot be written ({writer.num_waiting} wait, {writer.num_dropped} lost): {writer.last_error}"
+        )
+    ]
+
+
+def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/health", response_model=HealthBody, summary="Tell readiness")
+    async def health() -> dict[str, Any]:
+        """200 when scorer and generators are loaded; 503 with the reason otherwise."""
+        parts = await service.backend.status()
+        bundle = service.bundle
+        return {
+            "status": "ok",
+            "tasks": list(bundle.tasks),
+            "policies": {name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
+            "versions": dict(bundle.versions),
+            "warnings": [*service.notices(), *_unwritten(writer)],
+            **parts,
+        }
+
+    return router

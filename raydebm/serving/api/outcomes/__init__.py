@@ -1,0 +1,1 @@
+"""Reports about stored decisions over HTTP, and live accuracy."""

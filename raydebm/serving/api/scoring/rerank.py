@@ -1,0 +1,149 @@
+"""``POST /v1/rerank`` in the shapes of Cohere, Jina and vLLM: the query is a problem, the documents are candidates.
+
+``relevance_score`` is ``-energy``: higher is better and unbounded, for it is no probability. ``confidence``, which is
+one, stands beside it with ``mu``, ``sigma`` and ``members``, where clients of those shapes do not look.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raydebm.errors import ServiceError
+from raydebm.serving.api.headers import merged_overrides
+from raydebm.serving.api.model_ids import AUTO_ID, parse_model
+from raydebm.serving.api.schema.candidate import Usage, ViolationBody
+from raydebm.serving.api.schema.scores import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest, ScoreResponse
+from raydebm.serving.api.scoring.scores import get_scores, task_of_scores
+from raydebm.serving.core.request import AUTO
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.fields import Body, NotNegative, Text, writable
+from raydebm.serving.settings.overrides import Overrides
+
+NO_ANSWER_SCORE = -1e6
+"""Of a document without an answer or an energy (E = infinity): clients need a number, and JSON has no infinity."""
+
+
+class Document(BaseModel):
+    """Cohere's and Jina's object; fields beside the text come back when documents are wanted."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+    text: Text
+
+    @model_validator(mode="after")
+    def _writable(self) -> "Document":
+        writable(self.model_extra)
+        return self
+
+
+class RerankOverrides(Body):
+    """The ``raydebm`` object of a rerank request."""
+
+    task: Text | None = None
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+
+
+class RerankRequest(BaseModel):
+    """Unknown fields are tolerated: the three dialects have many that change nothing here."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
+
+    model: Text | None = None
+    """``raydebm/<task>``: the query must be a problem of that task, and constraints count; ``raydebm/auto`` or absent:
+    they count when a task can read the query."""
+    query: Text = Field(min_length=1)
+    documents: list[Text | Document] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    return_documents: bool = False
+    raydebm: RerankOverrides | None = None
+
+
+class RerankResult(BaseModel):
+    index: int
+    """Of the document in the request."""
+    relevance_score: float
+    document: dict[str, Any] | None = None
+    """Only when ``return_documents`` is set."""
+    confidence: float | None
+    """Probability that its answer is right, among the documents of the request; null without a task or a posterior."""
+    energy: float | None
+    mu: float | None
+    sigma: float | None
+    members: list[float] | None
+    answer: str | None
+    penalty: float | None
+    violations: list[ViolationBody] | None
+    """Null where no task could read the query, so that nothing was checked."""
+    error: str | None
+
+
+class RerankResponse(BaseModel):
+    id: str
+    model: str
+    task: str | None
+    """Whose constraints were checked; null: none."""
+    results: list[RerankResult]
+    """Best first."""
+    usage: Usage
+    meta: dict[str, Any]
+    """What Cohere's clients read."""
+    versions: dict[str, str]
+
+
+async def rerank(service: TriageService, request: RerankRequest, *, request_id: str) -> RerankResponse:
+    """Score the documents and sort them; equal scores keep the order of the request.
+
+    Raises:
+        ServiceError: unknown model, a text that is too long, or a part that does not work.
+    """
+    texts = [found if isinstance(found, str) else found.text for found in request.documents]
+    task, scored = await _scored(service, request, texts, request_id)
+    ranked = sorted(scored.data, key=_rank)[: request.top_n]
+    return RerankResponse(
+        id=f"rerank-{request_id}",
+        model=request.model or AUTO_ID,
+        task=task,
+        results=[_result(item, request.documents[item.index], request.return_documents) for item in ranked],
+        usage=scored.usage,
+        meta={"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
+        versions=scored.versions,
+    )
+
+
+async def _scored(
+    service: TriageService, request: RerankRequest, texts: list[str], request_id: str
+) -> tuple[str | None, ScoreResponse]:
+    """The scores, and the task whose constraints count."""
+    named, policy = (AUTO, None) if request.model is None else parse_model(service.bundle, request.model)
+    changes = request.raydebm or RerankOverrides()
+    own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
+    merged = merged_overrides(service.bundle, own, headers={}, policy=policy)
+    lambda_ = merged.policy_changes().get("lambda")
+    wanted = changes.task or named
+    asked = ScoreRequest.model_validate(
+        {"task": wanted, "problem": request.query, "candidates": texts, "lambda": lambda_}
+    )
+    try:
+        task = task_of_scores(service.bundle, asked)
+    except ServiceError as error:
+        if wanted != AUTO or error.code != "not_a_problem":
+            raise
+        task, asked = None, ScoreRequest(text_1=request.query, text_2=texts)
+    return task, await get_scores(service, asked, request_id=request_id)
+
+
+def _rank(item: ScoreItem) -> tuple[bool, float, float]:
+    """Those without an energy come last, by mu where there is one."""
+    unscored = item.energy is None
+    return unscored, 0.0 if item.energy is None else item.energy, float("inf") if item.mu is None else item.mu
+
+
+def _result(item: ScoreItem, document: str | Document, wanted: bool) -> RerankResult:
+    shown = {"text": document} if isinstance(document, str) else document.model_dump()
+    return RerankResult(
+        index=item.index,
+        relevance_score=NO_ANSWER_SCORE if item.score is None else item.score,
+        document=shown if wanted else None,
+        **item.model_dump(include={"confidence", "energy", "mu", "sigma", "members", "answer", "penalty", "error"}),
+        violations=item.violations,
+    )

@@ -1,0 +1,191 @@
+"""``POST /get_reward`` in OpenRLHF's remote reward shape, so that its ``--remote_rm_url`` can name this service.
+
+The trainer's client sends the same three lists every time, so settings stand in the URL:
+``http://host:8000/get_reward?task=support_reply&reward=log_odds&sigma_weight=0.5&floor=-10``.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raydebm.decision.policy import Policy
+from raydebm.errors import ServiceError
+from raydebm.serving.api.schema.scores import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
+from raydebm.serving.api.scoring.scores import get_scores, task_of_scores
+from raydebm.serving.core.faults import NO_ANSWER
+from raydebm.serving.core.request import AUTO
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.fields import Finite, NotNegative, Text
+
+FLOOR = -10.0
+MAX_LOG_ODDS = 10.0
+"""Log-odds of a proven answer; those of a refuted one are minus this, and no estimate lies beyond."""
+MAX_PARALLEL = 16
+"""Prompts of one request that are scored at once: the scorer's and the checker's queues belong to everybody."""
+
+
+class RewardSettings(BaseModel):
+    """The URL's query. Reward = max(floor, value - sigma_weight * sigma)."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
+
+    task: Text | None = None
+    """None: a task that can read the prompt, else no constraints."""
+    reward: Literal["energy", "log_odds"] = "energy"
+    """The value. energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the
+    probability that the answer is right, by the task's posterior over the request's responses to the same prompt."""
+    lambda_: NotNegative | None = Field(None, alias="lambda")
+    """Weight of E_constraint in the energy."""
+    sigma_weight: NotNegative = 0.0
+    """What disagreement of the ensemble costs: above 0 a policy gains less where the verifier is unsure."""
+    floor: Finite = FLOOR
+    """The least reward, and that of a text without an answer. A trainer cannot use minus infinity."""
+
+
+class RewardRequest(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
+
+    query: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    """Prompt and response in one text each; the response alone is taken too."""
+    prompts: list[Text]
+    """What each query starts with."""
+    labels: list[Any] | None = None
+    """Accepted and never looked at: this reward needs no reference answer."""
+
+    @model_validator(mode="after")
+    def _same_length(self) -> "RewardRequest":
+        if len(self.prompts) != len(self.query):
+            raise ValueError(f"prompts has {len(self.prompts)} texts and query has {len(self.query)}; they must match")
+        return self
+
+
+class RewardResponse(BaseModel):
+    rewards: list[float]
+    scores: list[Annotated[float, Field(ge=0, le=1)]]
+    """1.0 where triage would accept the response at once, else 0.0; trainers filter by it."""
+    extra_logs: dict[str, list[float]]
+    """Per response: mu, sigma, penalty, and 1.0 where constraints were checked; ``confidence`` where a task has a
+    fitted posterior, 0.0 for a response without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """One response with the policy that would decide about it."""
+
+    item: ScoreItem
+    policy: Policy
+
+
+async def get_rewards(
+    service: TriageService, request: RewardRequest, settings: RewardSettings, *, request_id: str
+) -> RewardResponse:
+    """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
+
+    Raises:
+        ServiceError: an unknown task, a prompt that the named task cannot read, a text that is too long, log-odds of
+            a task without a fitted posterior; 503 when a response could not be checked or scored.
+    """
+    places: dict[str, list[int]] = {}
+    for index, prompt in enumerate(request.prompts):
+        places.setdefault(prompt, []).append(index)
+    groups = [
+        (prompt, indices, [request.query[index].removeprefix(prompt) for index in indices])
+        for prompt, indices in places.items()
+    ]
+    turns = asyncio.Semaphore(MAX_PARALLEL)
+
+    async def one(prompt: str, texts: list[str]) -> list[_Scored]:
+        async with turns:
+            return await _scored(service, prompt, texts, settings, request_id)
+
+    try:
+        async with asyncio.TaskGroup() as work:
+            found = [work.create_task(one(prompt, texts)) for prompt, _, texts in groups]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
+    items: dict[int, _Scored] = {}
+    for (_, indices, _), scored in zip(groups, found, strict=True):
+        items.update(zip(indices, scored.result(), strict=True))
+    in_order = [items[index] for index in range(len(request.query))]
+    _check_given([scored.item for scored in in_order])
+    return _response(service, in_order, settings)
+
+
+async def _scored(
+    service: TriageService, prompt: str, texts: list[str], settings: RewardSettings, request_id: str
+) -> list[_Scored]:
+    asked = ScoreRequest.model_validate(
+        {"task": settings.task, "problem": prompt, "candidates": texts, "lambda": settings.lambda_}
+    )
+    wants_log_odds = settings.reward == "log_odds"
+    try:
+        task = task_of_scores(service.bundle, asked)
+    except ServiceError as error:
+        is_optional = settings.task in (None, AUTO) and not wants_log_odds
+        if not is_optional or error.code not in ("not_a_problem", "missing_text"):
+            raise
+        task, asked = service.bundle.tasks[0], ScoreRequest(text_1=prompt, text_2=texts)
+    policy = service.bundle.policies[task]
+    if wants_log_odds and policy.posterior is None:
+        message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
+        raise ServiceError(message, 400, "no_posterior", "reward")
+    found = await get_scores(service, asked, request_id=request_id)
+    return [_Scored(item, policy) for item in found.data]
+
+
+def _check_given(items: Sequence[ScoreItem]) -> None:
+    """A text without an answer is worth the floor. One that could not be checked or scored is not: a trainer would
+    learn that it is bad."""
+    for index, item in enumerate(items):
+        if item.error not in (None, NO_ANSWER):
+            raise ServiceError(f"response {index} of {len(items)} has no reward: {item.error}", 503, "no_reward")
+
+
+def _response(service: TriageService, scored: Sequence[_Scored], settings: RewardSettings) -> RewardResponse:
+    items = [found.item for found in scored]
+    logs = {
+        "mu": [item.mu or 0.0 for item in items],
+        "sigma": [item.sigma or 0.0 for item in items],
+        "penalty": [item.penalty or 0.0 for item in items],
+        "checked": [float(item.violations is not None) for item in items],
+        "answered": [float(item.energy is not None) for item in items],
+    }
+    if any(policy.posterior is not None for policy in service.bundle.policies.values()):
+        logs["confidence"] = [item.confidence or 0.0 for item in items]
+    return RewardResponse(
+        rewards=[_reward(item, settings) for item in items],
+        scores=[float(_is_acceptable(found)) for found in scored],
+        extra_logs=logs,
+    )
+
+
+def _reward(item: ScoreItem, settings: RewardSettings) -> float:
+    if item.energy is None or item.sigma is None:
+        return settings.floor
+    if settings.reward == "energy":
+        value = -item.energy
+    elif item.confidence is None:
+        return settings.floor
+    else:
+        value = log_odds(item.confidence)
+    return max(settings.floor, value - settings.sigma_weight * item.sigma)
+
+
+def log_odds(probability: float) -> float:
+    """log(p / (1 - p)), cut to [-MAX_LOG_ODDS, MAX_LOG_ODDS]; p may be 0 or 1."""
+    if probability in (0, 1):
+        return MAX_LOG_ODDS if probability else -MAX_LOG_ODDS
+    return min(MAX_LOG_ODDS, max(-MAX_LOG_ODDS, math.log(probability) - math.log1p(-probability)))
+
+
+def _is_acceptable(found: _Scored) -> bool:
+    item, policy = found.item, found.policy
+    if item.energy is None or item.sigma is None:
+        return False
+    if policy.rule == "posterior" and item.confidence is not None:
+        return item.confidence >= policy.tau_accept
+    return item.sigma <= policy.theta_sigma and not item.penalty

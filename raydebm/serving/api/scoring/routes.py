@@ -1,0 +1,69 @@
+"""Routes about given candidates: scores, verification, reranking and rewards."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from raydebm.serving.api.connection import while_connected
+from raydebm.serving.api.examples import examples_of
+from raydebm.serving.api.schema.scores import ScoreRequest, ScoreResponse
+from raydebm.serving.api.schema.verification import VerifyRequest, VerifyResponse
+from raydebm.serving.api.scoring.rerank import RerankRequest, RerankResponse, rerank
+from raydebm.serving.api.scoring.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
+from raydebm.serving.api.scoring.scores import get_scores
+from raydebm.serving.api.scoring.verify import verify
+from raydebm.serving.core.service import TriageService
+
+
+def scoring_routes(service: TriageService) -> APIRouter:
+    router = APIRouter(tags=["scoring"])
+
+    @router.post(
+        "/v1/score",
+        summary="Score candidates",
+        response_model=ScoreResponse,
+        openapi_extra=examples_of("score"),
+    )
+    async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
+        """Energies of given candidates. `score` = -energy: higher is better."""
+        work = get_scores(service, body, request_id=request.state.request_id, received=request.state.received)
+        return await while_connected(request, work)
+
+    @router.post(
+        "/v1/verify",
+        summary="Verify candidates",
+        response_model=VerifyResponse,
+        openapi_extra=examples_of("verify"),
+    )
+    async def verify_route(body: VerifyRequest, request: Request) -> VerifyResponse:
+        """Approve, redo, reject, tie or abstain: the decision about given candidates, by the rule of triage."""
+        state = request.state
+        work = verify(service, body, request_id=state.request_id, received=state.received)
+        return await while_connected(request, work)
+
+    # Cohere's client asks for /v1/rerank or /v2/rerank, vLLM's and Jina's for /v1/rerank or /rerank.
+    @router.post(
+        "/v1/rerank",
+        summary="Rerank documents",
+        response_model=RerankResponse,
+        openapi_extra=examples_of("rerank"),
+    )
+    @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)
+    @router.post("/rerank", response_model=RerankResponse, include_in_schema=False)
+    async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
+        """Documents in the order of their `relevance_score`, which is -energy: higher is better, and no probability."""
+        return await while_connected(request, rerank(service, body, request_id=request.state.request_id))
+
+    @router.post(
+        "/get_reward",
+        summary="Give rewards",
+        response_model=RewardResponse,
+        openapi_extra=examples_of("rewards"),
+    )
+    async def get_reward(
+        body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
+    ) -> RewardResponse:
+        """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
+        return await while_connected(request, get_rewards(service, body, settings, request_id=request.state.request_id))
+
+    return router

@@ -1,0 +1,66 @@
+"""The best distinct answers of a pool, for clients that ask for several (OpenAI's ``n``). Pure."""
+
+import math
+from dataclasses import dataclass
+
+from raydebm.decision.evidence.terms import clusters_of
+from raydebm.decision.policy import Policy
+from raydebm.decision.rules import beliefs_about
+from raydebm.records import Outcome, ScoredCandidate
+from raydebm.serving.api.schema.decision import ChoiceBody
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    best: ScoredCandidate
+    probability: float | None
+    proof: bool | None
+    num_candidates: int
+
+    @property
+    def may_be_given(self) -> bool:
+        """What an exact constraint refutes is given to nobody."""
+        return self.proof is not False and self.probability != 0
+
+
+def best_answers(outcome: Outcome, policy: Policy, most: int) -> list[ChoiceBody]:
+    """The selected answer, then the others: by probability, without a posterior by their lowest energy.
+
+    Args:
+        outcome: of the request.
+        policy: that decided.
+        most: how many are wanted.
+    """
+    if outcome.best is None:
+        return []
+    believed = [
+        _Answer(belief.best, belief.probability, belief.cluster.proof, len(belief.candidates))
+        for belief in beliefs_about(outcome.pool, policy, outcome.best)
+    ]
+    selected, *others = believed or _by_energy(outcome, outcome.best, policy.lambda_)
+    return [_body(answer) for answer in [selected, *(other for other in others if other.may_be_given)][:most]]
+
+
+def _by_energy(outcome: Outcome, best: ScoredCandidate, lambda_: float) -> list[_Answer]:
+    answers = [
+        _Answer(outcome.pool[cluster.representative], None, cluster.proof, len(cluster.rows))
+        for cluster in clusters_of(outcome.pool, lambda_)
+    ]
+    scored = [answer for answer in answers if math.isfinite(answer.best.total_energy(lambda_))]
+    scored.sort(key=lambda answer: answer.best.total_energy(lambda_))
+    key = best.report.vote_key
+    own = [answer for answer in scored if answer.best.report.vote_key == key] or [_Answer(best, None, None, 1)]
+    return own + [answer for answer in scored if answer.best.report.vote_key != key]
+
+
+def _body(answer: _Answer) -> ChoiceBody:
+    candidate = answer.best.candidate
+    return ChoiceBody(
+        answer=answer.best.report.answer,
+        text=candidate.text or "",
+        confidence=answer.probability,
+        proof=answer.proof,
+        num_candidates=answer.num_candidates,
+        candidate_id=candidate.candidate_id,
+        finish_reason=candidate.finish_reason,
+    )

@@ -1,0 +1,46 @@
+"""What one request did so far: what it asked for, what came, how long each kind of call took."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from raydebm import tracing
+from raydebm.records import Candidate, GenerationRequest, ScoredCandidate
+from raydebm.serving.core.events import Event, Progress
+from raydebm.serving.spending.ceilings import CeilingStatus
+
+
+@dataclass(slots=True)
+class Activity:
+    """What one request did, for its answer and for its progress events."""
+
+    on_progress: Progress | None
+    asked: list[GenerationRequest] = field(default_factory=list)
+    cancelled: list[GenerationRequest] = field(default_factory=list)
+    """Cancelled in flight, because the others settled the pass. They may have cost something."""
+    over_budget: list[GenerationRequest] = field(default_factory=list)
+    """Not asked, because ``max_usd`` might not have covered them."""
+    drawn: list[Candidate] = field(default_factory=list)
+    """In the order of their arrival, those of a pass that was lost included."""
+    judged: list[ScoredCandidate] = field(default_factory=list)
+    """Written, checked and scored."""
+    stages_ms: dict[str, float] = field(default_factory=dict)
+    ceilings: list[CeilingStatus] = field(default_factory=list)
+    """What was left of the day's ceilings after the last pass."""
+
+    def report(self, event: Event) -> None:
+        """Send an event to the one who watches the request; nothing happens where no one does."""
+        if self.on_progress is not None:
+            self.on_progress(event)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Adds the time that the block takes to its stage, with a span."""
+        started = time.perf_counter()
+        try:
+            with tracing.span(stage):
+                yield
+        finally:
+            elapsed = 1000 * (time.perf_counter() - started)
+            self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)

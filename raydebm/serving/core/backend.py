@@ -1,0 +1,46 @@
+"""The parts behind the service, as a protocol: remote ones in production, plain objects in tests.
+
+Does not know: Ray, HTTP.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from raydebm.decision.sampling.one_pass import Arrived
+from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.scorer.texts import TextToScore
+
+
+class Backend(Protocol):
+    """The parts behind the service. Each call takes one list, because a call to another replica costs
+    milliseconds."""
+
+    async def generate(
+        self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, hedge: bool
+    ) -> list[Candidate]:
+        """One candidate per request, in their order; failed ones carry ``error``.
+
+        Args:
+            requests: what to draw.
+            on_candidate: called as each candidate arrives.
+            hedge: whether a slow request may be sent a second time, where the service does so.
+        """
+        ...
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]: ...
+
+    async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
+        """One per text, in their order; None for one that could not be scored."""
+        ...
+
+    async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        """Scores by name per text, in their order, of the baselines that are evidence."""
+        ...
+
+    async def status(self) -> dict[str, Any]:
+        """What is loaded.
+
+        Raises:
+            ServiceError: a part is not there (yet).
+        """
+        ...

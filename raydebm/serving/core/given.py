@@ -1,0 +1,142 @@
+"""Candidates that a client gives: as records, checked and scored. What ``/v1/score`` and ``/v1/verify`` stand on."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from raydebm.errors import ServiceError
+from raydebm.generators.replies import split_reasoning
+from raydebm.identity import content_id
+from raydebm.records import Candidate, Energies, Problem, ScoredCandidate, scored_text
+from raydebm.scorer.texts import TextToScore
+from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.backend import Backend
+from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
+from raydebm.serving.core.judges import Baselines, Scorer
+from raydebm.serving.settings.bundle import Bundle
+
+T = TypeVar("T")
+
+UNKNOWN_AUTHOR = "client"
+
+
+def given_candidates(
+    problem: Problem, texts: Sequence[str], authors: Sequence[str | None] | None = None
+) -> list[Candidate]:
+    """Records in the order of the texts. Thinking is separated from the answer, as with sampled candidates.
+
+    The ids do not depend on the order, so that no tie does.
+
+    Args:
+        problem: that they answer.
+        texts: as they came.
+        authors: names of the generators that wrote them; None: one unknown author wrote them all.
+    """
+    names = authors or [None] * len(texts)
+    seen: Counter[str] = Counter()
+    found = []
+    for index, (given, author) in enumerate(zip(texts, names, strict=True)):
+        answer, thinking = split_reasoning(given)
+        found.append(
+            Candidate(
+                candidate_id=content_id("given", problem.problem_id, given, seen[given]),
+                task=problem.task,
+                problem_id=problem.problem_id,
+                generator=author or UNKNOWN_AUTHOR,
+                text=answer,
+                reasoning=thinking,
+                sample_index=index,
+            )
+        )
+        seen[given] += 1
+    return found
+
+
+async def judged(
+    bundle: Bundle,
+    backend: Backend,
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    *,
+    scored_prompt: str | None = None,
+) -> list[ScoredCandidate]:
+    """The candidates with their checks, energies and, where baselines are evidence, their scores.
+
+    Args:
+        bundle: says what is evidence.
+        backend: checks and scores.
+        problem: that they answer.
+        candidates: to judge.
+        scored_prompt: what stands for the problem where earlier turns of a chat belong to it.
+    """
+    energies, reports, scores = await asyncio.gather(
+        Scorer(backend, Activity(None), scored_prompt, bundle.reasoning).score(problem, candidates),
+        backend.check(problem, candidates),
+        _baseline_scores(bundle, backend, problem, candidates, scored_prompt),
+    )
+    return [
+        ScoredCandidate(candidate=candidate, report=report, energies=found, scores=own)
+        for candidate, report, found, own in zip(candidates, reports, energies, scores, strict=True)
+    ]
+
+
+async def _baseline_scores(
+    bundle: Bundle, backend: Backend, problem: Problem, candidates: Sequence[Candidate], scored_prompt: str | None
+) -> list[Mapping[str, float]]:
+    if not bundle.recipe.evidence:
+        return [{} for _ in candidates]
+    return await Baselines(backend, Activity(None), scored_prompt).scores(problem, candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPair:
+    """What the ensemble gave for one text of which no task is known; exactly one of the two is None."""
+
+    energies: Energies | None
+    error: str | None = None
+
+
+async def scored_pairs(bundle: Bundle, backend: Backend, pairs: Sequence[tuple[str, str]]) -> list[ScoredPair]:
+    """Energies of (problem, candidate) texts, in their order; nothing is checked.
+
+    A text that is all thinking has no answer, and so no energy.
+    """
+    answers = [split_reasoning(second) for _, second in pairs]
+    texts = [
+        TextToScore(str(index), first, scored_text(text, thinking, bundle.reasoning) or text)
+        for index, ((first, _), (text, thinking)) in enumerate(zip(pairs, answers, strict=True))
+        if thinking is None or text.strip()
+    ]
+    energies = await backend.score(texts) if texts else []
+    by_id = {text.candidate_id: each for text, each in zip(texts, energies, strict=True)}
+    return [_scored_pair(by_id, str(index)) for index in range(len(pairs))]
+
+
+def _scored_pair(energies: Mapping[str, Energies | None], name: str) -> ScoredPair:
+    if name not in energies:
+        return ScoredPair(None, NO_ANSWER)
+    own = energies[name]
+    return ScoredPair(own, NO_ENERGY if own is None else None)
+
+
+async def within_deadline(work: Awaitable[T], most_s: float | None, *, received: float | None) -> T:
+    """The result of the work, which is cancelled when its time is up.
+
+    Args:
+        work: what to wait for.
+        most_s: seconds from its arrival; None: as long as it takes.
+        received: ``time.perf_counter()`` when it arrived; None: now.
+
+    Raises:
+        ServiceError: 504.
+    """
+    spent_s = 0.0 if received is None else time.perf_counter() - received
+    try:
+        async with asyncio.timeout(None if most_s is None else max(0.0, most_s - spent_s)):
+            return await work
+    except TimeoutError as error:
+        message = f"the texts were not scored within {most_s:g} s; send fewer in one request"
+        raise ServiceError(message, 504, "deadline_exceeded") from error

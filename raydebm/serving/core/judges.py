@@ -1,0 +1,93 @@
+"""What the triage loop has candidates judged by: the checks, the ensemble, and baselines that are evidence.
+
+Each is one of the loop's protocols on top of the backend. Does not know: Ray, HTTP.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from raydebm.errors import RaydebmError, ScoringError
+from raydebm.records import Candidate, ConstraintReport, Energies, Problem, Reasoning
+from raydebm.scorer.texts import TextToScore
+from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.backend import Backend
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """The gold-free checks of the task."""
+
+    backend: Backend
+    activity: Activity
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """One report per candidate, in their order."""
+        with self.activity.timed("check"):
+            return await self.backend.check(problem, candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """The ensemble."""
+
+    backend: Backend
+    activity: Activity
+    prompt: str | None = None
+    """What stands for the problem, when earlier turns of a chat belong to it; None: the problem's prompt."""
+    reasoning: Reasoning = "answer"
+    """What is scored of a candidate that thinks before it answers."""
+    known: dict[str, Energies | None] = field(default_factory=dict)
+    """By text. Candidates that say the same in the same words get the same energies, in whatever batches they came."""
+
+    async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
+        """Energies per candidate, in their order; None for one that could not be scored.
+
+        Raises:
+            ScoringError: the backend broke its contract.
+        """
+        prompt = problem.prompt if self.prompt is None else self.prompt
+        candidates = [found.as_scored(self.reasoning) for found in candidates]
+        wanted = {found.text or "": found.candidate_id for found in candidates}
+        texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
+        if texts:
+            with self.activity.timed("score"):
+                energies = await self.backend.score(texts)
+            if len(energies) != len(texts):
+                raise ScoringError(f"the scorer returned {len(energies)} results for {len(texts)} texts; restart it")
+            self.known.update(zip([text.text for text in texts], energies, strict=True))
+        return [_named(self.known[found.text or ""], found.candidate_id) for found in candidates]
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Scores of baselines (``decision.sampling.one_pass.ScoreSource``). They are one kind of evidence among
+    others, so a request is decided without them where they do not work."""
+
+    backend: Backend
+    activity: Activity
+    prompt: str | None = None
+    """As for ``Scorer``."""
+    known: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """By text."""
+
+    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        """Scores by name per candidate, in their order; empty where the baselines do not work."""
+        prompt = problem.prompt if self.prompt is None else self.prompt
+        wanted = {found.text or "": found.candidate_id for found in candidates}
+        texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
+        if texts:
+            try:
+                with self.activity.timed("baselines"):
+                    found = await self.backend.baseline_scores(texts)
+            except RaydebmError as error:
+                log.error("baselines failed", extra={"facts": {"reason": str(error)}})
+                found = [{} for _ in texts]
+            self.known.update(zip([text.text for text in texts], found, strict=True))
+        return [self.known[candidate.text or ""] for candidate in candidates]
+
+
+def _named(energies: Energies | None, candidate_id: str) -> Energies | None:
+    return None if energies is None else replace(energies, candidate_id=candidate_id)

@@ -1,0 +1,68 @@
+"""What the service counts, as a protocol: ``metrics`` sends it to Prometheus through Ray, tests keep it in lists.
+
+Does not know: Ray, HTTP.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raydebm.decision.guarantee.watch import ErrorWatch
+from raydebm.records import Candidate
+from raydebm.serving.core.result import TriageResult
+
+
+class Meter(Protocol):
+    """Takes what is counted."""
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """One HTTP request is over. ``route`` is the path's template, so that there are few of them."""
+        ...
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        """One triage led to no decision: of a request, a stream (whose HTTP status is 200), or an item of a batch."""
+        ...
+
+    def load(self, *, num_running: int, num_waiting: int) -> None:
+        """How many requests are worked on and wait in this process."""
+        ...
+
+    def decided(self, result: TriageResult) -> None:
+        """One decision was made."""
+        ...
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """A client reported an outcome that is new, or another one than before."""
+        ...
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """The promise about a policy was held against the outcomes."""
+        ...
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """One request drew these in all its passes, whether or not they led to a decision."""
+        ...
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """Nothing is counted."""
+
+    def failed(self, *, task: str, status: int, code: str) -> None:
+        """Nothing is counted."""
+
+    def load(self, *, num_running: int, num_waiting: int) -> None:
+        """Nothing is counted."""
+
+    def decided(self, result: TriageResult) -> None:
+        """Nothing is counted."""
+
+    def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """Nothing is counted."""
+
+    def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """Nothing is counted."""
+
+    def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """Nothing is counted."""

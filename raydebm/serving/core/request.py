@@ -1,0 +1,242 @@
+"""What is to be run for one request: which problem, under which policy, sampled how.
+
+Every mistake of the client ends here, as a ServiceError that names the field.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raydebm.decision.policy import Policy
+from raydebm.errors import ConfigError, RaydebmError, ServiceError
+from raydebm.generators.passes import PassRequests
+from raydebm.identity import content_id
+from raydebm.records import GenerationRequest, Message, Problem
+from raydebm.serving.core.conversation import Conversation, transcript, weave
+from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
+from raydebm.serving.spending.affordability import no_prices, unpriced
+from raydebm.serving.spending.ceilings import Account, check_count, within_ceilings
+from raydebm.tasks.base import Task
+
+AUTO = "auto"
+NO_PROBLEM = "not_a_problem"
+"""Code of the error about a text that no task can read."""
+NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""What a task may raise about ``data`` that a client made up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenProblem:
+    """A problem whose structure the client already has, instead of a text to read it from."""
+
+    prompt: str
+    data: Mapping[str, Any] | None = None
+    """The task's own fields, as in ``problems.parquet``. None: the task reads them from the prompt."""
+    problem_id: str | None = None
+    difficulty: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """One request, read and checked. Immutable, so that concurrent requests cannot touch each other."""
+
+    request_id: str
+    problem: Problem
+    task: Task
+    policy: Policy
+    bundle: Bundle
+    generators: tuple[str, ...]
+    num_samples: int | None
+    seed: int
+    sampling: SamplingOverrides
+    return_candidates: bool
+    earlier_turns: tuple[Message, ...] = ()
+    """Earlier turns of the chat, and the client's own system messages: generators see them all."""
+    ignored_messages: int = 0
+    response_format: str | None = None
+    """OpenAI's object in JSON, for the generators that take one."""
+    received: float | None = None
+    """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
+    account: Account | None = None
+    """What the caller may spend today; None: nothing is limited."""
+    num_choices: int | None = None
+    """Distinct answers that the client wants to see at most; None: the selected one."""
+    passthrough: bool = False
+    """Whether this is no problem of a served task, and one generator answers it as it is (see ``passthrough``)."""
+
+    @property
+    def scored_prompt(self) -> str:
+        """What the ensemble reads as the problem, with the earlier turns, for a follow-up means nothing alone."""
+        return transcript(self.earlier_turns, self.problem.prompt)
+
+    def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
+        """The generation requests of a pass, the same ones that evaluation makes for this problem."""
+        passes = PassRequests(
+            recipe=self.bundle.recipe,
+            task=self.task,
+            generators=self.generators,
+            num_samples=self.num_samples,
+            num_regenerate=self.policy.num_regenerate,
+            seed=self.seed,
+            sampling_changes=self.sampling.model_dump(exclude_none=True),
+        )
+        made = self._made(passes, pass_index, messages)
+        if not self.earlier_turns and self.response_format is None:
+            return made
+        return [
+            replace(request, messages=weave(request.messages, self.earlier_turns), response_format=self.response_format)
+            for request in made
+        ]
+
+    def _made(
+        self, passes: PassRequests, pass_index: int, messages: tuple[Message, ...] | None
+    ) -> list[GenerationRequest]:
+        if self.passthrough:
+            return passes.as_given(self.problem, ({"role": "user", "content": self.problem.prompt},))
+        return passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+
+
+def request_context(
+    bundle: Bundle,
+    overrides: Overrides,
+    *,
+    request_id: str,
+    task_name: str | None,
+    problem: str | GivenProblem,
+    sampling: SamplingOverrides | None = None,
+    seed: int | None = None,
+    conversation: Conversation | None = None,
+    received: float | None = None,
+) -> RequestContext:
+    """Check everything about a request.
+
+    Raises:
+        ServiceError: unknown task or generator, a text that is not a problem, one that is too long, bad overrides.
+    """
+    task, found = read_problem(bundle, task_name, problem)
+    context = () if conversation is None else conversation.context
+    check_context(bundle, context)
+    policy, generators = policy_for(bundle, task.name, overrides), _generators(bundle, overrides.generators)
+    if policy.max_usd is not None:
+        check_prices(bundle, generators)
+    run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
+    return RequestContext(
+        request_id=request_id,
+        problem=found,
+        task=task,
+        policy=policy,
+        bundle=bundle,
+        generators=generators,
+        num_samples=overrides.num_samples,
+        seed=run_seed,
+        sampling=sampling or SamplingOverrides(),
+        return_candidates=overrides.return_candidates,
+        earlier_turns=context,
+        ignored_messages=0 if conversation is None else conversation.num_ignored,
+        received=received,
+    )
+
+
+def charged_to(context: RequestContext, account: Account | None) -> RequestContext:
+    """The same request on somebody's account.
+
+    Raises:
+        ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
+    """
+    if account is not None and account.limits_money:
+        check_prices(context.bundle, context.generators)
+    return replace(context, account=account)
+
+
+def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProblem) -> tuple[Task, Problem]:
+    """The problem, and the task that can read it: the named one, or the first that can.
+
+    Raises:
+        ServiceError: 404 for an unknown task, 413 for a text that is too long, 422 for one that no task can read.
+    """
+    names = bundle.tasks if task_name in (None, AUTO) else (task_name,)
+    _check_length(bundle, problem)
+    refusals = []
+    for name in names:
+        if name not in bundle.tasks:
+            message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
+            raise ServiceError(message, 404, "unknown_task", "task")
+        task = bundle.task(name)
+        try:
+            return task, _problem(task, problem)
+        except NOT_A_PROBLEM as error:
+            refusals.append(f"{name}: {_words(error)}")
+    message = f"the text is not a problem of a task that is served here; {'; '.join(refusals)}"
+    raise ServiceError(message, 422, NO_PROBLEM, "problem")
+
+
+def check_context(bundle: Bundle, context: Sequence[Message]) -> None:
+    """Raises ServiceError 413 for earlier turns that are too long."""
+    size = sum(len(message["content"]) for message in context)
+    if size > bundle.max_problem_chars:
+        message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "context_too_long", "messages")
+
+
+def _check_length(bundle: Bundle, problem: str | GivenProblem) -> None:
+    text = problem if isinstance(problem, str) else problem.prompt
+    if not text.strip():
+        raise ServiceError("the problem is empty", 400, "missing_text", "problem")
+    if len(text) > bundle.max_problem_chars:
+        message = f"the problem has {len(text)} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "problem_too_long", "problem")
+
+
+def _problem(task: Task, problem: str | GivenProblem) -> Problem:
+    if isinstance(problem, str):
+        return task.problem_from_text(problem)
+    if problem.data is None:
+        read = task.problem_from_text(problem.prompt)
+        return replace(read, problem_id=problem.problem_id or read.problem_id)
+    made = Problem(
+        task=task.name,
+        problem_id=problem.problem_id or content_id(task.name, problem.prompt, problem.data),
+        prompt=problem.prompt,
+        data=problem.data,
+        difficulty=problem.difficulty,
+    )
+    task.messages(made)  # raises when the data lacks what the task needs
+    task.parse(made, "")
+    return made
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
+
+
+def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+    """The policy of a request, below the operator's ceilings. Raises ServiceError 400 for settings that are wrong."""
+    profile = bundle.profiles.get(overrides.policy or "", Overrides())
+    ceilings = bundle.limits.request
+    try:
+        operators = bundle.policies[task_name].changed(profile.policy_changes())
+        policy = operators.changed(overrides.policy_changes())
+    except ConfigError as error:
+        raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+    most_samples = ceilings.num_samples or profile.num_samples or bundle.max_samples
+    check_count("num_samples", overrides.num_samples, most_samples)
+    policy = within_ceilings(policy, operators=operators, ceilings=ceilings)
+    return bundle.in_time(policy)
+
+
+def check_prices(bundle: Bundle, generators: Sequence[str]) -> None:
+    """Raises ServiceError 400 when nothing can bound the cost of one of these generators."""
+    without = unpriced(config for config in bundle.generator_configs() if config.name in generators)
+    if without:
+        raise ServiceError(no_prices(without), 400, "no_prices", "max_usd")
+
+
+def _generators(bundle: Bundle, wanted: list[str] | None) -> tuple[str, ...]:
+    if wanted is None:
+        return bundle.generators
+    unknown = [name for name in wanted if name not in bundle.generators]
+    if unknown:
+        message = f"generator {unknown[0]!r} is not served here; served: {', '.join(bundle.generators)}"
+        raise ServiceError(message, 400, "unknown_generator", "generators")
+    return tuple(name for name in bundle.generators if name in wanted)

@@ -1,0 +1,278 @@
+"""What came of one request: the decision to store, and all that answers, metrics, spans and log lines are views of.
+
+Does not know: Ray, HTTP.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from raydebm.decision.sampling.deadline import is_late
+from raydebm.decisions.record import DecisionRecord, new_record_id
+from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandidate, Violation
+from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.request import RequestContext
+from raydebm.serving.logs import redact
+from raydebm.serving.spending.affordability import worst_of
+
+
+def decision_record(
+    context: RequestContext, outcome: Outcome, activity: Activity, *, elapsed_ms: float, versions: Mapping[str, str]
+) -> DecisionRecord:
+    """The stored form of a decision. Refers to the outcome and copies nothing: rows are made later, off the request
+    path."""
+    now = datetime.now(UTC)
+    in_pool = {scored.candidate.candidate_id for scored in outcome.pool}
+    return DecisionRecord(
+        record_id=new_record_id(now),
+        time=now,
+        request_id=context.request_id,
+        outcome=outcome,
+        policy=context.policy,
+        seed=context.seed,
+        scored_prompt=None if context.scored_prompt == context.problem.prompt else context.scored_prompt,
+        request=_request(context),
+        versions=versions,
+        latency_ms=elapsed_ms,
+        stages_ms=dict(activity.stages_ms),
+        lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
+    )
+
+
+def _request(context: RequestContext) -> dict[str, Any]:
+    asked = {
+        "generators": list(context.generators),
+        "num_samples": context.num_samples,
+        "sampling": context.sampling.model_dump(mode="json", exclude_none=True),
+        "context": [dict(message) for message in context.earlier_turns],
+        "response_format": context.response_format,
+    }
+    return {name: value for name, value in asked.items() if value not in (None, [], {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorUse:
+    """What one generator was asked for, and what it did not give."""
+
+    name: str
+    asked: int
+    failed: int
+    """Asked for and without a text that could be used, the late ones included."""
+    late: int
+    """Failed because not there, or not checked and scored, within ``deadline_ms``."""
+    over_budget: int
+    """Not asked for, because each might have cost more than what was left of ``max_usd``."""
+    cancelled: int
+    """Cancelled in flight, because the others settled the pass."""
+    error: str | None
+    """The first error, when some failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriageResult:
+    """One decided request. Energies and penalties are None where they are infinite or nothing was selected."""
+
+    context: RequestContext
+    record: DecisionRecord
+    activity: Activity
+    is_stored: bool = False
+    """Whether the record goes to the store."""
+    suspended: str | None = None
+    """Why the promise of the policy is not claimed at present; None where it is, or there is none."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the loop returned."""
+        return self.record.outcome
+
+    @property
+    def best(self) -> ScoredCandidate | None:
+        """The selected candidate, also after an abstention."""
+        return self.outcome.best
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return self.record.problem.task
+
+    @property
+    def decision(self) -> Literal["accept", "abstain", "passthrough"]:
+        """As answers and lists say it."""
+        return final_decision(self.outcome.decision)
+
+    @property
+    def reason(self) -> str:
+        """Why, with the likely cause where no text has an answer because all of them were cut."""
+        outcome = self.outcome
+        written = [scored.candidate for scored in outcome.pool if scored.candidate.text is not None]
+        if outcome.best is not None or not written or any(each.finish_reason != "length" for each in written):
+            return outcome.reason
+        return f"{outcome.reason}; all {len(written)} texts were cut at max_tokens, so ask for more tokens"
+
+    @property
+    def text(self) -> str | None:
+        """The text that is given out; None after an abstention."""
+        return self.outcome.answer
+
+    @property
+    def answer(self) -> str | None:
+        """The accepted answer in the task's canonical text; None after an abstention."""
+        is_given = self.best is not None and self.outcome.decision is Decision.ACCEPT
+        return self.best.report.answer if is_given and self.best is not None else None
+
+    @property
+    def energy(self) -> float | None:
+        """E of the selected candidate."""
+        return None if self.best is None else finite_or_none(self.best.total_energy(self.context.policy.lambda_))
+
+    @property
+    def sigma(self) -> float | None:
+        """Spread of the ensemble about the selected candidate."""
+        return None if self.best is None or self.best.energies is None else self.best.energies.sigma
+
+    @property
+    def penalty(self) -> float | None:
+        """E_constraint of the selected candidate."""
+        return None if self.best is None else finite_or_none(self.best.report.penalty)
+
+    @property
+    def violations(self) -> Sequence[Violation]:
+        """Violations of the selected candidate."""
+        return () if self.best is None else self.best.report.violations
+
+    @property
+    def passes(self) -> Sequence[PassRecord]:
+        """The passes, in order."""
+        return self.outcome.passes
+
+    @property
+    def num_passes(self) -> int:
+        """How many passes it took."""
+        return len(self.outcome.passes)
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds of work on the request."""
+        return round(self.record.latency_ms, 3)
+
+    @property
+    def stages_ms(self) -> Mapping[str, float]:
+        """Milliseconds in each kind of call, summed over passes."""
+        return self.activity.stages_ms
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the candidates cost; None when no generator reports cost."""
+        costs = [candidate.cost_usd for candidate in self.activity.drawn if candidate.cost_usd is not None]
+        return math.fsum(costs) if costs else None  # the same in whatever order they came
+
+    @property
+    def cancelled_usd(self) -> float | None:
+        """What cancelled requests may have cost at most; None where none was cancelled or a price is unknown."""
+        if not self.activity.cancelled:
+            return None
+        worst = worst_of(self.context.bundle.generator_configs())
+        return finite_or_none(math.fsum(worst(request) for request in self.activity.cancelled))
+
+    @property
+    def generators(self) -> list[GeneratorUse]:
+        """Every generator that was asked or would have been, in that order. Candidates of a pass that was lost count
+        as failed."""
+        activity = self.activity
+        asked = Counter(request.generator for request in activity.asked)
+        over_budget = Counter(request.generator for request in activity.over_budget)
+        cancelled = Counter(request.generator for request in activity.cancelled)
+        pool = [scored.candidate for scored in self.outcome.pool]
+        num_late = Counter(candidate.generator for candidate in pool if is_late(candidate))
+        written = Counter(candidate.generator for candidate in pool if candidate.text is not None)
+        errors: dict[str, str] = {}
+        for candidate in [*activity.drawn, *pool]:
+            if candidate.error is not None:
+                errors.setdefault(candidate.generator, redact(candidate.error))
+        return [
+            GeneratorUse(
+                name=name,
+                asked=asked[name],
+                failed=asked[name] - cancelled[name] - written[name],
+                late=num_late[name],
+                over_budget=over_budget[name],
+                cancelled=cancelled[name],
+                error=errors.get(name),
+            )
+            for name in dict.fromkeys([*asked, *over_budget])
+        ]
+
+
+def final_decision(decision: Decision) -> Literal["accept", "abstain", "passthrough"]:
+    """A decision as answers and lists say it."""
+    if decision is Decision.PASSTHROUGH:
+        return "passthrough"
+    return "accept" if decision is Decision.ACCEPT else "abstain"
+
+
+def finite_or_none(value: float) -> float | None:
+    """The value; None for an infinite one, which JSON has no number for."""
+    return value if math.isfinite(value) else None
+
+
+def stop_totals(stops: Iterable[PassStop | None]) -> dict[str, Any]:
+    """Why sampling of some passes ended and what that saved, added up; nothing where none was sampled in waves."""
+    known = [stop for stop in stops if stop is not None]
+    if not known:
+        return {}
+    tokens = [stop.tokens_saved for stop in known if stop.tokens_saved is not None]
+    num_planned = sum(stop.num_planned for stop in known)
+    return {
+        "stop_reason": known[-1].reason,
+        "stop_words": known[-1].words,
+        "num_planned": num_planned,
+        "num_samples": sum(stop.num_samples for stop in known),
+        "num_cancelled": sum(stop.num_cancelled for stop in known),
+        "tokens_saved": sum(tokens) if tokens else None,
+        "saved_frac": sum(stop.num_saved for stop in known) / num_planned if num_planned else 0.0,
+    }
+
+
+def decision_facts(result: TriageResult) -> dict[str, Any]:
+    """What a log line says about a decision: numbers and names, nothing of the problem or the answer."""
+    stops = stop_totals([each.stop for each in result.passes])
+    uses = result.generators
+    return {
+        "task": result.task,
+        "problem_id": result.record.problem.problem_id,
+        "decision": result.decision,
+        "num_passes": result.num_passes,
+        "energy": result.energy,
+        "sigma": result.sigma,
+        "penalty": result.penalty,
+        "cost_usd": result.cost_usd,
+        "latency_ms": result.latency_ms,
+        "confidence": result.outcome.confidence,
+        **{name: stops.get(name) for name in ("stop_reason", "num_cancelled", "tokens_saved")},
+        "stages_ms": result.stages_ms,
+        "candidates": sum(use.asked for use in uses),
+        "failed": sum(use.failed for use in uses),
+        "late": sum(use.late for use in uses),
+        "over_budget": sum(use.over_budget for use in uses),
+        "policy": result.record.versions.get("policy"),
+    }
+
+
+def decision_attributes(result: TriageResult) -> dict[str, Any]:
+    """Attributes of the span ``triage``: nothing of the problem or the answer."""
+    facts = decision_facts(result)
+    return {
+        "raydebm.decision": facts["decision"],
+        "raydebm.num_passes": facts["num_passes"],
+        "raydebm.energy": facts["energy"],
+        "raydebm.sigma": facts["sigma"],
+        "raydebm.penalty": facts["penalty"],
+        "raydebm.num_candidates": facts["candidates"],
+        "raydebm.num_failed": facts["failed"],
+        "raydebm.cost_usd": facts["cost_usd"],
+        "raydebm.policy": facts["policy"],
+        "raydebm.checkpoint": result.record.versions.get("checkpoint"),
+    }

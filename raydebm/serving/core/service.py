@@ -1,0 +1,166 @@
+"""Answers one request: runs the triage loop on a backend and writes down what happened.
+
+In:   a ``request.RequestContext``.
+Out:  a ``result.TriageResult``.
+Does not know: Ray, HTTP.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raydebm import tracing
+from raydebm.decision.loop import solve
+from raydebm.decision.sampling.deadline import Deadline, is_late
+from raydebm.decisions.outcomes.claims import ClaimMonitor
+from raydebm.decisions.record import RecordSink, policy_id
+from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
+from raydebm.records import Outcome
+from raydebm.serving.core import passthrough
+from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.backend import Backend
+from raydebm.serving.core.events import Progress
+from raydebm.serving.core.faults import fault_of
+from raydebm.serving.core.judges import Baselines, Checker, Scorer
+from raydebm.serving.core.meter import Meter, NoMeter
+from raydebm.serving.core.observer import ProgressObserver
+from raydebm.serving.core.request import RequestContext
+from raydebm.serving.core.result import TriageResult, decision_attributes, decision_facts, decision_record
+from raydebm.serving.core.source import Source
+from raydebm.serving.failures import as_service_error
+from raydebm.serving.settings.bundle import Bundle
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TriageService:
+    """The service without its network: what a request means and what its answer says."""
+
+    bundle: Bundle
+    backend: Backend
+    meter: Meter = field(default_factory=NoMeter)
+    records: RecordSink | None = None
+    """Where decisions are stored; None: nowhere."""
+    claims: ClaimMonitor | None = None
+    """Says whether a policy's promise is suspended; None: outcomes are not watched."""
+    notices: Callable[[], list[str]] = list
+    """What an operator should know though the service works, such as a refused change; ``/health`` tells it."""
+
+    async def triage(self, context: RequestContext, on_progress: Progress | None = None) -> TriageResult:
+        """Run the loop for one request.
+
+        Raises:
+            ServiceError: there is nothing to trust or mistrust: 503 when no generator wrote anything, or nothing that
+                was written could be checked and scored; 504 when nothing was drawn, checked and scored within the
+                deadline; 400 when ``max_usd`` pays for no candidate, 429 when the day's ceilings do not.
+            RaydebmError: a part does not work (see ``decision.loop.solve``).
+        """
+        with tracing.span("triage", {"raydebm.task": context.problem.task}) as span:
+            try:
+                result = await self._triage(context, on_progress)
+            except Exception as error:
+                self._note_failure(context, error)
+                raise
+            span.set(decision_attributes(result))
+        return result
+
+    def _note_failure(self, context: RequestContext, error: Exception) -> None:
+        """Here and not around HTTP, where a stream that fails and a batch whose items fail are answered 200."""
+        found = (
+            as_service_error(error) if isinstance(error, RaydebmError) else ServiceError(repr(error), 500, "internal")
+        )
+        self.meter.failed(task=context.problem.task, status=found.status, code=found.code)
+        facts = {"task": context.problem.task, "status": found.status, "code": found.code, "reason": str(found)}
+        log.log(logging.WARNING if found.status >= 500 else logging.INFO, "no decision", extra={"facts": facts})
+
+    async def _triage(self, context: RequestContext, on_progress: Progress | None) -> TriageResult:
+        started = time.perf_counter()
+        activity = Activity(on_progress)
+        try:
+            outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
+        finally:
+            self.meter.drawn(activity.drawn)  # also of a request that fails or that nobody waits for any more
+            _log_failed_candidates(activity)
+        _check_written(outcome, activity)
+        if not context.passthrough:
+            _check_judged(outcome)
+        elapsed_ms = 1000 * (time.perf_counter() - started)
+        record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms, versions=self.bundle.versions)
+        result = TriageResult(
+            context=context,
+            record=record,
+            activity=activity,
+            is_stored=self.records is not None and self.records.put(record),
+            suspended=self._suspension(context),
+        )
+        self.meter.decided(result)
+        log.info("decision", extra={"facts": decision_facts(result)})
+        return result
+
+    def _suspension(self, context: RequestContext) -> str | None:
+        """Why the promise of the request's policy is not claimed at present; None where it is or there is none."""
+        if self.claims is None or context.policy.guarantee is None:
+            return None
+        found = self.claims.suspension(policy_id(context.policy))
+        return found.reason if found.suspended else None
+
+    async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
+        total_ms = context.policy.deadline_ms
+        deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
+        observer, source = ProgressObserver(context, activity), Source(context, self.backend, activity, deadline)
+        observer.begun()
+        try:
+            if context.passthrough:
+                return await passthrough.answered(context, source)
+            return await solve(
+                context.problem,
+                task=context.task,
+                policy=context.policy,
+                source=source,
+                checker=Checker(self.backend, activity),
+                scorer=Scorer(self.backend, activity, context.scored_prompt, self.bundle.reasoning),
+                baselines=Baselines(self.backend, activity, context.scored_prompt)
+                if self.bundle.recipe.evidence
+                else None,
+                observer=observer,
+                deadline=deadline,
+            )
+        except CeilingReachedError as error:
+            raise ServiceError(
+                f"no candidate can be paid for: {error}", 429, "insufficient_quota", retry=False
+            ) from error
+        except LimitReachedError as error:
+            raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
+
+
+def _check_judged(outcome: Outcome) -> None:
+    """Raises ServiceError 503 when nothing that was written could be checked and scored."""
+    written = [scored for scored in outcome.pool if scored.candidate.text is not None]
+    if (fault := fault_of(written)) is not None:
+        raise fault
+
+
+def _check_written(outcome: Outcome, activity: Activity) -> None:
+    """An abstention says that answers cannot be trusted; without any answer there is nothing to say that about."""
+    if any(scored.candidate.text is not None for scored in outcome.pool):
+        return
+    if any(is_late(scored.candidate) for scored in outcome.pool):
+        raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
+    # All tokens for thinking, a text that is too long: billed, and the same seeds mostly end the same way.
+    is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.drawn)
+    raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
+
+
+def _log_failed_candidates(activity: Activity) -> None:
+    """In the endpoint's and the checker's own words, one of each."""
+    generators: dict[str, str] = {}
+    for candidate in activity.drawn:
+        if candidate.error is not None:
+            generators.setdefault(candidate.generator, candidate.error)
+    for name, error in generators.items():
+        log.warning("generator failed", extra={"facts": {"generator": name, "reason": error}})
+    checks = dict.fromkeys(scored.report.error for scored in activity.judged if scored.report.error is not None)
+    for error in checks:
+        log.warning("check failed", extra={"facts": {"reason": error}})

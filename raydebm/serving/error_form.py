@@ -1,0 +1,91 @@
+"""Every failure in the one form that OpenAI's clients read: ``{"error": {message, type, code, param}}``.
+
+A RaydebmError never becomes a 500 with a traceback: a mistake of the client is 4xx, a part that does not work is 503.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from raydebm.errors import (
+    ServiceError,
+)
+from raydebm.records import well_formed
+from raydebm.serving.failures import TooManyError
+from raydebm.serving.logs import redact
+
+RETRY_AFTER_S = 2
+
+
+def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
+    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+    return {
+        "error": {
+            "message": redact(well_formed(message)),
+            "type": kind,
+            "code": code,
+            "param": param and well_formed(param),
+        }
+    }
+
+
+def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """429 and 503 say when to come back; 504 that the same would take as long again, and a 503 after something was paid
+    that it would cost as much again (OpenAI's clients then do not ask again by themselves); 401 says how to
+    authenticate."""
+    own: dict[str, str] = {}
+    if error.status == 504 or not error.retry:
+        own = {"X-Should-Retry": "false"}
+    elif error.status in (429, 503):
+        own = {"Retry-After": str(error.retry_after_s if isinstance(error, TooManyError) else RETRY_AFTER_S)}
+    elif error.status == 401:
+        own = {"WWW-Authenticate": "Bearer"}
+    body = error_body(str(error), status=error.status, code=error.code, param=error.param)
+    return JSONResponse(body, status_code=error.status, headers={**(headers or {}), **own})
+
+
+def validation_error(error: RequestValidationError) -> ServiceError:
+    """The first thing wrong with a body, with its path; FastAPI's own form is not OpenAI's."""
+    errors = error.errors()
+    # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
+    place = _place_of_kind(errors[0]["loc"])
+    same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
+    found: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
+    end = len(found["loc"])
+    if found["type"] == "extra_forbidden":
+        end -= 1  # the last step is a name of the client's own
+    path = ".".join(
+        str(part)
+        for index, part in enumerate(found["loc"])
+        if part != "body" and not (1 < index < end and _is_kind(part))
+    )
+    message = str(found["msg"]).removeprefix("Value error, ")
+    more = len(errors) - len(same)
+    also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
+    code = "invalid_json" if found["type"] == "json_invalid" else "invalid_request"
+    if code == "invalid_json":
+        return ServiceError(f"the body is not JSON: {message}", 400, code)
+    return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)
+
+
+def _place_of_kind(path: Sequence[object]) -> int | None:
+    """Where the path of a fault first names a kind of value; the first two steps never do."""
+    return next((index for index, part in enumerate(path) if index > 1 and _is_kind(part)), None)
+
+
+def _is_kind(part: object) -> bool:
+    """Whether a step of a path is no field but pydantic's name for one of several kinds of values."""
+    return isinstance(part, str) and ("[" in part or part[:1].isupper())
+
+
+def http_error(error: HTTPException) -> ServiceError:
+    """Unknown paths and methods, and bodies that cannot be parsed."""
+    if error.status_code == 400:  # FastAPI's words for a body that its JSON reader gives up on
+        return ServiceError(
+            "the body is not JSON: no UTF-8, nested too deeply, or a number is too long", 400, "invalid_json"
+        )
+    code = {404: "unknown_path", 405: "wrong_method"}.get(error.status_code, "http_error")
+    return ServiceError(str(error.detail), error.status_code, code)

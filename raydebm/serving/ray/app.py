@@ -1,0 +1,218 @@
+"""Builds the Serve application of a run directory, and starts it.
+
+``serve run serve_config.yaml`` calls ``build``; the ``raydebm serve`` command and the demo call ``start_local``.
+"""
+
+# No `from __future__ import annotations` here: Serve reads the builder's annotation to make AppArgs of `args`.
+
+import errno
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig
+
+from raydebm.config import BaselineConfig
+from raydebm.errors import ResourceError, last_line
+from raydebm.generators import check_keys
+from raydebm.serving.ray.deployments import (
+    BaselineDeployment,
+    ConstraintDeployment,
+    GeneratorDeployment,
+    ScorerDeployment,
+)
+from raydebm.serving.ray.ingress import TriageIngress
+from raydebm.serving.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
+from raydebm.serving.ray.shutdown import close_application, drain, interrupted_by_signals, stop_serve
+from raydebm.serving.settings.app_args import AppArgs, request_timeout_s
+from raydebm.serving.settings.bundle import load_bundle
+
+__all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local"]
+
+log = logging.getLogger(__name__)
+
+APP_NAME = "raydebm"
+INGRESS = TriageIngress.__name__
+MAX_QUEUED = 256
+
+
+def build(args: AppArgs) -> serve.Application:
+    """The application graph. Defaults are for one machine; ``serve_config.yaml`` overrides them by deployment name.
+
+    Raises:
+        RaydebmError: the run directory is incomplete or wrong (see ``bundle.load_bundle``).
+    """
+    bundle = load_bundle(args)
+    # With a user_config, though an empty one, Serve tells the ingress when its start is over.
+    ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
+    application: serve.Application = ingress.bind(
+        bundle,
+        # It waits more than it works, and what is asked for its health waits behind what it does.
+        _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
+            bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
+        ),
+        _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
+            bundle.checkpoint, args.device, args.dtype, args.threads, args.batching, args.cache_texts
+        ),
+        _deployment(ConstraintDeployment).bind(bundle.recipe.task, args.max_check_s),
+        args,
+        _baselines(bundle.recipe.evidence, args),
+    )
+    return application
+
+
+def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
+    """The baselines that are evidence; None: no deployment."""
+    return _deployment(BaselineDeployment).bind(configs, args.run_dir, args.threads) if configs else None
+
+
+def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
+    """A deployment named like its class. A tenth of a CPU each lets the whole graph fit on one core."""
+    return serve.deployment(
+        name=kind.__name__,
+        max_ongoing_requests=max_ongoing_requests,
+        max_queued_requests=MAX_QUEUED,  # without a bound, memory grows until the node falls
+        ray_actor_options={"num_cpus": 0.1},
+    )(kind)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises ResourceError when something listens there already, or the host is not ours."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise ResourceError(
+                f"{host}:{port} {what}; choose another port (`--port`), or end the program that listens there"
+            ) from error
+
+
+def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
+    """Start the application on the Ray that this process is connected to; returns its base URL when it answers.
+
+    Raises:
+        ResourceError: the port is in use, or a deployment could not start; the message has the deployment's own words.
+        RaydebmError: the run directory is incomplete or wrong.
+    """
+    application = build(args)
+    check_port(host, port)
+    if serve.status().proxies:  # its host and port are fixed; ours would be ignored
+        raise ResourceError(
+            "Serve is already running on this Ray; end it with `serve shutdown`, or add the application with "
+            "`serve deploy serve_config.yaml`"
+        )
+    serve.start(
+        http_options=HTTPOptions(host=host, port=port, request_timeout_s=request_timeout_s(args.max_deadline_s)),
+        logging_config=LoggingConfig(enable_access_log=False),  # the ingress writes a line for each request
+    )
+    try:
+        serve.run(application, name=name, route_prefix="/", logging_config=LoggingConfig(enable_access_log=False))
+    except RuntimeError as error:
+        reason = _why(name) or str(error)
+        stop_serve()  # or the port would stay taken by a service without an application
+        raise ResourceError(f"the service could not start: {reason}") from error
+    except KeyboardInterrupt as stop:
+        _finish(stop, args, name)  # the ingress answers before ``serve.run`` returns
+        raise
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _why(name: str) -> str:
+    found = serve.status().applications.get(name)
+    return "" if found is None else failures(found.deployments)
+
+
+def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
+    """What each failed deployment's replica raised."""
+    return "; ".join(
+        f"{name}: {last_line(overview.message)}"
+        for name, overview in deployments.items()
+        if overview.status.value in ("DEPLOY_FAILED", "UNHEALTHY") and overview.message.strip()
+    )
+
+
+def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Start the application and serve until SIGINT or SIGTERM, or until it is no longer running.
+
+    On a signal it stops admitting, finishes what runs, and shuts down; a second signal ends it at once.
+
+    Uses the Ray that this process is connected to, else RAY_ADDRESS, else a small one of its own.
+
+    Raises:
+        ResourceError, RaydebmError: see ``start_local``; also when the application stops by itself.
+        MissingKeyError: an endpoint's key is not in the environment.
+    """
+    check_port(host, port)  # before Ray starts, because that takes seconds
+    if not ray.is_initialized():
+        check_keys(load_bundle(args).generator_configs())  # replicas of our own Ray see this environment
+        _connect()
+    with interrupted_by_signals(), suppress(KeyboardInterrupt):
+        url = start_local(args, host=host, port=port)
+        try:
+            _watch(url)
+        except KeyboardInterrupt as stop:
+            _finish(stop, args, APP_NAME)
+        except ResourceError:
+            stop_serve()
+            raise
+
+
+def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
+    """Finish the requests that run, where the ingress has come up, and end Serve."""
+    try:
+        if not _has_ingress(name):
+            return
+        log.warning("%s: new requests are refused, running ones finish; once more ends the service at once", stop)
+        if num_open := drain(close_application(name, INGRESS), limit_s=request_timeout_s(args.max_deadline_s)):
+            log.warning("%d requests are cut off", num_open)
+    finally:
+        stop_serve()
+
+
+def _has_ingress(name: str) -> bool:
+    application = serve.status().applications.get(name)
+    ingress = None if application is None else application.deployments.get(INGRESS)
+    states = {} if ingress is None else ingress.replica_states
+    return any(state == "RUNNING" and count > 0 for state, count in states.items())
+
+
+def _watch(url: str) -> NoReturn:
+    """Wait; raises ResourceError when the application stops by itself."""
+    log.info("raydebm answers at %s", url)
+    while True:
+        time.sleep(2)
+        status = serve.status().applications.get(APP_NAME)
+        if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
+            raise ResourceError(f"the service at {url} has stopped: {_why(APP_NAME) or 'it was deleted'}")
+
+
+def _connect() -> None:
+    """Logical CPUs are at least 4, because fewer than the graph and Serve's own actors want is a silent hang."""
+    if os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init()
+        except (ConnectionError, RuntimeError) as error:
+            raise ResourceError(
+                f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']!r}: {error}; start it, or unset RAY_ADDRESS"
+            ) from error
+        return
+    num_cpus = max(4, os.cpu_count() or 1)
+    os.environ.setdefault(PROXY_SETTING, PROXY_MIDDLEWARES)  # read by the process of Serve's proxy, our grandchild
+    try:
+        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
+    except Exception as error:
+        # Ray raises a bare Exception when its processes are not up in time; they are when the machine has time.
+        ray.shutdown()
+        raise ResourceError(
+            f"Ray could not be started on this machine: {last_line(str(error))}; where it is busy, try again, or start "
+            "Ray yourself (`ray start --head`) and set RAY_ADDRESS"
+        ) from error

@@ -1,0 +1,361 @@
+"""The Ray parts behind the ingress: generators, the ensemble scorer, baselines that are evidence, constraint checks.
+
+Each is a plain class; ``app`` makes deployments of them. Each call takes one list. Models load in ``__init__``. Imports
+of torch stay inside, so that building the application and the ingress load none.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ray.serve.context import _get_serve_request_context
+
+from raydebm import tracing
+from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
+from raydebm.errors import GenerationError
+from raydebm.generators import Generator, Hedging, build_generator
+from raydebm.generators.endpoint.hedging import HedgeAfter
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.requests import candidate_facts, unanswered
+from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.reporter import DEADLINE_S, Reporter
+from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import CheckpointRef, read_ref
+from raydebm.scorer.bisection import TextScorer
+from raydebm.scorer.texts import TextToScore, energies_of_lists
+from raydebm.serving.access.fairness import MAX_TEXTS, SLICE_S, FairQueue
+from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
+from raydebm.serving.logs import configure_logs
+from raydebm.serving.ray.energy_cache import EnergyCache
+from raydebm.serving.ray.ensembles import Ensembles
+from raydebm.serving.ray.metrics import BatchMeter, HedgeMeter
+from raydebm.serving.settings.app_args import CACHE_TEXTS
+
+log = logging.getLogger(__name__)
+
+
+def forget_client_keys() -> None:
+    """Take the clients' API keys out of the environment of a replica that has no use for them, and of its children."""
+    os.environ.pop(CLIENT_KEYS, None)
+
+
+Trace = Mapping[str, str] | None
+"""Headers of the caller's span (``tracing.outgoing``); None or empty: nobody traces."""
+
+
+class GeneratorDeployment:
+    """All generators of the service in one process. The provider keys are needed here and nowhere else."""
+
+    def __init__(
+        self,
+        configs: Sequence[GeneratorConfig],
+        run_dir: str,
+        threads: int | None = None,
+        hedge_after: HedgeAfter | None = None,
+    ) -> None:
+        """
+        Args:
+            configs: what to load.
+            run_dir: its problems tell recorded pools, which may use the source's own problem ids, what is asked.
+            threads: torch threads of local models.
+            hedge_after: when a slow request to an endpoint is sent a second time; None: never.
+        """
+        forget_client_keys()
+        configure_logs(request_id_of_serve)
+        tracing.start_tracing("generator")
+        problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
+        meter = None if hedge_after is None else HedgeMeter()
+        self._generators: dict[str, Generator] = {
+            config.name: build_generator(
+                config, threads=threads, problems=problems, hedging=_hedging(hedge_after, meter, config.name)
+            )
+            for config in configs
+        }
+
+    async def stream(
+        self, requests: Sequence[GenerationRequest], trace: Trace = None, hedge: bool = True
+    ) -> AsyncIterator[list[Candidate]]:
+        """One candidate per request in the order of their arrival, each time all that have come since the last time.
+
+        A generator that does not work gives rows with ``error``.
+
+        Args:
+            requests: what to draw.
+            trace: of the caller.
+            hedge: whether slow requests may be sent a second time, where the service does so.
+        """
+        arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
+        names = dict.fromkeys(request.generator for request in requests)
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                of_name = [request for request in requests if request.generator == name]
+                group.create_task(self._draw(name, of_name, arrivals, trace, hedge))
+            num_left = len({request.candidate_id for request in requests})
+            while num_left:
+                some = [await arrivals.get()]
+                while not arrivals.empty():
+                    some.append(arrivals.get_nowait())
+                num_left -= len(some)
+                yield some
+
+    async def _draw(
+        self,
+        name: str,
+        requests: Sequence[GenerationRequest],
+        arrivals: "asyncio.Queue[Candidate]",
+        trace: Trace,
+        hedge: bool,
+    ) -> None:
+        """Exactly one arrival per request, whatever happens to the generator."""
+        facts: tracing.Attributes = {"raydebm.generator": name, "raydebm.num_candidates": len(requests)}
+        with tracing.span("generator", facts, parent=trace) as span:
+            num_missing = await self._draw_all(name, requests, arrivals, hedge)
+            span.set({"raydebm.num_missing": num_missing})
+
+    async def _draw_all(
+        self, name: str, requests: Sequence[GenerationRequest], arrivals: "asyncio.Queue[Candidate]", hedge: bool
+    ) -> int:
+        """How many requests got no answer of the generator's own."""
+        waiting = {request.candidate_id: request for request in requests}
+        started = time.perf_counter()
+        try:
+            if name not in self._generators:
+                raise GenerationError(f"generator {name!r} is not loaded; loaded: {', '.join(self._generators)}")
+            async for candidate in _stream(self._generators[name], requests, hedge):
+                if waiting.pop(candidate.candidate_id, None) is not None:
+                    arrivals.put_nowait(candidate)
+                    self._trace(name, candidate, time.perf_counter() - started)
+            reason = f"generator {name!r} gave no answer to this request"
+        except Exception as error:
+            # A model or an endpoint may break in any way; it must not take the other generators' candidates along.
+            log.exception("generator %r failed", name)
+            reason = f"generator {name!r} failed: {error}"
+        for request in waiting.values():
+            arrivals.put_nowait(unanswered(request, reason))
+        return len(waiting)
+
+    def _trace(self, name: str, candidate: Candidate, seconds: float) -> None:
+        """Endpoints trace each request themselves, because its headers name the span."""
+        if not isinstance(self._generators[name], OpenAIApiGenerator):
+            failed = "no_answer" if candidate.text is None else None
+            tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)
+
+    def info(self) -> list[str]:
+        """Names of the loaded generators."""
+        return list(self._generators)
+
+
+def _stream(generator: Generator, requests: Sequence[GenerationRequest], hedge: bool) -> AsyncIterator[Candidate]:
+    if isinstance(generator, OpenAIApiGenerator):
+        return generator.stream(requests, hedge=hedge)
+    return generator.stream(requests)
+
+
+def _hedging(after: HedgeAfter | None, meter: HedgeMeter | None, name: str) -> Hedging | None:
+    if after is None or meter is None:
+        return None
+    return Hedging(after, on_repeat=lambda won: meter.repeated(name, won=won))
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """One text of a call, and what scores it."""
+
+    ensemble: TextScorer
+    text: TextToScore
+    checkpoint: str
+    """Fingerprint of the ensemble."""
+
+    @property
+    def size(self) -> int:
+        """In characters, the problem's included."""
+        return len(self.text.prompt) + len(self.text.text)
+
+
+class ScorerDeployment:
+    """The ensemble. Texts of requests that run together share batches, which are short, in turn by key and request."""
+
+    def __init__(
+        self,
+        checkpoint: str,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        batching: bool = True,
+        cache_texts: int = CACHE_TEXTS,
+    ) -> None:
+        """
+        Args:
+            checkpoint: the ensemble to begin with.
+            device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
+            batching: whether texts of several requests share batches.
+            cache_texts: whose energies are kept at most; 0: none.
+        """
+        forget_client_keys()
+        self._ensembles = Ensembles(device=device, dtype=dtype, threads=threads)
+        self._first = read_ref(checkpoint)
+        self._ensembles.load_now(self._first)
+        configure_logs(request_id_of_serve)
+        tracing.start_tracing("scorer")
+        self._meter = BatchMeter()
+        self._cache = EnergyCache(cache_texts)
+        self._queue: FairQueue[_Text, Energies | None] = FairQueue(
+            self.score_parts, size=lambda text: text.size, shared=batching
+        )
+        self._num_calls = self._num_batches = 0
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """``user_config`` of serve_config.yaml: ``max_batch_texts`` and ``batch_s``, changed without a restart."""
+        self._queue.max_texts = int(user_config.get("max_batch_texts", MAX_TEXTS))
+        self._queue.slice_s = float(user_config.get("batch_s", SLICE_S))
+
+    async def load(self, checkpoint: CheckpointRef) -> list[str]:
+        """Have other adapters ready before requests name them; returns their names.
+
+        Raises:
+            CheckpointError: they cannot be used; what is loaded stays.
+        """
+        return list((await self._ensembles.get(checkpoint)).adapters)
+
+    async def score(
+        self,
+        texts: Sequence[TextToScore],
+        checkpoint: CheckpointRef | None = None,
+        trace: Trace = None,
+        caller: str = "",
+    ) -> list[Energies | None]:
+        """Energies in the order of the texts; None for a text that gives NaN, which sinks no other.
+
+        Args:
+            texts: what to score.
+            checkpoint: the adapters that must do it, loaded when they are not; None: those that the replica began with.
+            trace: of the caller.
+            caller: name of the key that asks, whose requests share one turn.
+
+        Raises:
+            CheckpointError: the adapters cannot be loaded.
+        """
+        self._num_calls += 1
+        wanted = checkpoint or self._first
+        facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
+        with tracing.span("ensemble", facts, parent=trace):
+            ensemble = await self._ensembles.get(wanted)
+            self._cache.evict_all_but(self._ensembles.fingerprints)
+            known = [self._cache.find(wanted.fingerprint, text) for text in texts]
+            work = [
+                _Text(ensemble, text, wanted.fingerprint)
+                for text, energies in zip(texts, known, strict=True)
+                if energies is None
+            ]
+            self._meter.looked_up(num_hits=len(texts) - len(work), num_misses=len(work))
+            scored = iter(await self._queue.submit(work, caller=caller, request=request_id_of_serve()))
+            return [next(scored) if energies is None else energies for energies in known]
+
+    def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:
+        """One batch, of parts of several calls; one pass per ensemble, of which there are two only while adapters are
+        exchanged."""
+        self._num_batches += 1
+        started = time.perf_counter()
+        found: dict[int, list[Energies | None]] = {}
+        for ensemble in dict.fromkeys(part[0].ensemble for part in parts):
+            places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
+            energies = energies_of_lists(ensemble, [[work.text for work in parts[place]] for place in places])
+            found.update(zip(places, energies, strict=True))
+        for place, part in enumerate(parts):
+            self._keep(part, found[place])
+        seconds = time.perf_counter() - started
+        self._meter.scored(num_requests=len(parts), num_texts=sum(map(len, parts)), seconds=seconds)
+        return [found[place] for place in range(len(parts))]
+
+    def _keep(self, part: Sequence[_Text], found: Sequence[Energies | None]) -> None:
+        """What has no finite energies is tried again the next time."""
+        for work, energies in zip(part, found, strict=True):
+            if energies is not None:
+                self._cache.keep(work.checkpoint, work.text, energies)
+
+    def info(self) -> dict[str, Any]:
+        """What is loaded, how well batching works (``calls`` requests took ``batches`` passes), and what the cache of
+        energies spared."""
+        return {
+            "adapters": list(self._ensembles.latest.adapters),
+            "checkpoints": self._ensembles.fingerprints,
+            "calls": self._num_calls,
+            "batches": self._num_batches,
+            "cached_texts": len(self._cache),
+            "cache_hits": self._cache.counts.hits,
+            "cache_misses": self._cache.counts.misses,
+        }
+
+
+class BaselineDeployment:
+    """The baselines whose scores are evidence. Calls take turns: each fills the device."""
+
+    def __init__(self, configs: Sequence[BaselineConfig], run_dir: str, threads: int | None = None) -> None:
+        """
+        Args:
+            configs: what to load.
+            run_dir: has the checkpoints of those that were trained on its pairs.
+            threads: torch threads; None: torch's default.
+        """
+        import torch
+
+        from raydebm.baselines.evidence import EvidenceScorers
+
+        forget_client_keys()
+        configure_logs(request_id_of_serve)
+        tracing.start_tracing("baselines")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._scorers = EvidenceScorers.load(configs, RunDir(run_dir))
+        self._turn = asyncio.Lock()
+
+    async def score(self, texts: Sequence[TextToScore], trace: Trace = None) -> list[Mapping[str, float]]:
+        """Scores by name per text, in order."""
+        with tracing.span("baselines", {"raydebm.num_candidates": len(texts)}, parent=trace):
+            async with self._turn:
+                return await asyncio.to_thread(self._scorers.scores, [(text.prompt, text.text) for text in texts])
+
+
+class ConstraintDeployment:
+    """The tasks' gold-free checks, in child processes, because a check may hang."""
+
+    def __init__(self, task: TaskConfig | None = None, deadline_s: float = DEADLINE_S) -> None:
+        """
+        Args:
+            task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
+            deadline_s: of one candidate; one that takes longer fails alone.
+        """
+        forget_client_keys()
+        configure_logs(request_id_of_serve)
+        tracing.start_tracing("constraints")
+        self._reporter = Reporter(task, deadline_s=deadline_s)
+        self._reporter.start()
+
+    async def check(
+        self, problem: Problem, candidates: Sequence[Candidate], trace: Trace = None
+    ) -> list[ConstraintReport]:
+        """One report per candidate, in their order; a check that crashes or hangs is a report with ``error``."""
+        facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
+        with tracing.span("constraints", facts, parent=trace):
+            # Only so many of one call wait at once, so that calls take turns; a call that is cancelled adds no more.
+            places = asyncio.Semaphore(self._reporter.most)
+
+            async def report(candidate: Candidate) -> ConstraintReport:
+                async with places:
+                    return await asyncio.wrap_future(self._reporter.submit(problem, candidate))
+
+            return list(await asyncio.gather(*map(report, candidates)))
+
+
+def request_id_of_serve() -> str:
+    """The id of the request that a replica behind the ingress works on: Serve hands it on with every call."""
+    return str(_get_serve_request_context().request_id)
+
+
+def _problems(run_dir: str) -> tuple[Problem, ...]:
+    run = RunDir(run_dir)
+    return tuple(row.problem for row in run.problems()) if run.has_problems() else ()

@@ -1,0 +1,155 @@
+"""The deployment that speaks HTTP: the routes over the service over the handles."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from raydebm import tracing
+from raydebm.decisions.writer import writer_of
+from raydebm.errors import RaydebmError
+from raydebm.serving.access.guard import PUBLIC_PATHS
+from raydebm.serving.access.keys import WatchedKeyring, load_keyring
+from raydebm.serving.access.limits import Intake
+from raydebm.serving.access.request_spans import Traced
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.operations.live import LiveMeter
+from raydebm.serving.api.outcomes.assembly import claim_monitor
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.logs import configure_logs, redact
+from raydebm.serving.pages import page_paths
+from raydebm.serving.ray.handles import HandleBackend
+from raydebm.serving.ray.metrics import RayMeter
+from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_run
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import Bundle, load_bundle
+
+log = logging.getLogger(__name__)
+
+
+@serve.ingress()
+class TriageIngress:
+    """Runs the triage loop; holds no model and no provider's key, so that many replicas are cheap."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        generator: DeploymentHandle[Any],
+        scorer: DeploymentHandle[Any],
+        constraint: DeploymentHandle[Any],
+        args: AppArgs,
+        baselines: DeploymentHandle[Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            args: what the bundle was read by; ``user_config`` changes them.
+            baselines: the baselines that are evidence; None: there are none.
+        """
+        configure_logs()
+        tracing.start_tracing("ingress")
+        self._args, self._meter = args, RayMeter()
+        self._live, self._intake = LiveMeter(self._meter), Intake()
+        self._records = writer_of(bundle.records)
+        self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref, baselines)
+        self._keyring = load_keyring(bundle.limits.keys_file)
+        claims = claim_monitor(bundle, self._live)
+        if claims is not None:
+            claims.look()  # so that the first answer claims nothing that outcomes contradict
+        self._service = TriageService(
+            bundle,
+            self._backend,
+            meter=self._live,
+            records=self._records,
+            claims=claims,
+            notices=self._notices,
+        )
+        self._refusal: str | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._app: Exchangeable | None = None
+        self._user_config: Mapping[str, Any] | None = None
+
+    def __serve_build_asgi_app__(self) -> Exchangeable:
+        """Called by Serve when a replica starts; the routes need this replica's handles."""
+        return self._show()
+
+    async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
+        """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
+
+        At the start the replica waits for it, and a bad one keeps it from starting. Later it is tried beside the
+        running service, for Serve sends a replica no requests until this returns, and ends one in which this fails.
+
+        Raises:
+            RaydebmError: at the start only.
+        """
+        wanted = dict(user_config or {})
+        if self._user_config is None:
+            if wanted:
+                await self._change(wanted)
+        elif wanted != self._user_config:  # Serve also calls when a replica's rank changes
+            if self._reloading is not None:
+                self._reloading.cancel()  # the newer one counts
+            self._reloading = asyncio.create_task(self._try_change(wanted))
+        self._user_config = wanted
+
+    async def _try_change(self, user_config: Mapping[str, Any]) -> None:
+        try:
+            await self._change(user_config)
+        except Exception as error:
+            # Whatever is wrong with what is new, what runs must go on.
+            is_ours = isinstance(error, RaydebmError)
+            words = str(error) if is_ours else type(error).__name__
+            self._refusal = f"the last change was refused, and everything is as before it: {words}"
+            self._meter.reloaded("refused")
+            log.error("change refused", exc_info=not is_ours, extra={"facts": {"reason": words}})
+        else:
+            self._refusal = None
+            self._meter.reloaded("applied")
+            log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
+
+    async def _change(self, user_config: Mapping[str, Any]) -> None:
+        """Read, check and load everything, then exchange it at once."""
+        running = self._service.bundle
+        bundle = await asyncio.to_thread(load_bundle, changed_args(self._args, user_config))
+        check_same_run(running, bundle)
+        keyring = await asyncio.to_thread(load_keyring, bundle.limits.keys_file)
+        if bundle.checkpoint_ref != running.checkpoint_ref:
+            await self._backend.load(bundle.checkpoint_ref)
+        backend = self._backend.scoring_with(bundle.checkpoint_ref)
+        claims = claim_monitor(bundle, self._live)
+        if claims is not None:
+            await asyncio.to_thread(claims.look)
+        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
+        self._keyring = keyring
+        self._show()
+
+    def _show(self) -> Exchangeable:
+        """The application of the service as it is now, for every request from now on."""
+        app = create_app(
+            self._service, keyring=self._keyring, echo_request_id=False, live=self._live, intake=self._intake
+        )
+        if self._app is None:
+            self._app = Exchangeable(app)
+        self._app.replace(app, Traced(app, untraced=PUBLIC_PATHS | page_paths()))
+        return self._app
+
+    async def close(self) -> int:
+        """Refuse new requests from now on; how many are still answered (see ``shutdown.drain``)."""
+        self._intake.close()
+        return self._intake.num_open
+
+    def _notices(self) -> list[str]:
+        of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
+        # Shown without a key, and words about storage may hold its address with the credentials in it.
+        of_claims = [] if self._service.claims is None else self._service.claims.reasons()
+        return [redact(found) for found in (self._refusal, of_keys, *of_claims) if found is not None]
+
+    def __del__(self) -> None:
+        """Called by Serve after the last request of a replica that is taken down."""
+        records = getattr(self, "_records", None)  # absent when the replica could not start
+        if records is not None:
+            records.close()
+        tracing.flush_tracing()

@@ -1,0 +1,98 @@
+"""Deploy ``serve_config.yaml`` from Python, as ``serve run serve_config.yaml`` does, with a few values replaced."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ray import serve
+from ray.exceptions import GetTimeoutError, RayActorError
+from ray.serve._private.api import serve_start
+from ray.serve.schema import ApplicationStatus, ProxyStatus, ServeDeploySchema
+
+from raydebm.errors import ConfigError, ResourceError, last_line
+from raydebm.serving.ray.app import failures
+from raydebm.serving.ray.shutdown import stop_serve
+
+READY_TIMEOUT_S = 300.0
+"""Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s beside a training."""
+
+
+def read_serve_config(path: str | Path) -> dict[str, Any]:
+    """The YAML of a Serve configuration.
+
+    Raises:
+        ConfigError: the file is missing or is not a mapping.
+    """
+    try:
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, yaml.YAMLError) as error:
+        raise ConfigError(f"Serve configuration {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(tree, dict) or not tree.get("applications"):
+        raise ConfigError(f"Serve configuration {str(path)!r} has no applications")
+    return tree
+
+
+@contextmanager
+def deployed(
+    path: str | Path, *, port: int, args: Mapping[str, Any], host: str = "127.0.0.1", timeout_s: float = READY_TIMEOUT_S
+) -> Iterator[str]:
+    """Deploy a configuration into the Ray session that is there; yields the base URL and takes it down at the end.
+
+    Args:
+        path: the YAML file.
+        port: replaces ``http_options.port``.
+        args: merged into the first application's ``args``.
+        host: replaces ``http_options.host``.
+        timeout_s: how long the replicas may take to become healthy.
+
+    Raises:
+        ResourceError: the application did not become healthy; the message carries Serve's own.
+    """
+    tree = read_serve_config(path)
+    application = tree["applications"][0]
+    application["args"] = {**application.get("args", {}), **args}
+    tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
+    config = ServeDeploySchema.model_validate(tree)
+    deadline = time.monotonic() + timeout_s
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would tell that it was started
+    try:
+        _start_serve(config).deploy_apps(config, _blocking=False)
+        _wait_until_running(application.get("name", "default"), deadline=deadline, timeout_s=timeout_s)
+        yield f"http://{host}:{port}"
+    finally:
+        stop_serve()
+
+
+def _start_serve(config: ServeDeploySchema) -> Any:
+    """Serve's client; its HTTP proxies may still be starting.
+
+    On a busy machine a proxy misses its time to report ready, Serve replaces it, and ``serve_start``, which waits for
+    the first one, raises. The controller is there all the same, and the second call connects to it.
+    """
+    options: dict[str, Any] = {
+        "http_options": config.http_options.model_dump(),
+        "proxy_location": config.proxy_location,
+        "global_logging_config": None,
+    }
+    try:
+        return serve_start(**options)
+    except (RayActorError, GetTimeoutError):
+        return serve_start(**options)
+
+
+def _wait_until_running(name: str, *, deadline: float, timeout_s: float) -> None:
+    while time.monotonic() < deadline:
+        status = serve.status()
+        application = status.applications.get(name)
+        listening = bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
+        if application is not None and application.status == ApplicationStatus.RUNNING and listening:
+            return
+        if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
+            reason = failures(application.deployments) or last_line(application.message)
+            raise ResourceError(f"Serve application {name!r} failed to deploy: {reason}")
+        time.sleep(0.2)
+    raise ResourceError(f"Serve application {name!r} was not healthy after {timeout_s:g} s; see `serve status`")

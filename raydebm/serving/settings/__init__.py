@@ -1,0 +1,1 @@
+"""What the operator sets and what a run directory gives: arguments, named policies, the recipe, the versions."""

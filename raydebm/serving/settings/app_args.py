@@ -1,0 +1,120 @@
+"""The arguments of the application, as ``serve_config.yaml`` holds them. Unknown keys are refused."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.decisions.outcomes.claims import WatchArgs
+from raydebm.decisions.writer import RecordsArgs
+from raydebm.generators.endpoint.hedging import HedgeAfter
+from raydebm.reporter import DEADLINE_S
+from raydebm.serving.settings.overrides import Profile
+from raydebm.serving.spending.ceilings import DayCeilings, RequestCeilings
+
+CACHE_TEXTS = 100_000
+"""About 40 MB of energies."""
+REQUEST_TIMEOUT_S = 300.0
+ANSWER_S = 60.0
+"""Serve waits so much longer than the longest deadline: a request waits in its queue before its deadline counts."""
+
+
+def request_timeout_s(max_deadline_s: float | None) -> float:
+    """Seconds after which Serve cuts a request off."""
+    return max(REQUEST_TIMEOUT_S, (max_deadline_s or 0.0) + ANSWER_S)
+
+
+class LimitArgs(BaseModel):
+    """How much one ingress replica takes on. With several replicas each has these limits for itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys_file: str | None = None
+    """API keys as hashes (see ``keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS, else no
+    keys are asked for."""
+    requests_per_minute: float | None = Field(None, gt=0)
+    """Per key; a key's own figure in the file goes before it. None: no limit."""
+    max_concurrent: int | None = Field(None, ge=1)
+    """Open requests per key, likewise."""
+    max_running: int = Field(96, ge=1)
+    """Requests that are worked on at once."""
+    max_waiting: int = Field(24, ge=0)
+    """Requests that wait for their turn; the next one is answered 503."""
+    max_wait_s: float = Field(30.0, gt=0)
+    """A request that waited so long is answered 503."""
+    max_uploading: int = Field(256, ge=1)
+    """Bodies that are read at once; above it the oldest is given up with a 408 (see ``uploads``). The sum of this,
+    ``max_running`` and ``max_waiting`` stays below the ingress deployment's ``max_ongoing_requests``, so that health
+    checks always get through."""
+    max_body_s: float = Field(30.0, gt=0)
+    """Seconds in which a request's whole body must come, else it is answered 408."""
+    request: RequestCeilings = Field(default_factory=RequestCeilings)
+    """What one request may ask for at most."""
+    per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """What everybody together may spend on one UTC day."""
+    key_per_day: DayCeilings = Field(default_factory=DayCeilings)
+    """What each key may spend on one UTC day; a key's own ``per_day`` in the file goes before it."""
+    ledger_file: str | None = None
+    """SQLite file in which the days' spending is counted, on a disk that all ingress replicas share; None:
+    ledger.sqlite of the run directory."""
+    ledger_across_nodes: bool = False
+    """Whether ingress replicas of several nodes share that file, whose disk then needs working file locks."""
+
+
+class AppArgs(BaseModel):
+    """The ``args`` of the application in ``serve_config.yaml``. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_dir: str
+    """Holds recipe.json, scorer/ and calibration/policy.json: a local path that every replica's node can read, or a
+    filesystem URL."""
+    task: str | None = None
+    """None: the recipe's task."""
+    generators: tuple[str, ...] | None = Field(None, min_length=1)
+    """A subset of the recipe's generators; None: all of them."""
+    policy: str | None = None
+    """None: calibration/policy.json of the run; ``"recipe"``: the recipe's own thresholds; else a policy file."""
+    checkpoint: str | None = None
+    """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
+    device: str = "auto"
+    """Of the scorer: ``auto``, ``cpu``, ``cuda``."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    threads: int | None = Field(None, ge=1)
+    """CPU threads of one scorer replica and of local generators; None: torch's default."""
+    batching: bool = True
+    """Score the candidates of requests that arrive together in one batch."""
+    cache_texts: int = Field(CACHE_TEXTS, ge=0)
+    """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
+    hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
+    """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
+    milliseconds, or after the 95th percentile of what its last requests took (see ``generators.hedging``). None: never,
+    because it costs up to a tenth more."""
+    max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
+    """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
+    longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
+    None: no request has a deadline but its own."""
+    max_check_s: float = Field(DEADLINE_S, gt=0, allow_inf_nan=False)
+    """Seconds for the checks of one candidate, public tests included; one that takes longer fails, and no other."""
+    max_problem_chars: int = Field(32_000, ge=1)
+    max_candidate_chars: int = Field(64_000, ge=1)
+    """Longer texts to score are refused; a generator's longer candidate counts as failed."""
+    max_score_tokens: int = Field(1_000_000, ge=1)
+    """Of all texts to score in one request, each with its problem; estimated at four characters a token."""
+    max_body_bytes: int = Field(1_000_000, ge=1_000)
+    allowed_hosts: tuple[str, ...] = ()
+    """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
+    policies: dict[str, Profile] = Field(default_factory=dict)
+    """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
+    passthrough: str | None = None
+    """Generator that answers the chats that are no problem of a served task; None: these are refused."""
+    limits: LimitArgs = Field(default_factory=LimitArgs)
+    records: RecordsArgs | None = Field(default_factory=RecordsArgs)
+    """How decisions are stored; None: they are not."""
+    watch: WatchArgs = Field(default_factory=WatchArgs)
+    """What outcomes that users report are held against."""
+
+    @property
+    def hedge_after(self) -> HedgeAfter | None:
+        """In seconds."""
+        after = self.hedge_after_ms
+        return after / 1000 if isinstance(after, int | float) else after

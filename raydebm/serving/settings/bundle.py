@@ -1,0 +1,228 @@
+"""What a run directory gives to the service: recipe, policy, checkpoint, and the versions that answers carry.
+
+Everything that can be wrong with a run directory is found here, before a replica starts.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raydebm import __version__
+from raydebm.config import GeneratorConfig, Recipe
+from raydebm.decision.policy import Policy
+from raydebm.decision.policy_file import read_policy
+from raydebm.decisions.outcomes.claims import WatchArgs
+from raydebm.decisions.record import policy_id
+from raydebm.decisions.writer import RecordsArgs
+from raydebm.errors import ConfigError, UnknownNameError
+from raydebm.generators.passes import PassRequests
+from raydebm.identity import content_id
+from raydebm.records import Reasoning
+from raydebm.run.addresses import is_url
+from raydebm.run.directory import RunDir
+from raydebm.run.ensemble import CheckpointRef, fingerprint_of, read_ensemble_file
+from raydebm.serving.settings.app_args import AppArgs, LimitArgs
+from raydebm.serving.settings.overrides import Profile
+from raydebm.serving.spending.affordability import no_prices, unpriced
+from raydebm.tasks import task_of
+from raydebm.tasks.base import Task
+
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A run directory, read and checked. Everything in it can be sent to replicas."""
+
+    recipe: Recipe
+    policies: Mapping[str, Policy]
+    """One per served task; the order is the order in which ``raydebm/auto`` tries them."""
+    generators: tuple[str, ...]
+    """Names of the served generators, in the recipe's order."""
+    checkpoint: str
+    versions: Mapping[str, str]
+    max_problem_chars: int
+    max_body_bytes: int
+    max_candidate_chars: int = 64_000
+    max_score_tokens: int = 1_000_000
+    max_deadline_s: float | None = None
+    """See ``AppArgs``."""
+    allowed_hosts: tuple[str, ...] = ()
+    """See ``AppArgs``."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """The named policies, as changes to the served one."""
+    passthrough: str | None = None
+    """Generator of the chats that are no problem of a served task; None: these are refused."""
+    limits: LimitArgs = field(default_factory=LimitArgs)
+    records: RecordsArgs | None = None
+    """Where decisions are stored, the folder filled in; None: they are not."""
+    watch: WatchArgs = field(default_factory=WatchArgs)
+    """What reported outcomes are held against."""
+    run_dir: str | None = None
+    """Of the run; None: nobody can look at the run's problems."""
+    reasoning: Reasoning = "answer"
+    """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
+
+    @property
+    def ledger_file(self) -> str | None:
+        """Path of the SQLite file of the days' spending; None: there is no folder for it."""
+        if self.limits.ledger_file is not None:
+            return self.limits.ledger_file
+        return None if self.run_dir is None or is_url(self.run_dir) else f"{self.run_dir}/ledger.sqlite"
+
+    @property
+    def max_samples(self) -> int:
+        """Most candidates of one generator in pass 1 that the operator's own settings ask for."""
+        default = self.recipe.generation.num_samples
+        return max(default if config.num_samples is None else config.num_samples for config in self.generator_configs())
+
+    @property
+    def checkpoint_ref(self) -> CheckpointRef:
+        """The adapters that score for it, and no others."""
+        return CheckpointRef(self.checkpoint, self.versions["checkpoint"])
+
+    @property
+    def policy_ids(self) -> tuple[str, ...]:
+        """Ids of the policies that requests without overrides are decided by, as records have them."""
+        return tuple(policy_id(self.in_time(policy)) for policy in self.policies.values())
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(self.policies)
+
+    def task(self, name: str) -> Task:
+        """The served task of that name."""
+        return task_of(self.recipe.task, name)
+
+    def in_time(self, policy: Policy) -> Policy:
+        """The policy with a deadline that the service keeps: its own, unless the service's is earlier."""
+        return policy if self.max_deadline_s is None else policy.within(round(1000 * self.max_deadline_s))
+
+    def score_deadline_s(self, own_ms: int | None) -> float | None:
+        """Seconds that a request for scores may take, whose own deadline is ``own_ms`` milliseconds; None: no limit."""
+        most_s = self.max_deadline_s
+        return most_s if own_ms is None else own_ms / 1000 if most_s is None else min(own_ms / 1000, most_s)
+
+    def generator_configs(self) -> tuple[GeneratorConfig, ...]:
+        return tuple(config for config in self.recipe.generators if config.name in self.generators)
+
+    @property
+    def regenerator(self) -> str:
+        """The generator of later passes: the recipe's, or the first one when the recipe's is not served."""
+        task = self.task(self.tasks[0])
+        return PassRequests(recipe=self.recipe, task=task, generators=self.generators).regenerator.name
+
+
+def load_bundle(args: AppArgs) -> Bundle:
+    """Read and check a run directory.
+
+    Raises:
+        ConfigError: the run directory, its recipe or its policy is missing or wrong; an unknown generator.
+        UnknownNameError: an unknown task.
+        CheckpointError: there is no trained ensemble in it.
+    """
+    run = RunDir(args.run_dir)
+    recipe = run.recipe()
+    task = task_of(recipe.task, args.task)
+    generators = _generators(recipe, args.generators)
+    policy = read_policy(run, recipe, task, args.policy)
+    checkpoint = args.checkpoint or run.uri("scorer")
+    ensemble = read_ensemble_file(checkpoint)
+    _check_ceilings(args.limits, recipe, generators, run)
+    return Bundle(
+        recipe=recipe,
+        policies={task.name: policy},
+        generators=generators,
+        checkpoint=checkpoint,
+        versions={
+            "raydebm": __version__,
+            "recipe": recipe.name,
+            "backbone": str(ensemble.get("backbone", recipe.scorer.backbone)),
+            "checkpoint": fingerprint_of(ensemble),
+            "policy": content_id(policy.to_json(), length=12),
+        },
+        max_problem_chars=args.max_problem_chars,
+        max_body_bytes=args.max_body_bytes,
+        max_candidate_chars=args.max_candidate_chars,
+        max_score_tokens=args.max_score_tokens,
+        max_deadline_s=args.max_deadline_s,
+        allowed_hosts=args.allowed_hosts,
+        profiles=_profiles(args, recipe, policy, generators),
+        passthrough=_passthrough(args.passthrough, recipe, generators),
+        limits=args.limits,
+        records=_records(run, args.records),
+        watch=args.watch,
+        run_dir=run.root,
+        reasoning="all" if ensemble.get("reasoning") == "all" else "answer",
+    )
+
+
+def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:
+    return None if args is None else args.model_copy(update={"folder": args.folder or run.uri("records")})
+
+
+def _generators(recipe: Recipe, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    known = [config.name for config in recipe.generators]
+    if wanted is None:
+        return tuple(known)
+    for name in wanted:
+        if name not in known:
+            raise UnknownNameError("generator", name, known)
+    return tuple(name for name in known if name in wanted)
+
+
+def _passthrough(wanted: str | None, recipe: Recipe, generators: Sequence[str]) -> str | None:
+    """Raises UnknownNameError for a generator that is not served, ConfigError for one that answers no new question."""
+    if wanted is None:
+        return None
+    kinds = {config.name: config.kind for config in recipe.generators if config.name in generators}
+    if wanted not in kinds:
+        raise UnknownNameError("generator", wanted, generators)
+    if kinds[wanted] == "recorded":
+        raise ConfigError(
+            f"passthrough: generator {wanted!r} is recorded, so it has no answer to a new question; name another one"
+        )
+    return wanted
+
+
+def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:
+    """Raises ConfigError when money is limited and a generator that would be asked has no prices."""
+    without = unpriced(config for config in recipe.generators if config.name in generators)
+    if max_usd is not None and without:
+        raise ConfigError(f"{where}: {no_prices(without)}")
+
+
+def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
+    """Raises ConfigError for ceilings that nothing could keep."""
+    for where, max_usd in (
+        ("limits.request", limits.request.max_usd),
+        ("limits.per_day", limits.per_day.usd),
+        ("limits.key_per_day", limits.key_per_day.usd),
+    ):
+        _check_prices(recipe, generators, max_usd, where=where)
+    is_counted = limits.per_day.is_limit or limits.key_per_day.is_limit
+    if is_counted and limits.ledger_file is None and not run.is_local:
+        raise ConfigError(
+            f"limits.per_day needs a file on a disk that all ingress replicas share, and the run lies at {run.root}; "
+            "set limits.ledger_file"
+        )
+
+
+def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[str, ...]) -> dict[str, Profile]:
+    """The named policies, each checked against the served one, so that a bad one ends the start and no request."""
+    _check_prices(recipe, generators, policy.max_usd, where="the served policy")
+    for name, changes in args.policies.items():
+        if not _PROFILE_NAME.fullmatch(name):
+            raise ConfigError(f"policy name {name!r} must be letters, digits, '.', '_' and '-'; rename it")
+        if changes.policy is not None:
+            raise ConfigError(f"policy {name!r} names another policy {changes.policy!r}; write its values instead")
+        for wanted in changes.generators or ():
+            if wanted not in generators:
+                raise UnknownNameError("generator", wanted, generators)
+        changed = changes.policy_changes()
+        try:
+            policy.changed(changed)
+        except ConfigError as error:
+            raise ConfigError(f"policy {name!r}: {error}") from error
+        _check_prices(recipe, changes.generators or generators, changed.get("max_usd"), where=f"policy {name!r}")
+    return dict(args.policies)

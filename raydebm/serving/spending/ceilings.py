@@ -1,0 +1,159 @@
+"""An operator's ceilings: what one request may ask for at most, and what may be spent on one day.
+
+A request may lower what the operator set and never raise it. The operator sets it by the policy file, the recipe, the
+named policies and ``limits.request``.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from raydebm.decision.policy import Policy
+from raydebm.errors import ServiceError
+from raydebm.records import GenerationRequest
+from raydebm.serving.spending.ledger import NANO, Amount, Ceiling, Hold, Ledger
+
+N = TypeVar("N", int, float)
+SERVICE = "service"
+"""Account of everybody together."""
+
+
+class RequestCeilings(BaseModel):
+    """The most that one request may ask for. None: what the operator's policy and recipe say anyway."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """US dollars; a request's ``max_usd`` counts up to it, and one that gives none has this."""
+    budget: int | None = Field(None, ge=1)
+    """Candidates over all passes, likewise."""
+    max_passes: int | None = Field(None, ge=1)
+    """Likewise."""
+    num_samples: int | None = Field(None, ge=1)
+    """Candidates of one generator in pass 1; a request for more is refused."""
+    num_regenerate: int | None = Field(None, ge=1)
+    """Candidates of a later pass; likewise."""
+
+
+class DayCeilings(BaseModel):
+    """The most that may be spent on one UTC day. None: no limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    usd: float | None = Field(None, ge=0, allow_inf_nan=False)
+    candidates: int | None = Field(None, ge=0)
+    tokens: int | None = Field(None, ge=0)
+    """Prompt and completion tokens of all candidates."""
+
+    @property
+    def is_limit(self) -> bool:
+        return (self.usd, self.candidates, self.tokens) != (None, None, None)
+
+    def as_ceiling(self) -> Ceiling:
+        nano_usd = None if self.usd is None else int(self.usd * NANO)
+        return Ceiling(nano_usd, self.candidates, self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingStatus:
+    """One ceiling of one day, and what is left of it."""
+
+    account: str
+    """``service``: everybody together; ``key``: the key that asks."""
+    kind: str
+    """``usd``, ``candidates`` or ``tokens``."""
+    limit: float
+    left: float
+    """What running requests may still cost is taken out already."""
+    resets_at: str
+    """ISO time, UTC."""
+
+
+def within_ceilings(asked: Policy, *, operators: Policy, ceilings: RequestCeilings) -> Policy:
+    """The policy of a request below the operator's.
+
+    Args:
+        asked: the operator's policy with the request's changes.
+        operators: the served policy with the named policy's changes.
+        ceilings: what the operator allows beyond it, or forbids of it.
+
+    Raises:
+        ServiceError: 400 for more candidates of a pass than allowed.
+    """
+    most_regenerate = ceilings.num_regenerate or operators.num_regenerate
+    check_count("num_regenerate", asked.num_regenerate, most_regenerate)
+    return asked.replaced(
+        max_passes=min(asked.max_passes, ceilings.max_passes or operators.max_passes),
+        budget=_lower(asked.budget, operators.budget if ceilings.budget is None else ceilings.budget),
+        max_usd=_lower(asked.max_usd, operators.max_usd if ceilings.max_usd is None else ceilings.max_usd),
+    )
+
+
+def check_count(name: str, value: int | None, most: int) -> None:
+    """Raises ServiceError (400) for a count above its ceiling."""
+    if value is not None and value > most:
+        message = f"{name} is {value}, and this service allows at most {most}; ask for fewer (limits.request raises it)"
+        raise ServiceError(message, 400, "above_ceiling", name)
+
+
+def _lower(asked: N | None, most: N | None) -> N | None:
+    return most if asked is None else asked if most is None else min(asked, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one caller may still spend today: its key's ceilings, and those of the whole service."""
+
+    ledger: Ledger
+    ceilings: Mapping[str, DayCeilings]
+    """Account name -> its ceilings; only those that limit something."""
+
+    @property
+    def limits_money(self) -> bool:
+        return any(ceilings.usd is not None for ceilings in self.ceilings.values())
+
+    def known(self, worst: Callable[[GenerationRequest], float]) -> Callable[[GenerationRequest], float]:
+        """The same worst cost, with 0 for what no price is known of, where no money is limited."""
+        if self.limits_money:
+            return worst
+        return lambda request: cost if math.isfinite(cost := worst(request)) else 0.0
+
+    async def reserve(self, wanted: Sequence[Amount]) -> Hold:
+        """See ``Ledger.reserve``."""
+        accounts = {name: ceilings.as_ceiling() for name, ceilings in self.ceilings.items()}
+        return await asyncio.to_thread(self.ledger.reserve, accounts, list(wanted))
+
+    async def settle(self, hold: Hold, actual: Amount) -> None:
+        """See ``Ledger.settle``; goes on when the caller is cancelled."""
+        await asyncio.shield(asyncio.to_thread(self.ledger.settle, hold, actual))
+
+    async def status(self) -> list[CeilingStatus]:
+        """Every ceiling with what is left of it."""
+        return await asyncio.to_thread(self._status)
+
+    def _status(self) -> list[CeilingStatus]:
+        resets_at = self.ledger.resets_at().isoformat()
+        statuses = []
+        for name, ceilings in self.ceilings.items():
+            spent = self.ledger.spent(name)
+            used = {"usd": spent.nano_usd / NANO, "candidates": spent.candidates, "tokens": spent.tokens}
+            for kind, limit in ceilings.model_dump(exclude_none=True).items():
+                account = SERVICE if name == SERVICE else "key"
+                left = max(0.0, limit - used[kind])
+                statuses.append(CeilingStatus(account=account, kind=kind, limit=limit, left=left, resets_at=resets_at))
+        return statuses
+
+
+def account_of(
+    ledger: Ledger | None, *, service: DayCeilings, key_name: str | None = None, key: DayCeilings | None = None
+) -> Account | None:
+    """What a caller may spend; None where nothing is limited."""
+    named = {SERVICE: service}
+    if key_name is not None and key is not None:
+        named[f"key:{key_name}"] = key
+    ceilings = {name: found for name, found in named.items() if found.is_limit}
+    return Account(ledger, ceilings) if ledger is not None and ceilings else None

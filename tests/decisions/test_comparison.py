@@ -1,0 +1,371 @@
+"""`raydebm replay`: stored traffic decided again, and what the command prints."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.parquet as pq
+import pytest
+from pydantic import BaseModel
+
+from raydebm.cli import main
+from raydebm.cli.parameters import options_of
+from raydebm.config import CostsConfig
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.policy import Policy
+from raydebm.decisions.comparison import Changes, Tally, replay_stored
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.record import DecisionRecord, new_record_id
+from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.errors import ConfigError
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    Outcome,
+    PassRecord,
+    Problem,
+    ScoredCandidate,
+)
+from raydebm.serving.api.triage.bodies import triage_body
+from raydebm.serving.core.request import request_context
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.overrides import Overrides, PolicyChanges
+
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+ONE_PASS = Policy(max_passes=1)
+
+
+def scored(name, mu, sigma, *, key="42", penalty=0.0):
+    candidate = Candidate(candidate_id=name, task="t", problem_id="p", generator="g", text=f"text of {name}")
+    report = ConstraintReport(candidate_id=name, answer=key, vote_key=key, penalty=penalty)
+    energies = Energies(candidate_id=name, members=(mu - sigma, mu + sigma))
+    return ScoredCandidate(candidate=candidate, report=report, energies=energies)
+
+
+def record(index, *pool, decision=Decision.ACCEPT, policy=ONE_PASS):
+    best = pool[0]
+    passes = (
+        PassRecord(
+            pass_index=1,
+            num_requested=len(pool),
+            num_failed=0,
+            selected=best.candidate.candidate_id,
+            sigma=best.energies.sigma,
+            penalty=best.report.penalty,
+            decision=decision,
+        ),
+    )
+    problem = Problem(task="t", problem_id=f"p{index}", prompt="6 x 7?")
+    outcome = Outcome(problem=problem, decision=decision, best=best, passes=passes, pool=pool, reason="as it was")
+    moment = START + timedelta(seconds=index)
+    return DecisionRecord(
+        record_id=new_record_id(moment), time=moment, request_id=f"r{index}", outcome=outcome, policy=policy, seed=0
+    )
+
+
+BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0})
+BY_VOTES = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.9, tau_answer=0.4)
+
+
+@pytest.fixture
+def policy_file(tmp_path):
+    """A policy whose confidence is the share of votes, with a certified promise."""
+    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.4}
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(BY_VOTES.replaced(guarantee=promise).to_json()))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three decisions: sure; unsure; and one whose selection has the lowest mu but violates a constraint."""
+    records = [
+        record(0, scored("a", -2.0, 0.0)),
+        record(1, scored("b", -2.0, 1.0), scored("c", -1.0, 0.0, key="43")),
+        record(2, scored("d", -3.0, 0.5, penalty=0.5), scored("e", -2.4, 0.5, key="7")),
+    ]
+    writer = DecisionWriter(str(tmp_path / "records"), RecordsArgs(flush_s=3600), clock=START.timestamp)
+    for found in records:
+        writer.put(found)
+    writer.close()
+    return str(tmp_path / "records")
+
+
+@pytest.fixture
+def replayed(folder, capsys):
+    """Runs the command; returns what it printed, or the exit code and the error."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            main(["replay", folder, *map(str, arguments)])
+        printed = capsys.readouterr()
+        return printed.out if caught.value.code == 0 else (caught.value.code, printed.err)
+
+    return run
+
+
+def test_nothing_changed_changes_nothing(replayed):
+    printed = replayed()
+    assert "3 stored decisions, decided again" in printed
+    assert "changed: 0 of 3 (0.0%)" in printed
+    assert "coverage (share accepted): 100.0% recorded, 100.0% again" in printed
+
+
+def test_a_lower_abstention_threshold(replayed):
+    """Sigma 1 of the second is above 0.75, sigma 0.5 of the third is not."""
+    printed = replayed("--theta-abstain", "0.75", "--theta-sigma", "0.1")
+    assert "changed: 1 of 3 (33.3%)" in printed
+    assert "coverage (share accepted): 100.0% recorded, 66.7% again" in printed
+
+
+def test_another_lambda_gives_another_answer(replayed):
+    """E of d is -3 + 2 * 0.5 = -2, above -2.4 of e, which answers 7."""
+    printed = replayed("--lambda", "2")
+    assert "accept, another answer" in printed
+    assert "changed: 1 of 3" in printed
+
+
+def test_more_passes_than_were_drawn_give_an_interval(replayed):
+    """The second (sigma 1) and the third (violated) would be drawn again; only the first is certain."""
+    printed = replayed("--max-passes", "2")
+    assert "would draw a pass or wave that is not recorded" in printed
+    assert "between 33.3% and 100.0% again" in printed
+    assert "changed: 0 of 3 (0.0%); 2 cannot be known" in printed
+
+
+def test_a_policy_file_replaces_the_recorded_policy(replayed, tmp_path):
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps(Policy(max_passes=1, theta_sigma=0.1, theta_abstain=0.3).to_json()))
+    assert "changed: 2 of 3" in replayed("--policy", file)
+
+
+def test_a_budget_keeps_the_first_candidates(replayed):
+    printed = replayed("--budget", "1")
+    assert "candidates per decision: 1.67 recorded, 1.00 again" in printed
+    assert "budget: at most 1 candidates" in printed
+
+
+def test_accuracy_needs_labels_and_leaves_out_the_unlabeled(replayed, tmp_path):
+    file = tmp_path / "labels.jsonl"
+    verdicts = {"a": "correct", "b": "unlabeled", "d": "incorrect", "e": "correct"}
+    file.write_text("\n".join(json.dumps({"candidate_id": k, "verdict": v}) for k, v in verdicts.items()))
+    printed = replayed("--lambda", "2", "--labels", file)
+    assert "accuracy of accepted answers: 50.0% (n=2) recorded, 100.0% (n=2) again" in printed
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_every_decision_can_be_written_to_a_file(replayed, tmp_path, suffix):
+    out = tmp_path / "sub" / f"again{suffix}"
+    replayed("--theta-abstain", "0.75", "--theta-sigma", "0.1", "--out", out)
+    rows = (
+        pq.read_table(out).to_pylist()
+        if suffix == ".parquet"
+        else [json.loads(line) for line in out.read_text().splitlines()]
+    )
+    assert [(row["recorded_decision"], row["decision"]) for row in rows] == [
+        ("accept", "accept"),
+        ("accept", "abstain"),
+        ("accept", "accept"),
+    ]
+    assert [row["problem_id"] for row in rows] == ["p0", "p1", "p2"]
+    assert [row["sigma"] for row in rows] == [0.0, 1.0, 0.5]
+
+
+def test_decisions_can_be_chosen_by_time(replayed):
+    assert "1 stored decisions" in replayed("--since", "2026-05-01T12:00:02Z")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--theta-sigma", "2"], "theta_sigma must be below theta_abstain, got 2.0 and 1.5"),
+        (["--signal", "median"], "signal: Input should be 'selected', 'pool_mean' or 'equation' (got 'median')"),
+        (["--budget", "0"], "--budget must be at least 1, got 0"),
+        (["--since", "yesterday"], "--since must be a time such as"),
+        (["--since", "2026-05-01"], "--since needs a time zone"),
+        (["--task", "other"], "no stored decision in"),
+        (["--policy", "/nowhere.json"], "policy file '/nowhere.json' cannot be read"),
+        (["--labels", "/nowhere.jsonl"], "does not exist"),
+        (["--out", "again.csv"], "--out must end in .parquet or .jsonl"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_clear_line(replayed, arguments, reason):
+    code, error = replayed(*arguments)
+    assert code == 2
+    assert reason in error
+
+
+def test_another_ensemble_scores_the_stored_texts(folder):
+    """A scorer that prefers the later letters; it gets the problem as the first one did, and every text once."""
+
+    class Letters:
+        def __init__(self):
+            self.texts = []
+
+        def score(self, texts):
+            self.texts += texts
+
+            class Found:
+                num_tokens, num_truncated = 3, 0
+
+                def __init__(self, text):
+                    self.members = (-float(ord(text[-1])),)
+
+            return [Found(text) for _, text in texts]
+
+    letters = Letters()
+    stored = stored_decisions(DecisionReader(folder), texts=True)
+    found = [item.again.selected for item in replay_stored(stored, Changes(), scorer=letters)]
+    assert found == ["a", "c", "e"]
+    assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
+
+
+def test_the_tally_bounds_coverage():
+    tally = Tally()
+    assert (tally.num_decisions, tally.num_changed, tally.num_accepted_at_most) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("policy", [{}, {"max_passes": 1}, {"max_passes": 4, "theta_sigma": 0.0}], ids=str)
+@pytest.mark.parametrize("kind", ["sure", "unsure"])
+def test_what_the_service_decided_and_stored_is_decided_again_the_same(
+    bundle, backend, script, texts, puzzle, tmp_path, policy, kind, energies
+):
+    """Through the service's own loop, the file and back: wrong, then without an answer, then right."""
+    members = energies[kind]
+    by_pass = {1: texts["wrong"], 2: texts["unreadable"], 3: texts["right"]}
+    script(
+        lambda asked: None if asked.sample_index == 1 else by_pass.get(asked.pass_index, texts["right"]),
+        lambda text: members,
+    )
+    writer = DecisionWriter(str(tmp_path / "service"), RecordsArgs(flush_s=3600))
+    service = TriageService(bundle, backend, records=writer)
+    context = request_context(bundle, Overrides(**policy), request_id="abc", task_name=None, problem=puzzle)
+    answer = triage_body(asyncio.run(service.triage(context)))
+    writer.close()
+
+    (found,) = replay_stored(stored_decisions(DecisionReader(writer.root)), Changes())
+
+    assert str(found.again.decision) == answer.decision
+    assert found.again.selected == (answer.candidate and answer.candidate.candidate_id)
+    assert found.again.exact
+    assert found.again.num_passes == answer.num_passes
+
+
+# ---- another promise, other costs ----------------------------------------------------------------------------------
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_rows_carry_the_confidence_and_whether_the_promise_holds(replayed, policy_file, tmp_path):
+    printed = replayed("--policy", policy_file, "--out", tmp_path / "again.jsonl")
+
+    rows = rows_of(tmp_path / "again.jsonl")
+    assert [row["confidence"] for row in rows] == pytest.approx([1.0, 0.5, 0.5], abs=1e-5)
+    assert [row["promised"] for row in rows] == [True] * 3
+    assert "promise: certified for the policy of 3 of 3 decisions" in printed
+
+
+def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file, tmp_path):
+    printed = replayed("--policy", policy_file, "--profile", "vote", "--out", tmp_path / "again.parquet")
+
+    assert pq.read_table(tmp_path / "again.parquet")["promised"].to_pylist() == [False] * 3
+    assert "promise: none; what is different here was not certified" in printed
+
+
+@pytest.mark.parametrize(
+    ("costs", "accepted"),
+    [
+        (["--wrong-cost", "3"], 1),  # answers from 0.75 on
+        (["--wrong-cost", "0.5"], 3),  # from 0.33 on
+        (["--wrong-cost", "3", "--refusal-cost", "1.2"], 3),  # from 0.45 on
+        (["--wrong-cost", "3", "--tau-answer", "0.4"], 3),  # what is stated goes first
+    ],
+)
+def test_costs_decide_what_is_worth_answering(replayed, policy_file, tmp_path, costs, accepted):
+    replayed("--policy", policy_file, *costs, "--out", tmp_path / "again.jsonl")
+
+    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
+
+
+def test_a_negative_cost_is_refused(replayed, policy_file):
+    code, message = replayed("--policy", policy_file, "--wrong-cost", "-1")
+
+    assert (code, "--wrong-cost: Input should be greater than or equal to 0, got -1" in message) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("costs", "recorded", "expected"),
+    [
+        ({"wrong": 1.0, "refusal": 0.0, "pass": 0.0}, 0.9, (0.5, 0.9)),
+        ({"wrong": 1.0, "refusal": 0.0, "pass": 0.5}, 0.9, (0.5, 0.75)),  # 1 - 0.5 / 2
+        ({"wrong": 1.0, "refusal": 0.0, "pass": 3.0}, 0.9, (0.5, 0.5)),  # no pass is ever worth it
+        ({"wrong": 99.0, "refusal": 0.0, "pass": 0.0}, 0.9, (0.99, 0.99)),
+    ],
+)
+def test_thresholds_that_follow_from_costs(costs, recorded, expected):
+    changes = Changes(costs=CostsConfig.model_validate(costs))
+
+    policy = changes.policy_for(BY_VOTES.replaced(tau_accept=recorded))
+
+    assert (policy.tau_answer, policy.tau_accept) == pytest.approx(expected)
+
+
+def test_every_setting_that_a_request_may_change_is_an_option(capsys):
+    with pytest.raises(SystemExit):
+        main(["replay", "--help"])
+
+    printed = capsys.readouterr().out
+    names = [(field.alias or name).replace("_", "-") for name, field in PolicyChanges.model_fields.items()]
+    assert [name for name in names if f"--{name} " not in printed] == []
+
+
+def test_a_list_is_an_option_with_commas():
+    """As a policy's list of sizes would be."""
+
+    class Sizes(BaseModel):
+        sizes: list[int] | None = None
+
+    taken = []
+
+    def command(changes: dict[str, object]) -> None:
+        taken.append(changes)
+
+    made = options_of(Sizes, "changes")(command)
+    made(sizes="4, 8,16")
+    made(sizes=None)
+
+    assert taken == [{"sizes": [4, 8, 16]}, {}]
+    with pytest.raises(ConfigError, match="--sizes must be a list such as 4,8,16, got '4,x'"):
+        made(sizes="4,x")
+
+
+@pytest.mark.parametrize(("max_error", "accepted"), [("0.45", 3), ("0.1", 1)])
+def test_another_promise_is_certified_on_the_calibration_next_to_the_policy(
+    replayed, policy_file, tmp_path, max_error, accepted
+):
+    """Of 80 labelled problems the 40 at 0.9 are right and 20 of the 40 at 0.4 are: a quarter is wrong in all."""
+    calibration = {"confidence": [0.9] * 40 + [0.4] * 40, "worth": [1.0] * 40 + [1.0, 0.0] * 20}
+    policy_file.with_name("decision.json").write_text(json.dumps(calibration))
+    arguments = ("--policy", policy_file, "--max-error", max_error, "--out", tmp_path / "again.jsonl")
+
+    replayed(*arguments)
+
+    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
+
+
+def test_another_promise_needs_a_policy(replayed):
+    code, message = replayed("--max-error", "0.1")
+
+    assert (code, "--max-error needs --policy" in message) == (2, True)
+
+
+def test_a_policy_without_its_calibration_is_named(replayed, policy_file):
+    code, message = replayed("--policy", policy_file, "--max-error", "0.1")
+
+    assert (code, "decision.json" in message) == (2, True)

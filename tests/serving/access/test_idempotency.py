@@ -1,0 +1,211 @@
+"""``Idempotency-Key``: a repeated request gets the first one's answer and costs nothing."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from raydebm.errors import ServiceError
+from raydebm.serving.access.idempotency import KEEP_S, MAX_ANSWER_BYTES, IdempotencyStore, StoredAnswer, answer_once
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.service import TriageService
+
+KEY = {"Idempotency-Key": "order-7"}
+FAILED_STREAM = b'event: raydebm.error\ndata: {"error": 1}\n\n'
+ANSWER = StoredAnswer(200, [(b"content-type", b"application/json")], b'{"a": 1}')
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    return IdempotencyStore(str(tmp_path / "keys.sqlite"), longest_s=300, clock=clock)
+
+
+def code_of(call, *args):
+    with pytest.raises(ServiceError) as caught:
+        call(*args)
+    return caught.value.status, caught.value.code, caught.value.retry
+
+
+def test_a_repeated_request_gets_the_same_answer_and_samples_nothing(client, backend, puzzle):
+    first = client.post("/v1/triage", {"problem": puzzle}, headers=KEY)
+    num_sampled = len(backend.requests)
+
+    again = client.post("/v1/triage", {"problem": puzzle}, headers=KEY)
+
+    assert again.json() == first.json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert len(backend.requests) == num_sampled
+    assert again.headers["x-request-id"] != first.headers["x-request-id"]
+
+
+def test_a_repeated_stream_is_replayed(client, backend, puzzle):
+    body = {"problem": puzzle, "stream": True}
+    first = client.post("/v1/triage", body, headers=KEY)
+    num_sampled = len(backend.requests)
+
+    again = client.post("/v1/triage", body, headers=KEY)
+
+    assert again.text == first.text
+    assert again.headers["content-type"] == first.headers["content-type"]
+    assert len(backend.requests) == num_sampled
+
+
+def test_without_a_key_every_request_is_a_new_one(client, backend, puzzle):
+    for _ in range(2):
+        assert "idempotent-replayed" not in client.post("/v1/triage", {"problem": puzzle}).headers
+    assert len({request.candidate_id for request in backend.requests}) * 2 == len(backend.requests)
+
+
+def test_a_key_with_another_body_is_422(client, puzzle):
+    client.post("/v1/triage", {"problem": puzzle}, headers=KEY)
+
+    reply = client.post("/v1/triage", {"problem": puzzle, "seed": 1}, headers=KEY)
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "x" * 256, "ключ".encode()])
+def test_a_key_that_is_none_is_400(client, puzzle, key):
+    reply = client.post("/v1/triage", {"problem": puzzle}, headers={"Idempotency-Key": key})
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "bad_idempotency_key")
+
+
+def test_a_mistake_of_the_client_is_answered_the_same_again(client):
+    replies = [client.post("/v1/triage", {"problem": "no puzzle"}, headers=KEY) for _ in range(2)]
+
+    assert [reply.status_code for reply in replies] == [422, 422]
+    assert replies[1].headers["idempotent-replayed"] == "true"
+
+
+def test_after_a_failure_that_cost_nothing_the_key_may_try_again(client, backend, puzzle):
+    async def down(texts):
+        raise ServiceError("the scorer is away", 503, "scoring_failed")
+
+    score, backend.score = backend.score, down
+    failed = client.post("/v1/score", {"problem": puzzle, "candidates": ["a"]}, headers=KEY)
+    backend.score = score
+
+    reply = client.post("/v1/score", {"problem": puzzle, "candidates": ["a"]}, headers=KEY)
+
+    assert (failed.status_code, reply.status_code) == (503, 200)
+    assert "idempotent-replayed" not in reply.headers
+
+
+def test_while_the_first_request_runs_a_repetition_is_409(bundle, backend, puzzle):
+    app = create_app(TriageService(bundle, backend))
+
+    async def send():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            backend.held = True
+            first = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}, headers=KEY))
+            while not backend.requests:
+                await asyncio.sleep(0)
+            second = await client.post("/v1/triage", json={"problem": puzzle}, headers=KEY)
+            backend.held = False
+            return (await first).status_code, second
+
+    status, second = asyncio.run(send())
+    assert (status, second.status_code) == (200, 409)
+    assert second.json()["error"]["code"] == "idempotency_key_in_use"
+
+
+def test_keys_belong_to_their_owner(store):
+    store.begin("ada", "k", "f")
+    store.finish("ada", "k", ANSWER)
+
+    assert store.begin("bo", "k", "f") is None
+    assert store.begin("ada", "k", "f") == ANSWER
+
+
+def test_another_process_knows_the_answer(store, tmp_path, clock):
+    store.begin("", "k", "f")
+    store.finish("", "k", ANSWER)
+
+    other = IdempotencyStore(str(tmp_path / "keys.sqlite"), longest_s=300, clock=clock)
+
+    assert other.begin("", "k", "f") == ANSWER
+
+
+def test_a_request_whose_replica_died_is_not_repeated(store, clock):
+    store.begin("", "k", "f")
+    clock.now += 299
+    assert code_of(store.begin, "", "k", "f") == (409, "idempotency_key_in_use", True)
+    clock.now += 1
+    assert code_of(store.begin, "", "k", "f") == (409, "idempotency_answer_lost", False)
+
+
+def test_after_a_day_a_key_is_new(store, clock):
+    store.begin("", "k", "f")
+    store.finish("", "k", ANSWER)
+    clock.now += KEEP_S + 1
+
+    assert store.begin("", "k", "another") is None
+
+
+def test_a_forgotten_key_is_new(store):
+    store.begin("", "k", "f")
+    store.forget("", "k")
+
+    assert store.begin("", "k", "another") is None
+
+
+def answer(store, messages, key=b"k"):
+    """What ``answer_once`` sends when the work sends these messages."""
+    sent, scope = [], {"method": "POST", "path": "/x", "headers": [(b"idempotency-key", key)], "state": {}}
+
+    async def send(message):
+        sent.append(message)
+
+    async def work(to):
+        for message in messages:
+            await to(message)
+
+    asyncio.run(answer_once(store, scope, b"{}", send, work))
+    return sent
+
+
+def response(status, body, *headers, more=False):
+    return [
+        {"type": "http.response.start", "status": status, "headers": list(headers)},
+        {"type": "http.response.body", "body": body, "more_body": more},
+    ]
+
+
+def test_an_answer_that_is_too_large_is_neither_kept_nor_repeated(store):
+    answer(store, response(200, b"x" * (MAX_ANSWER_BYTES + 1)))
+
+    assert code_of(answer, store, []) == (409, "idempotency_answer_too_large", False)
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_kept"),
+    [
+        (response(200, b"{}"), True),
+        (response(200, b"half", more=True), False),
+        (response(429, b"{}"), False),
+        (response(503, b"{}"), False),
+        (response(503, b"{}", (b"X-Should-Retry", b"false")), True),
+        (
+            response(200, b'event: raydebm.error\ndata: {"error": 1}\n\n', (b"content-type", b"text/event-stream")),
+            False,
+        ),
+    ],
+)
+def test_which_answers_are_kept(store, messages, is_kept):
+    answer(store, messages)
+
+    assert (answer(store, response(200, b"new"))[-1]["body"] != b"new") == is_kept

@@ -1,0 +1,176 @@
+"""Chats of several turns: what generators, checks and the ensemble see of them."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.config import OpenAIGenerator
+from raydebm.errors import ServiceError
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.transports import HttpReply
+from raydebm.records import GenerationRequest, Sampling
+from raydebm.serving.api.messages import read_conversation
+from raydebm.serving.api.schema.requests import ChatMessage
+from raydebm.serving.core.conversation import transcript, weave
+
+
+def said(role, content="x"):
+    return ChatMessage(role=role, content=content)
+
+
+def test_the_last_user_message_is_the_problem_and_the_turns_before_it_are_context():
+    found = read_conversation(
+        [said("developer", "Be brief."), said("user", "one"), said("assistant", "1"), said("user", "two")]
+    )
+    assert found.problem == "two"
+    assert [(turn["role"], turn["content"]) for turn in found.context] == [
+        ("system", "Be brief."),
+        ("user", "one"),
+        ("assistant", "1"),
+    ]
+    assert found.num_ignored == 0
+
+
+def test_what_follows_the_last_user_message_is_ignored_and_counted():
+    found = read_conversation([said("user", "one"), said("assistant", "The answer is")])
+    assert (found.problem, found.context, found.num_ignored) == ("one", (), 1)
+
+
+def test_turns_without_text_are_left_out():
+    assert read_conversation([said("assistant", None), said("user", "one")]).context == ()
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([said("assistant")], "no message with role 'user'"),
+        ([said("user", " ")], "is empty"),
+        ([said("tool"), said("user")], "role 'tool' cannot be used"),
+        ([said("user", [{"type": "image_url", "image_url": {"url": "x"}}])], "'image_url' cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(messages, words):
+    with pytest.raises(ServiceError, match=words):
+        read_conversation(messages)
+
+
+def test_the_tasks_instructions_come_first_and_the_clients_second():
+    task = [{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}]
+    context = [{"role": "user", "content": "hi"}, {"role": "system", "content": "client"}]
+    assert [message["content"] for message in weave(task, context)] == ["task", "client", "hi", "problem"]
+
+
+def test_the_ensemble_reads_the_turns_and_no_system_message():
+    turns = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+    ]
+    assert transcript(turns, "c") == "user: a\n\nassistant: b\n\nuser: c"
+    assert transcript(turns[:1], "c") == "c"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), st.text(min_size=1, max_size=5)), max_size=6)
+)
+def test_no_turn_is_lost_between_client_and_generator(turns):
+    context = [{"role": role, "content": text} for role, text in turns]
+    woven = weave([{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}], context)
+    assert sorted(str(turn) for turn in woven[1:-1]) == sorted(str(turn) for turn in context)
+    assert woven[-1]["content"] == "problem"
+
+
+@pytest.fixture
+def follow_up(client, puzzle):
+    messages = [
+        {"role": "system", "content": "Answer in French."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "good day"},
+        {"role": "user", "content": puzzle},
+    ]
+
+    def ask(**changes):
+        return client.post("/v1/chat/completions", {"model": "raydebm/auto", "messages": messages, **changes})
+
+    return ask
+
+
+def test_generators_get_the_whole_chat_in_every_pass(follow_up, backend, texts, script, puzzle):
+    script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
+    assert follow_up().json()["raydebm"]["num_passes"] == 2
+    first = [message["content"] for message in backend.requests[0].messages]
+    later = [message["content"] for message in backend.requests[-1].messages]
+    assert first[1:4] == ["Answer in French.", "hello", "good day"]
+    assert first[-1].endswith(puzzle)
+    assert later[: len(first)] == first
+    assert len(later) == len(first) + 2  # the best answer so far, and the feedback
+
+
+def test_the_ensemble_scores_the_problem_with_its_context(follow_up, backend, puzzle):
+    follow_up()
+    assert {text.prompt for text in backend.scored} == {f"user: hello\n\nassistant: good day\n\nuser: {puzzle}"}
+
+
+def test_a_client_system_message_alone_changes_nothing_for_the_ensemble(client, backend, puzzle):
+    messages = [{"role": "system", "content": "Answer in French."}, {"role": "user", "content": puzzle}]
+    client.post("/v1/chat/completions", {"model": "raydebm/auto", "messages": messages})
+    assert {text.prompt for text in backend.scored} == {puzzle}
+
+
+def test_other_context_means_other_candidates(follow_up, client, puzzle):
+    alone = client.post("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
+    within = follow_up(raydebm={"return_candidates": True}).json()["raydebm"]
+    ids = [{found["candidate_id"] for found in answer["candidates"]} for answer in (alone, within)]
+    assert ids[0].isdisjoint(ids[1])
+
+
+def test_a_context_that_is_too_long_is_refused(client, puzzle):
+    messages = [{"role": "user", "content": "x" * 2001}, {"role": "user", "content": puzzle}]
+    reply = client.post("/v1/chat/completions", {"model": "raydebm/auto", "messages": messages})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "context_too_long")
+
+
+def test_the_response_format_reaches_the_generators_and_makes_other_candidates(client, backend, puzzle):
+    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}]}
+    client.post("/v1/chat/completions", {**body, "response_format": {"type": "text"}})
+    client.post("/v1/chat/completions", {**body, "response_format": {"type": "json_object"}})
+    plain, formatted = backend.requests[0], backend.requests[-4]
+    assert (plain.response_format, formatted.response_format) == (None, '{"type": "json_object"}')
+    assert plain.candidate_id != formatted.candidate_id
+
+
+def test_endpoints_are_asked_in_the_response_format():
+    sent = []
+
+    class Recorder:
+        async def post(self, body):
+            sent.append(body)
+            content = json.dumps({"choices": [{"message": {"role": "assistant", "content": "{}"}}]}).encode()
+            return HttpReply(status=200, headers={}, content=content)
+
+    config = OpenAIGenerator(kind="openai", name="ada", model="m", base_url="http://x/v1", api_key_env=None)
+    messages = ({"role": "user", "content": "q"},)
+    asked = [
+        GenerationRequest(
+            task="t",
+            problem_id="p",
+            generator="ada",
+            messages=messages,
+            sampling=Sampling(),
+            seed=1,
+            response_format=form,
+        )
+        for form in (None, '{"type": "json_object"}')
+    ]
+
+    async def draw():
+        generator = OpenAIApiGenerator(config, transport=lambda config, key: Recorder())
+        for request in asked:
+            assert [found.text async for found in generator.stream([request])] == ["{}"]
+
+    asyncio.run(draw())
+    assert "response_format" not in sent[0]
+    assert sent[1]["response_format"] == {"type": "json_object"}

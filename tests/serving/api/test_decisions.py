@@ -1,0 +1,633 @@
+"""`/v1/decisions`: stored decisions listed, opened, summed up and decided again, for those who may see them."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.guarantee.watch import Suspension
+from raydebm.decision.policy import Policy
+from raydebm.decisions.outcomes.claims import ClaimMonitor
+from raydebm.decisions.outcomes.log import OutcomeLog
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.record import DecisionRecord, new_record_id, policy_id
+from raydebm.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    Outcome,
+    PassRecord,
+    Problem,
+    ScoredCandidate,
+    Violation,
+)
+from raydebm.serving.access.keys import load_keyring
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.decisions import archive
+from raydebm.serving.api.decisions.archive import Decisions
+from raydebm.serving.api.decisions.bodies import even_edges, stored_decision
+from raydebm.serving.api.schema.stored import ReplayRequest
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+ONE_PASS = Policy(max_passes=1)
+
+
+def scored(name, mu, sigma, *, generator="ada", key="42", penalty=0.0, text="..."):
+    candidate = Candidate(
+        candidate_id=name, task="t", problem_id="p", generator=generator, text=text, prompt_tokens=10, cost_usd=0.25
+    )
+    violation = Violation(constraint="limit", penalty=penalty, weight=1.0, message="over the limit")
+    broken = (violation,) if 0 < penalty < math.inf else ()
+    answer = None if math.isinf(penalty) else key
+    report = ConstraintReport(candidate_id=name, answer=answer, vote_key=answer, penalty=penalty, violations=broken)
+    energies = Energies(candidate_id=name, members=(mu - sigma, mu + sigma))
+    return ScoredCandidate(candidate=candidate, report=report, energies=energies)
+
+
+def record(index, *pool, decision=Decision.ACCEPT, task="sums", prompt="What is 6 x 7?", best=0, policy=ONE_PASS):
+    chosen = None if best is None else pool[best]
+    passes = (
+        PassRecord(
+            pass_index=1,
+            num_requested=len(pool),
+            num_failed=0,
+            selected=None if chosen is None else chosen.candidate.candidate_id,
+            sigma=None if chosen is None else chosen.energies.sigma,
+            penalty=None if chosen is None else chosen.report.penalty,
+            decision=decision,
+        ),
+    )
+    problem = Problem(task=task, problem_id=f"p{index}", prompt=prompt, data={"numbers": [6, 7]})
+    outcome = Outcome(problem=problem, decision=decision, best=chosen, passes=passes, pool=pool, reason="as it was")
+    moment = START + timedelta(seconds=index)
+    return DecisionRecord(
+        record_id=new_record_id(moment),
+        time=moment,
+        request_id=f"r{index}",
+        outcome=outcome,
+        policy=policy,
+        seed=3,
+        request={"num_samples": 2},
+        versions={"policy": "abc"},
+        latency_ms=100.0 * (index + 1),
+        stages_ms={"score": 12.5},
+    )
+
+
+RECORDS = (
+    record(0, scored("a", -2.0, 0.0)),
+    record(1, scored("b", -2.0, 1.0), scored("c", -1.0, 0.0, key="43"), prompt="How many LEGS has a spider?"),
+    record(2, scored("d", -3.0, 0.5, penalty=0.5, generator="bo"), scored("e", -2.4, 0.5, key="7"), task="trips"),
+    record(3, scored("f", -1.0, 2.0), decision=Decision.ABSTAIN, task="trips"),
+    record(4, scored("g", -1.0, 0.0, penalty=math.inf, text="<b>?"), decision=Decision.ABSTAIN, best=None),
+)
+"""Sure; unsure; with a violation (and written by bo); abstained for sigma 2 > 1.5; abstained without any answer."""
+
+
+@pytest.fixture
+def run_dir(write_run):
+    folder = write_run()
+    writer = DecisionWriter(f"{folder}/records", RecordsArgs(flush_s=3600), clock=START.timestamp)
+    for found in RECORDS:
+        assert writer.put(found)
+    writer.close()
+    return folder
+
+
+@pytest.fixture
+def bundle(run_dir):
+    return load_bundle(AppArgs(run_dir=run_dir))
+
+
+@pytest.fixture
+def listed(client):
+    """The request ids of a list with this query."""
+    return lambda query="": [row["request_id"] for row in client.get(f"/v1/decisions{query}").json()["data"]]
+
+
+# ---- lists -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["r4", "r3", "r2", "r1", "r0"]),
+        ("?descending=false", ["r0", "r1", "r2", "r3", "r4"]),
+        ("?decision=abstain", ["r4", "r3"]),
+        ("?task=trips", ["r3", "r2"]),
+        ("?generator=bo", ["r2"]),
+        ("?text=legs", ["r1"]),
+        ("?text=6%20x", ["r4", "r3", "r2", "r0"]),
+        ("?violated=true", ["r2"]),
+        ("?violated=false", ["r3", "r1", "r0"]),
+        ("?min_sigma=0.5&max_sigma=1", ["r2", "r1"]),
+        ("?since=2026-05-01T12:00:03Z", ["r4", "r3"]),
+        ("?until=2026-05-01T14:00:01%2B02:00", ["r0"]),
+        ("?request_id=r3", ["r3"]),
+        ("?num_passes=2", []),
+        ("?sort=sigma", ["r3", "r1", "r2", "r0", "r4"]),
+        ("?sort=latency_ms&descending=false&limit=2", ["r0", "r1"]),
+        ("?limit=2&offset=3", ["r1", "r0"]),
+        ("?offset=100", []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_list_is_filtered_sorted_and_cut(listed, query, expected):
+    assert listed(query) == expected
+
+
+def test_a_page_says_how_many_there_are(client):
+    reply = client.get("/v1/decisions?limit=1&offset=2&min_sigma=0").json()
+    assert (reply["object"], reply["total"], reply["offset"], len(reply["data"])) == ("list", 4, 2, 1)
+
+
+def test_a_line_shows_the_selected_candidate(client):
+    (row,) = client.get("/v1/decisions?request_id=r2").json()["data"]
+    assert row["time"] == "2026-05-01T12:00:02Z"
+    assert {name: row[name] for name in ("generator", "mu", "sigma", "penalty", "energy", "answer", "cost_usd")} == {
+        "generator": "bo",
+        "mu": -3.0,
+        "sigma": 0.5,
+        "penalty": 0.5,
+        "energy": -2.5,
+        "answer": "42",
+        "cost_usd": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("?decision=maybe", "decision"),
+        ("?sort=luck", "sort"),
+        ("?limit=0", "limit"),
+        ("?limit=100000", "limit"),
+        ("?offset=-1", "offset"),
+        ("?min_sigma=nan", "min_sigma"),
+        ("?since=2026-05-01T12:00:00", "since"),
+        ("?until=0001-01-01T00:00:00%2B23:59", "until"),
+        ("?num_passes=99999999999", "num_passes"),
+        ("?colour=red", "colour"),
+    ],
+)
+def test_a_wrong_query_names_its_field(client, query, field):
+    reply = client.get(f"/v1/decisions{query}")
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, f"query.{field}")
+
+
+def test_an_empty_folder_is_an_empty_list(write_run, tmp_path, client_of):
+    client = client_of(load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "none")})))
+    assert client.get("/v1/decisions").json()["total"] == 0
+    assert client.get("/v1/decisions/overview").json()["sigma"] is None
+    replayed = client.post("/v1/decisions/replay", {"lambda": 2.0}).json()
+    assert (replayed["num_passing"], replayed["num_decisions"], replayed["changed"]) == (0, 0, [])
+
+
+@pytest.fixture
+def client_of(backend, client):
+    """A client of an application over another bundle."""
+    return lambda bundle, **kwargs: type(client)(create_app(TriageService(bundle, backend), **kwargs))
+
+
+def test_a_service_without_records_says_so(run_dir, client_of):
+    client = client_of(load_bundle(AppArgs(run_dir=run_dir, records=None)))
+    reply = client.get("/v1/decisions")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "no_records")
+
+
+def test_a_folder_that_cannot_be_read_is_503(write_run, tmp_path, client_of):
+    (tmp_path / "file").write_text("no folder")
+    client = client_of(load_bundle(AppArgs(run_dir=write_run(), records={"folder": str(tmp_path / "file")})))
+    reply = client.get("/v1/decisions")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "records_unreadable")
+
+
+def test_too_many_reads_are_refused_for_now(client, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_READS", 0)
+    reply = client.get("/v1/decisions")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
+
+
+# ---- who may see them ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keyed(bundle, client_of, tmp_path):
+    """A client of a service with two keys, one of which may not see decisions."""
+    entries = [
+        {"name": "all", "sha256": hashlib.sha256(b"key-of-all").hexdigest()},
+        {"name": "own", "sha256": hashlib.sha256(b"key-of-own").hexdigest(), "decisions": False},
+    ]
+    path = tmp_path / "keys.yaml"
+    path.write_text(json.dumps({"keys": entries}))
+    return client_of(bundle, keyring=load_keyring(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("key", "status"), [(None, 401), ("wrong", 401), ("key-of-own", 403), ("key-of-all", 200)], ids=str
+)
+@pytest.mark.parametrize("path", ["", "/overview", "/ID", "/replay", "/ID/replay"])
+def test_a_key_is_asked_for_that_may_see_decisions(keyed, path, key, status):
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    path = "/v1/decisions" + path.replace("ID", RECORDS[0].record_id)
+    reply = keyed.post(path, {}, headers=headers) if path.endswith("replay") else keyed.get(path, headers=headers)
+    assert reply.status_code == status
+
+
+def test_a_key_that_may_not_see_decisions_asks_all_the_same(keyed):
+    assert keyed.get("/v1/models", headers={"Authorization": "Bearer key-of-own"}).status_code == 200
+
+
+# ---- one decision -------------------------------------------------------------------------------------------------
+
+
+def test_one_decision_has_everything(client):
+    found = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
+    assert found["problem"] == {
+        "prompt": "What is 6 x 7?",
+        "scored_prompt": None,
+        "data": {"numbers": [6, 7]},
+        "difficulty": "",
+    }
+    assert (found["decision"], found["selected"], found["seed"]) == ("accept", "d", 3)
+    assert found["policy"] == ONE_PASS.to_json()
+    assert (found["request"], found["versions"], found["stages_ms"]) == (
+        {"num_samples": 2},
+        {"policy": "abc"},
+        {"score": 12.5},
+    )
+    assert [(each["candidate_id"], each["energy"], each["members"]) for each in found["candidates"]] == [
+        ("d", -2.5, [-3.5, -2.5]),
+        ("e", -2.4, [-2.9, -1.9]),
+    ]
+    assert found["candidates"][0]["violations"][0]["message"] == "over the limit"
+    assert found["passes"][0]["selected"] == "d"
+
+
+def test_what_did_not_parse_has_no_finite_numbers(client):
+    found = client.get(f"/v1/decisions/{RECORDS[4].record_id}").json()
+    (candidate,) = found["candidates"]
+    assert (candidate["energy"], candidate["penalty"], candidate["text"]) == (None, None, "<b>?")
+    assert found["sigma"] is None
+
+
+@pytest.mark.parametrize("record_id", ["x", "0" * 24, "f" * 24, "0003837ba44f2eff00000000"])
+def test_an_unknown_decision_is_404(client, record_id):
+    for reply in (
+        client.get(f"/v1/decisions/{record_id}"),
+        client.post(f"/v1/decisions/{record_id}/replay", {}),
+    ):
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_record")
+
+
+# ---- figures ------------------------------------------------------------------------------------------------------
+
+
+def test_the_overview_sums_up(client):
+    found = client.get("/v1/decisions/overview").json()
+    assert (found["total"], found["accepted"], found["candidates"], found["failed"]) == (5, 3, 7, 0)
+    assert (found["prompt_tokens"], found["completion_tokens"], found["cost_usd"]) == (70, 0, 1.75)
+    assert (found["first"], found["last"]) == ("2026-05-01T12:00:00Z", "2026-05-01T12:00:04Z")
+    assert found["latency_p50_ms"] == 300.0
+    assert found["tasks"] == [
+        {"name": "sums", "decisions": 3, "accepted": 2},
+        {"name": "trips", "decisions": 2, "accepted": 1},
+    ]
+    assert found["generators"] == [
+        {"name": "ada", "decisions": 3, "accepted": 2},
+        {"name": "bo", "decisions": 1, "accepted": 1},
+    ]
+    assert found["passes"] == [{"name": "1", "decisions": 5, "accepted": 3}]
+
+
+def test_the_overview_counts_every_sigma_once(client):
+    bars = client.get("/v1/decisions/overview").json()["sigma"]
+    assert sum(bars["accept"]) + sum(bars["abstain"]) + bars["below"] + bars["above"] == 4
+    assert bars["edges"] == sorted(bars["edges"])
+
+
+def test_the_overview_counts_every_time_once(client):
+    bins = client.get("/v1/decisions/overview").json()["times"]
+    assert (sum(bins["accept"]), sum(bins["abstain"])) == (3, 2)
+    assert len(bins["edges"]) == len(bins["accept"]) + 1
+
+
+def test_the_overview_is_of_what_passes(client):
+    found = client.get("/v1/decisions/overview?task=trips").json()
+    assert (found["total"], found["accepted"], len(found["tasks"])) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "expected"),
+    [
+        (0.0, 2.0, 24, [0.0, 0.1, 0.2]),
+        (0.0, 2.0, 12, [0.0, 0.2, 0.4]),
+        (-3.0, 7.0, 12, [-3.0, -2.0, -1.0]),
+        (0.03, 0.031, 12, [0.03, 0.0301, 0.0302]),
+    ],
+)
+def test_edges_are_round_numbers(low, high, most, expected):
+    edges = even_edges(low, high, most)
+    assert edges[:3] == expected
+    assert edges[0] <= low
+    assert edges[-1] >= high
+    assert len(edges) <= most + 1
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5, -2e-9, 1e300])
+def test_equal_values_have_edges_around_them(value):
+    edges = even_edges(value, value, 24)
+    assert len(edges) >= 2
+    assert edges[0] <= value <= edges[-1]
+
+
+# ---- deciding again ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_changed_changes_nothing(client):
+    found = client.post("/v1/decisions/replay", {}).json()
+    assert (found["num_passing"], found["num_wanted"], found["num_decisions"]) == (5, 5, 5)
+    assert (found["num_changed"], found["changed"]) == (0, [])
+    assert (found["accepted_before"], found["accepted_at_least"], found["accepted_at_most"]) == (3, 3, 3)
+
+
+def test_a_lower_abstention_threshold_loses_one(client):
+    """Sigma 1 of r1 is above 0.75, sigma 0.5 of r2 is not."""
+    found = client.post("/v1/decisions/replay", {"theta_abstain": 0.75, "theta_sigma": 0.1}).json()
+    assert (found["num_changed"], found["accepted_at_least"]) == (1, 2)
+    assert {"recorded": "accept", "again": "abstain", "decisions": 1} in found["moves"]
+    (row,) = found["changed"]
+    assert (row["request_id"], row["again"], row["again_selected"], row["same_answer"]) == ("r1", "abstain", "b", True)
+
+
+def test_another_lambda_gives_out_another_answer(client):
+    """E of d is -3 + 2 * 0.5 = -2, above -2.4 of e, which answers 7."""
+    found = client.post("/v1/decisions/replay", {"lambda": 2.0}).json()
+    assert (found["num_changed"], found["num_other_answer"]) == (1, 1)
+    assert [(row["again"], row["again_selected"], row["same_answer"]) for row in found["changed"]] == [
+        ("accept", "e", False)
+    ]
+
+
+def test_passes_that_nobody_drew_cannot_be_known(client):
+    """Unsure r1, violated r2, unsure r3 and empty r4 would be drawn again; r0 is certain."""
+    found = client.post("/v1/decisions/replay", {"max_passes": 2}).json()
+    assert (found["num_unknown"], found["num_changed"]) == (4, 0)
+    assert (found["accepted_at_least"], found["accepted_at_most"]) == (1, 5)
+
+
+def test_a_budget_counts_candidates(client):
+    found = client.post("/v1/decisions/replay", {"budget": 1}).json()
+    assert (found["candidates_before"], found["candidates_after"]) == (7, 5)
+
+
+def test_only_what_passes_is_decided_again(client):
+    found = client.post("/v1/decisions/replay", {"where": {"task": "trips", "decision": "accept"}}).json()
+    assert (found["num_passing"], found["num_decisions"]) == (1, 1)
+
+
+def test_only_the_newest_are_decided_again(client):
+    """r1 would change, and is not among the newest three."""
+    changes = {"theta_abstain": 0.75, "theta_sigma": 0.1}
+    found = client.post("/v1/decisions/replay", {**changes, "max_decisions": 3}).json()
+    assert (found["num_passing"], found["num_wanted"], found["num_decisions"], found["num_changed"]) == (5, 3, 3, 0)
+
+
+def test_a_stream_reports_progress_then_the_result(client, read_events, monkeypatch):
+    monkeypatch.setattr(archive, "STEP", 2)
+    reply = client.post("/v1/decisions/replay", {"lambda": 2.0, "stream": True})
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    events = [(name, json.loads(data)) for name, data in read_events(reply.text)]
+    assert [(name, data["num_decisions"]) for name, data in events] == [
+        ("progress", 0),
+        ("progress", 2),
+        ("progress", 4),
+        ("progress", 5),
+        ("result", 5),
+    ]
+    assert events[-1][1]["num_changed"] == 1
+
+
+def test_values_that_contradict_each_other_are_400(client, read_events):
+    """Every record has theta_abstain 1.5."""
+    reply = client.post("/v1/decisions/replay", {"theta_sigma": 2.0})
+    assert reply.status_code == 400
+    assert "theta_sigma must be below theta_abstain" in reply.json()["error"]["message"]
+    streamed = client.post("/v1/decisions/replay", {"theta_sigma": 2.0, "stream": True})
+    name, data = read_events(streamed.text)[-1]
+    assert (name, json.loads(data)["error"]["code"]) == ("error", "bad_request")
+
+
+def test_too_many_replays_are_refused_for_now(client, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_REPLAYS", 0)
+    assert client.post("/v1/decisions/replay", {}).status_code == 503
+
+
+def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
+    """One step of one decision is taken, and no other; its place is free again."""
+    taken = []
+    real = archive.replay_stored
+
+    def counted(stored, changes):
+        for found in real(stored, changes):
+            taken.append(found)
+            yield found
+
+    monkeypatch.setattr(archive, "replay_stored", counted)
+    monkeypatch.setattr(archive, "STEP", 1)
+    monkeypatch.setattr(archive, "MAX_REPLAYS", 1)
+    decisions = Decisions(DecisionReader(bundle.records.folder))
+
+    async def take(count):
+        figures = decisions.replay(ReplayRequest())
+        async with contextlib.aclosing(figures):
+            return [await anext(figures) for _ in range(count)]
+
+    async def twice():
+        await take(2)
+        return await take(2)
+
+    found = asyncio.run(twice())
+    assert [each.num_decisions for each in found] == [0, 1]
+    assert len(taken) == 2
+
+
+# ---- confidence and evidence of one decision ------------------------------------------------------------------------
+
+BY_VOTES = Policy(
+    rule="posterior",
+    max_passes=1,
+    posterior=Posterior(weights={"votes": 1.0}, context_weights={}),
+    guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500},
+)
+"""p = share / (1 + 1): shares add up to 1, and "none of them" weighs as much."""
+
+
+def voted():
+    pool = (scored("a", -2.0, 0.0, key="43"), scored("b", -1.0, 0.0), scored("c", -1.0, 0.5, generator="bo"))
+    return record(5, *pool, best=1, policy=BY_VOTES)
+
+
+def test_a_stored_decision_has_its_answers_with_their_evidence():
+    """log(2/3) and log(1/3) are log(2)/2 from their mean; the log-odds of 1/3 are -log(2), those of 1/6 -log(5)."""
+    first, second = stored_decision(voted()).answers
+    assert (first.answer, first.num_candidates, first.authors, first.candidate_ids) == (
+        "42",
+        2,
+        ["ada", "bo"],
+        ["b", "c"],
+    )
+    assert (first.probability, second.probability) == (pytest.approx(1 / 3), pytest.approx(1 / 6))
+    half = math.log(2) / 2
+    assert first.evidence == pytest.approx({"votes": half, "base": -math.log(2) - half})
+    assert second.evidence == pytest.approx({"votes": -half, "base": -math.log(5) + half})
+
+
+def test_what_was_promised_stands_beside_it():
+    found = stored_decision(voted()).guarantee
+    assert (found.certified, found.suspended, found.reason) == (True, False, None)
+
+
+def test_without_a_posterior_there_are_no_answers_and_no_promise(client):
+    found = client.get(f"/v1/decisions/{RECORDS[2].record_id}").json()
+    assert (found["answers"], found["guarantee"], found["confidence"]) == ([], None, None)
+
+
+def test_a_promise_that_is_suspended_now_says_so(write_run, backend, client):
+    folder, stored = write_run(policy=BY_VOTES), voted()
+    writer = DecisionWriter(f"{folder}/records", RecordsArgs(flush_s=3600), clock=START.timestamp)
+    assert writer.put(stored)
+    writer.close()
+    log = OutcomeLog(f"{folder}/records")
+    claims = SuspendedClaims(log, {})
+    bundle = load_bundle(AppArgs(run_dir=folder))
+    other = type(client)(create_app(TriageService(bundle, backend, claims=claims)))
+    found = other.get(f"/v1/decisions/{stored.record_id}").json()
+    assert found["guarantee"] == {
+        "max_error": 0.1,
+        "confidence": 0.9,
+        "certified": True,
+        "problems": 500,
+        "suspended": True,
+        "reason": "9 of 20 were wrong",
+        "outcomes": None,
+    }
+    assert claims.asked == [policy_id(BY_VOTES)]
+    assert [answer["answer"] for answer in found["answers"]] == ["42", "43"]
+
+
+class SuspendedClaims(ClaimMonitor):
+    """Every claim is suspended."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.asked = []
+
+    def suspension(self, policy):
+        self.asked.append(policy)
+        return Suspension(suspended=True, reason="9 of 20 were wrong")
+
+
+def test_one_decision_is_made_again(client):
+    found = client.post(f"/v1/decisions/{RECORDS[2].record_id}/replay", {"lambda": 2.0}).json()
+    assert (found["recorded"], found["decision"], found["changed"], found["same_answer"]) == (
+        "accept",
+        "accept",
+        True,
+        False,
+    )
+    assert (found["selected"], found["generator"], found["answer"], found["energy"]) == ("e", "ada", "7", -2.4)
+    assert found["energies"] == {"d": -2.0, "e": -2.4}
+    assert found["policy"] == {**ONE_PASS.to_json(), "lambda": 2.0}
+    assert found["reason"] == "sigma 0.5 is at or below theta_sigma 0.8 and every constraint holds"
+
+
+def test_one_decision_without_an_answer_is_made_again(client):
+    found = client.post(f"/v1/decisions/{RECORDS[4].record_id}/replay", {"max_passes": 3}).json()
+    assert (found["decision"], found["as_it_stands"], found["changed"]) == ("regenerate", "abstain", False)
+    assert found["energies"] == {"g": None}
+
+
+# ---- any input -----------------------------------------------------------------------------------------------------
+
+SURROGATE = "\ud800"
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.just(SURROGATE),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+NUMBERS = st.integers(-2, 10) | st.floats(-2, 10) | st.just(1e308)
+TIMES = st.datetimes(timezones=st.timezones()).map(lambda time: time.isoformat())
+WHERE = st.fixed_dictionaries(
+    {},
+    optional={
+        "decision": st.sampled_from(["accept", "abstain", "regenerate"]),
+        "task": st.sampled_from(["sums", "trips", SURROGATE]) | ANY,
+        "generator": st.text(max_size=3) | st.just(SURROGATE),
+        "text": st.text(max_size=3) | st.just(SURROGATE),
+        "since": TIMES | ANY,
+        "until": TIMES | ANY,
+        "min_sigma": NUMBERS | ANY,
+        "max_sigma": NUMBERS,
+        "violated": st.booleans() | ANY,
+        "num_passes": st.integers(-1, 2**70),
+    },
+)
+CHANGES = {
+    "lambda": NUMBERS | ANY,
+    "theta_sigma": NUMBERS,
+    "theta_abstain": NUMBERS,
+    "signal": st.sampled_from(["selected", "pool_mean", "equation", "x"]),
+    "max_passes": NUMBERS,
+    "num_regenerate": NUMBERS,
+    "budget": NUMBERS,
+}
+REPLAYS = st.fixed_dictionaries(
+    {}, optional={"where": WHERE | ANY, "stream": st.booleans(), "max_decisions": NUMBERS, **CHANGES}
+)
+BODIES = st.tuples(st.just("/v1/decisions/replay"), REPLAYS | ANY) | st.tuples(
+    st.just(f"/v1/decisions/{RECORDS[2].record_id}/replay"), st.fixed_dictionaries({}, optional=CHANGES)
+)
+QUERIES = st.tuples(
+    st.sampled_from(["/v1/decisions", "/v1/decisions/overview", "/v1/live"]),
+    st.dictionaries(
+        st.sampled_from(
+            [*CHANGES, "text", "task", "since", "until", "min_sigma", "sort", "offset", "limit", "window_s"]
+        ),
+        st.text(max_size=4).filter(lambda text: SURROGATE not in text) | NUMBERS.map(str) | TIMES,
+        max_size=3,
+    ),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BODIES)
+def test_no_body_is_a_server_error(client, body):
+    path, value = body
+    reply = client.request("POST", path, content=json.dumps(value), headers={"Content-Type": "application/json"})
+    assert reply.status_code < 500, reply.text
+    assert '"internal"' not in reply.text
+    if reply.status_code != 200:
+        assert set(reply.json()["error"]) == {"message", "type", "code", "param"}
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(QUERIES)
+def test_no_query_is_a_server_error(client, query):
+    path, params = query
+    reply = client.get(path, params=params)
+    assert reply.status_code < 500, reply.text
+    if reply.status_code != 200:
+        assert set(reply.json()["error"]) == {"message", "type", "code", "param"}

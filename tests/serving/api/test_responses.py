@@ -1,0 +1,181 @@
+"""POST /v1/responses: OpenAI's Responses API as its own client reads it."""
+
+import asyncio
+
+import httpx
+import openai
+import pydantic
+import pytest
+
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+
+PATH, MODEL = "/v1/responses", "raydebm/knights_knaves"
+
+
+@pytest.fixture
+def call(app):
+    """Call the official client's ``responses``."""
+
+    def run(use):
+        async def inside():
+            http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+            return await use(
+                openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http).responses
+            )
+
+        return asyncio.run(inside())
+
+    return run
+
+
+def test_the_official_client_reads_the_answer(call, puzzle, texts):
+    reply = call(lambda api: api.create(model=MODEL, input=puzzle, metadata={"a": "b"}))
+    assert (reply.output_text, reply.status, reply.usage.total_tokens) == (texts["right"], "completed", 60)
+    assert (reply.metadata, reply.store) == ({"a": "b"}, False)
+    assert reply.model_extra["raydebm"]["decision"] == "accept"
+
+
+def test_the_official_client_reads_the_stream(call, puzzle, texts):
+    async def use(api):
+        async with api.stream(model=MODEL, input=puzzle) as stream:
+            events = [event async for event in stream]
+            return events, await stream.get_final_response()
+
+    events, final = call(use)
+    assert final.output_text == texts["right"]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == texts["right"]
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+    numbers = [event.sequence_number for event in events]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_an_abstention_is_a_refusal(call, puzzle, script, energies):
+    script(energies=lambda text: energies["unsure"])
+    reply = call(lambda api: api.create(model=MODEL, input=puzzle))
+    (part,) = reply.output[0].content
+    assert (part.type, reply.status) == ("refusal", "completed")
+    assert part.refusal.startswith("No answer can be trusted: sigma 2")
+
+
+def test_a_streamed_abstention_is_a_refusal(call, puzzle, script, energies):
+    script(energies=lambda text: energies["unsure"])
+
+    async def use(api):
+        return [event async for event in await api.create(model=MODEL, input=puzzle, stream=True)]
+
+    events = call(use)
+    refusal = "".join(event.delta for event in events if event.type == "response.refusal.delta")
+    assert refusal.startswith("No answer can be trusted: sigma 2")
+    assert events[-1].response.output[0].content[0].refusal == refusal
+
+
+def test_structured_output_is_parsed(call, puzzle):
+    class People(pydantic.BaseModel):
+        Ava: str
+        Zoey: str
+
+    reply = call(lambda api: api.parse(model=MODEL, input=puzzle, text_format=People))
+    assert reply.output_parsed == People(Ava="knave", Zoey="knight")
+
+
+def test_a_conversation_is_read_like_a_chat(client, backend, puzzle):
+    turns = [
+        {"role": "user", "content": "hello"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "good day"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": puzzle}]},
+    ]
+    reply = client.post(PATH, {"model": MODEL, "instructions": "Answer in French.", "input": turns})
+    assert reply.status_code == 200
+    said = [message["content"] for message in backend.requests[0].messages]
+    assert said[1:4] == ["Answer in French.", "hello", "good day"]
+    assert said[-1].endswith(puzzle)
+
+
+def test_an_earlier_refusal_is_a_turn(client, backend, puzzle):
+    refused = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    turns = [{"role": "user", "content": "a"}, refused, {"role": "user", "content": puzzle}]
+    assert client.post(PATH, {"model": MODEL, "input": turns}).status_code == 200
+    assert "No." in [message["content"] for message in backend.requests[0].messages]
+
+
+def test_sampling_reaches_the_generators(client, backend, puzzle):
+    client.post(PATH, {"model": MODEL, "input": puzzle, "temperature": 0.3, "top_p": 0.5, "max_output_tokens": 7})
+    sampling = backend.requests[0].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.3, 0.5, 7)
+
+
+def test_a_text_that_was_cut_is_incomplete(client, backend, puzzle):
+    backend.finish_reason = "length"
+    body = client.post(PATH, {"model": MODEL, "input": puzzle}).json()
+    assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"store": True}, "store"),
+        ({"background": True}, "background"),
+        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"reasoning": {"effort": "low"}}, "reasoning"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"logprobs": True}, "logprobs"),
+        ({"n": 2}, "n"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(client, backend, puzzle, change, param):
+    reply = client.post(PATH, {"model": MODEL, "input": puzzle, **change})
+    assert (reply.status_code, reply.json()["error"]["param"], backend.requests) == (400, param, [])
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "function_call_output", "call_id": "x", "output": "y"},
+        {"type": "item_reference", "id": "msg_1"},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]},
+        {"content": "x"},
+    ],
+)
+def test_what_is_no_text_is_refused(client, item):
+    reply = client.post(PATH, {"model": MODEL, "input": [item]})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_content")
+
+
+def test_neutral_values_that_clients_send_are_taken(client, puzzle):
+    neutral = {
+        "tools": [],
+        "tool_choice": "auto",
+        "store": False,
+        "truncation": "disabled",
+        "include": [],
+        "user": "me",
+    }
+    assert client.post(PATH, {"model": MODEL, "input": puzzle, **neutral}).status_code == 200
+
+
+def test_an_error_in_a_stream_ends_it_as_failed(call, puzzle, script):
+    script(write=lambda request: None)
+
+    async def use(api):
+        return [event async for event in await api.create(model=MODEL, input=puzzle, stream=True)]
+
+    last = call(use)[-1]
+    assert (last.type, last.response.status, last.response.error.code) == (
+        "response.failed",
+        "failed",
+        "generation_failed",
+    )
+
+
+def test_ordinary_chat_passes_through(write_run, backend, client):
+    backend.write = lambda request: "Good day!"
+    bundle = load_bundle(AppArgs(run_dir=write_run(), passthrough="ada"))
+    open_client = type(client)(create_app(TriageService(bundle, backend)))
+    body = open_client.post(PATH, {"model": "raydebm/auto", "input": "Hello"}).json()
+    assert (body["output"][0]["content"][0]["text"], body["raydebm"]["decision"]) == ("Good day!", "passthrough")

@@ -1,0 +1,268 @@
+"""POST /get_reward in OpenRLHF's shape."""
+
+import asyncio
+import math
+
+import pytest
+
+import raydebm_client
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.policy import Policy
+from raydebm.errors import ServiceError
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.scoring.rewards import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.tasks import get_task
+from raydebm_client import Raydebm
+from raydebm_client.rewards import compute_score, compute_scores, grpo_reward
+
+
+@pytest.fixture
+def rewards(client):
+    def ask(query, prompts, url="/get_reward", **more):
+        return client.post(url, {"query": query, "prompts": prompts, **more})
+
+    return ask
+
+
+def test_rewards_are_minus_energy_in_the_order_of_the_queries(rewards, puzzle, texts):
+    query = [puzzle + texts["wrong"], puzzle + texts["right"], puzzle + texts["unreadable"]]
+    body = rewards(query, [puzzle] * 3, labels=["a", "b", None]).json()
+    assert body["rewards"] == [1.5, 2.0, -10.0]  # mu -2; one violated statement of weight 1 and penalty 1/2
+    assert body["scores"] == [0.0, 1.0, 0.0]
+    assert body["extra_logs"]["checked"] == [1.0, 1.0, 1.0]
+    assert body["extra_logs"]["penalty"] == [0.5, 0.0, 0.0]
+
+
+def test_the_response_alone_is_scored(rewards, backend):
+    rewards(["Q: 1+1? 2", "3"], ["Q: 1+1? ", "Q: 1+1? "])
+    assert [(text.prompt, text.text) for text in backend.scored] == [("Q: 1+1? ", "2"), ("Q: 1+1? ", "3")]
+
+
+def test_a_response_that_never_stops_thinking_is_worth_the_floor(rewards):
+    assert rewards(["p<think>never closed", "p5"], ["p", "p"]).json()["rewards"] == [-10.0, 2.0]
+
+
+def test_prompts_may_differ_and_come_in_any_order(rewards, script):
+    script(energies=lambda text: (float(len(text)),) * 2)
+    assert rewards(["pa", "qbb", "pccc"], ["p", "q", "p"]).json()["rewards"] == [-1.0, -2.0, -3.0]
+
+
+def test_settings_stand_in_the_url(rewards, puzzle, texts, script):
+    script(energies=lambda text: (-3.0, -1.0))
+    url = "/get_reward?task=knights_knaves&lambda=4&sigma_weight=0.5&floor=-0.25"
+    assert rewards([texts["right"], texts["wrong"]], [puzzle] * 2, url).json()["rewards"] == [1.5, -0.25]
+
+
+@pytest.mark.parametrize(
+    ("url", "query", "prompts", "status"),
+    [
+        ("/get_reward", ["a"], [], 400),
+        ("/get_reward", [], [], 400),
+        ("/get_reward?flor=1", ["a"], ["b"], 400),
+        ("/get_reward?task=gms8k", ["a"], ["b"], 404),
+        ("/get_reward?task=knights_knaves", ["a"], ["b"], 422),
+        ("/get_reward?floor=-inf", ["a"], ["b"], 400),
+        ("/get_reward", ["a" * 2001], ["b"], 413),
+    ],
+)
+def test_bad_requests(rewards, url, query, prompts, status):
+    assert rewards(query, prompts, url).status_code == status
+
+
+def test_a_text_that_cannot_be_scored_gets_no_reward(rewards, script):
+    """A trainer would learn that it is bad."""
+    script(energies=lambda text: None if text == "b" else (1.0, 1.0))
+    reply = rewards(["pa", "pb"], ["p", "p"])
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "no_reward")
+    assert "response 1 of 2 has no reward: the ensemble gave no finite energy" in reply.json()["error"]["message"]
+
+
+def test_a_text_whose_checks_raise_gets_no_reward(rewards, puzzle, texts, monkeypatch):
+    def vote_key(self, problem, answer):
+        raise ZeroDivisionError("of a plug-in")
+
+    monkeypatch.setattr(type(get_task("knights_knaves")), "vote_key", vote_key)
+    reply = rewards([puzzle + texts["right"]], [puzzle])
+
+    assert (reply.status_code, "ZeroDivisionError" in reply.json()["error"]["message"]) == (503, True)
+
+
+@pytest.fixture
+def rewards_of(bundle, backend):
+    """Rewards of so many prompts."""
+
+    async def ask(count):
+        names = [f"p{index}" for index in range(count)]
+        request = RewardRequest(query=names, prompts=names)
+        return await get_rewards(TriageService(bundle, backend), request, RewardSettings(), request_id="r")
+
+    return ask
+
+
+def test_only_so_many_prompts_are_scored_at_once(rewards_of, backend):
+    running, seen, score = [], [], backend.score
+
+    async def counted(texts):
+        running.append(texts)
+        seen.append(len(running))
+        await asyncio.sleep(0)
+        running.remove(texts)
+        return await score(texts)
+
+    backend.score = counted
+    found = asyncio.run(rewards_of(3 * MAX_PARALLEL))
+    assert (len(found.rewards), max(seen)) == (3 * MAX_PARALLEL, MAX_PARALLEL)
+
+
+def test_a_failure_ends_the_others(rewards_of, backend):
+    cancelled = []
+
+    async def score(texts):
+        if texts[0].prompt == "p0":
+            raise ServiceError("the scorer is away", 503, "unavailable")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.append(texts[0].prompt)
+            raise
+
+    async def scene():
+        with pytest.raises(ServiceError, match="the scorer is away"):
+            await rewards_of(3)
+        return sorted(cancelled)
+
+    backend.score = score
+    assert asyncio.run(scene()) == ["p1", "p2"]
+
+
+# ---- rewards by the posterior ---------------------------------------------------------------------------------------
+
+VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
+"""p(a) = share(a) / (1 + 1): shares add up to 1, and "none of them" weighs as much."""
+
+
+@pytest.fixture
+def gsm8k_app(write_run, recipe, backend):
+    """A service whose task reads any text; two of three equal answers have p = 1/3, the third 1/6."""
+
+    def make(**changes):
+        policy = Policy(posterior=VOTES, **changes)
+        run_dir = write_run({**recipe, "task": {"name": "gsm8k"}}, policy)
+        return create_app(TriageService(load_bundle(AppArgs(run_dir=run_dir)), backend))
+
+    return make
+
+
+@pytest.fixture
+def rewards_by_votes(gsm8k_app, client_of):
+    def ask(query, prompts, url="/get_reward?reward=log_odds", **policy):
+        return client_of(gsm8k_app(**policy)).post(url, {"query": query, "prompts": prompts}).json()
+
+    return ask
+
+
+def test_log_odds_count_the_agreement_of_the_responses_to_one_prompt(rewards_by_votes):
+    body = rewards_by_votes(["#### 4", "#### 5", "#### 4"], ["What is 2 + 2?"] * 3)
+    assert body["rewards"] == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+    assert body["extra_logs"]["confidence"] == pytest.approx([1 / 3, 1 / 6, 1 / 3])
+
+
+def test_responses_to_other_prompts_are_no_evidence(rewards_by_votes):
+    body = rewards_by_votes(["#### 4", "#### 5"], ["What is 2 + 2?", "What is 2 + 3?"])
+    assert body["rewards"] == pytest.approx([0.0, 0.0])  # p = 1 / (1 + 1) each
+
+
+def test_disagreement_of_the_ensemble_costs_log_odds_too(rewards_by_votes, script):
+    script(energies=lambda text: (-3.0, -1.0))  # sigma 1
+    url = "/get_reward?reward=log_odds&sigma_weight=0.5"
+    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], url)["rewards"] == pytest.approx([-0.5])
+
+
+def test_a_text_without_an_answer_has_the_floor_for_log_odds(rewards_by_votes):
+    url = "/get_reward?reward=log_odds&floor=-3"
+    assert rewards_by_votes(["I do not know.", "#### 4"], ["What is 2 + 2?"] * 2, url)["rewards"] == pytest.approx(
+        [-3.0, 0.0]
+    )
+
+
+def test_rewards_stay_energies_where_nothing_else_is_asked_for(rewards_by_votes):
+    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], "/get_reward")["rewards"] == [2.0]  # mu -2
+
+
+def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, client_of, puzzle, texts):
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=Policy(posterior=VOTES)))), backend))
+    body = {"query": [texts["right"], texts["wrong"]], "prompts": [puzzle] * 2}
+    found = client_of(app).post("/get_reward?reward=log_odds&floor=-99", body).json()
+    assert (found["rewards"], found["extra_logs"]["confidence"]) == ([10.0, -10.0], [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [(0.5, 0.0), (0.75, math.log(3)), (1e-6, -10.0), (1 - 1e-6, 10.0), (0.0, -10.0), (1.0, 10.0)],
+)
+def test_log_odds_are_bounded(probability, expected):
+    assert log_odds(probability) == pytest.approx(expected)
+
+
+def test_log_odds_of_a_task_without_a_posterior_are_refused(rewards, puzzle):
+    reply = rewards(["a"], [puzzle], "/get_reward?reward=log_odds")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_posterior")
+    assert "raydebm calibrate" in reply.json()["error"]["message"]
+
+
+def test_log_odds_of_a_text_that_is_no_problem_are_refused(rewards):
+    reply = rewards(["a"], ["What is 2 + 2?"], "/get_reward?reward=log_odds")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_a_problem")
+
+
+def test_an_unknown_kind_of_reward_is_refused(rewards):
+    assert rewards(["a"], ["b"], "/get_reward?reward=logits").status_code == 400
+
+
+@pytest.mark.parametrize(("tau_accept", "expected"), [(0.5, 1.0), (0.6, 0.0)])
+def test_scores_follow_the_rule_that_decides(rewards_by_votes, tau_accept, expected):
+    policy = {"rule": "posterior", "tau_accept": tau_accept}
+    assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], **policy)["scores"] == [expected]
+
+
+# ---- functions for trainers, over a real connection -----------------------------------------------------------------
+
+
+@pytest.fixture
+def url(gsm8k_app, free_port, listening):
+    with listening(gsm8k_app(), free_port) as found:
+        yield found
+
+
+def test_a_grpo_reward_asks_the_service_for_a_whole_group(url):
+    reward = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")
+    found = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
+    assert found == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+
+
+def test_verls_batch_function_asks_the_service_for_a_whole_group(url):
+    rows = [{"question": "What is 2 + 2?"}] * 3
+    answers = ["#### 4", "#### 5", "#### 4"]
+    found = compute_scores(["d"] * 3, answers, [None] * 3, rows, base_url=url, task="gsm8k", reward="log_odds")
+    assert found == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])
+
+
+def test_verls_function_for_one_response(url):
+    found = compute_score("d", "#### 4", "4", {"q": "What is 2 + 2?"}, base_url=url, question_key="q", sigma_weight=1.0)
+    assert found == 2.0  # mu -2, sigma 0
+
+
+@pytest.mark.parametrize("extra_info", [None, {}, {"question": 7}])
+def test_verls_function_needs_the_problem(extra_info):
+    with pytest.raises(ValueError, match=r"extra_info has no text 'question'.*question_key"):
+        compute_score("d", "#### 4", "4", extra_info, base_url="http://127.0.0.1:9")
+
+
+def test_a_service_that_cannot_be_reached_gives_no_reward(free_port):
+    reward = grpo_reward(Raydebm(f"http://127.0.0.1:{free_port}", max_retries=0))
+    with pytest.raises(raydebm_client.ServiceError, match="cannot be reached"):
+        reward(prompts=["p"], completions=["c"])

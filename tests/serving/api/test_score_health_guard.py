@@ -1,0 +1,245 @@
+"""POST /v1/score, GET /health, and what surrounds every route."""
+
+import asyncio
+
+import pytest
+
+from raydebm.errors import (
+    CheckpointError,
+    ConfigError,
+    GenerationError,
+    MissingKeyError,
+    ResourceError,
+    ScoringError,
+    ServiceError,
+    TaskDataError,
+    TrainingError,
+    UnknownNameError,
+)
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.chat.event_streams import chat_events
+from raydebm.serving.api.schema.requests import TriageRequest
+from raydebm.serving.api.schema.scores import ScoreRequest
+from raydebm.serving.api.scoring.scores import get_scores
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.failures import as_service_error
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+
+
+def test_scores_of_candidates_are_minus_energy_with_constraints(client, puzzle, texts):
+    body = {"problem": puzzle, "candidates": [texts["right"], texts["wrong"], texts["unreadable"]], "lambda": 2.0}
+    data = client.post("/v1/score", body).json()["data"]
+    assert [found["score"] for found in data] == [2.0, 1.0, None]
+    assert [found["penalty"] for found in data] == [0.0, 0.5, None]
+    assert data[0]["members"] == [-2.0, -2.0]
+    assert (data[2]["mu"], data[2]["energy"]) == (-2.0, None)
+    assert "no answer" in data[2]["error"]
+
+
+def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, backend):
+    client.post("/v1/score", {"problem": puzzle, "candidates": [f"<think>Hm.</think>{texts['right']}"]})
+    assert [found.text for found in backend.scored] == [texts["right"]]
+
+
+def test_endless_thinking_has_no_answer(client, puzzle, texts):
+    body = {"problem": puzzle, "candidates": [f"<think>{texts['right']}"]}
+    assert "no answer" in client.post("/v1/score", body).json()["data"][0]["error"]
+
+
+def test_vllms_shape_scores_answers_apart_from_their_thinking(client, backend):
+    client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a</think>b", "c"]})
+    assert [found.text for found in backend.scored] == ["b", "c"]
+
+
+def test_endless_thinking_in_vllms_shape_has_no_energy(client, script):
+    script(energies=lambda text: (float(len(text)), 0.0))
+    data = client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a", "ab"]}).json()["data"]
+    assert [(found["index"], found["score"]) for found in data] == [(0, None), (1, -1.0)]
+
+
+def test_vllms_shape_pairs_one_text_with_many(client, script):
+    script(energies=lambda text: (float(len(text)), 0.0))
+    body = client.post("/v1/score", {"model": "any", "text_1": "q", "text_2": ["ab", "abcd"]}).json()
+    assert [(found["index"], found["object"], found["score"]) for found in body["data"]] == [
+        (0, "score", -1.0),
+        (1, "score", -2.0),
+    ]
+    assert [found["sigma"] for found in body["data"]] == [1.0, 2.0]
+    assert body["usage"]["prompt_tokens"] == 18
+
+
+def test_vllms_shape_pairs_lists_one_to_one(client, backend):
+    client.post("/v1/score", {"text_1": ["p", "q"], "text_2": ["a", "b"]})
+    assert [(found.prompt, found.text) for found in backend.scored] == [("p", "a"), ("q", "b")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"text_1": ["p", "q"], "text_2": ["a"]}, 400, "they must match"),
+        ({"text_1": "p"}, 400, "give either"),
+        ({"problem": "p", "candidates": ["a"], "text_1": "p", "text_2": "a"}, 400, "give either"),
+        ({"text_1": "p", "text_2": "a", "lambda": 1}, 400, "belong to 'problem'"),
+        ({"problem": "What is 2 + 2?", "candidates": ["4"]}, 422, "not a problem"),
+        ({"problem": "p", "candidates": []}, 400, "candidates"),
+        ({"text_1": "p", "text_2": "a" * 2001}, 413, "2001 characters"),
+    ],
+)
+def test_bad_score_requests(client, body, status, words):
+    reply = client.post("/v1/score", body)
+    assert reply.status_code == status
+    assert words in reply.json()["error"]["message"]
+
+
+def test_health_says_what_is_loaded(client):
+    body = client.get("/health").json()
+    assert (body["status"], body["tasks"], body["generators"]) == ("ok", ["knights_knaves"], ["ada", "bo"])
+    assert body["scorer"]["adapters"] == ["a0", "a1"]
+    assert "checkpoint" in body["versions"]
+
+
+def test_health_is_503_while_a_part_is_missing(client, backend):
+    backend.ready = False
+    reply = client.get("/health")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "not_ready")
+
+
+def test_a_body_above_the_limit_is_refused_by_its_declared_size(client):
+    reply = client.post("/v1/triage", {"problem": "x" * 30_000})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_a_body_above_the_limit_is_refused_while_it_streams_in(client):
+    async def endless():
+        for _ in range(40):
+            yield b"x" * 1000
+
+    reply = client.request("POST", "/v1/triage", content=endless())
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "code"),
+    [
+        ("GET", "/v1/nothing", None, 404, "unknown_path"),
+        ("GET", "/v1/triage", None, 405, "wrong_method"),
+        ("POST", "/v1/triage", b"{not json", 400, "invalid_json"),
+        ("POST", "/v1/triage", b"[]", 400, "invalid_request"),
+        ("POST", "/v1/triage", b'{"problem": "p", "lambda": NaN}', 400, "invalid_request"),
+    ],
+)
+def test_what_is_no_request_of_ours_gets_the_same_error_form(client, method, path, content, status, code):
+    reply = client.request(method, path, content=content, headers={"Content-Type": "application/json"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+
+
+def test_an_unforeseen_failure_is_a_500_without_a_traceback(client, puzzle, script, caplog):
+    script(lambda request: ZeroDivisionError("secret detail"))
+    reply = client.post("/v1/triage", {"problem": puzzle}, headers={"X-Request-ID": "r1"})
+    assert reply.status_code == 500
+    assert "secret" not in reply.text
+    assert "r1" in reply.json()["error"]["message"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_part_that_is_down_is_503(client, puzzle, script):
+    script(lambda request: ResourceError("the generator is gone"))
+    reply = client.post("/v1/triage", {"problem": puzzle})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (503, "server_error")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownNameError("task", "x", ["y"]), 404),
+        (ConfigError("c"), 400),
+        (MissingKeyError("g", "V"), 503),
+        (TaskDataError("t"), 422),
+        (GenerationError("g"), 503),
+        (ScoringError("s"), 503),
+        (CheckpointError("c"), 503),
+        (ResourceError("r"), 503),
+        (TrainingError({"a0": "x"}, ()), 503),
+        (ServiceError("s", 418, "teapot"), 418),
+    ],
+)
+def test_every_error_of_ours_has_an_http_meaning(error, status):
+    found = as_service_error(error)
+    assert found.status == status
+    assert str(found) == str(error)
+
+
+def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):
+    from raydebm.serving.api.chat.completions import chat_context
+    from raydebm.serving.api.schema.requests import ChatRequest
+    from raydebm.serving.core.service import TriageService
+
+    backend.pause_s = 600.0
+    request = ChatRequest(model="raydebm/auto", messages=[{"role": "user", "content": puzzle}], stream=True)
+
+    async def leave_early():
+        context, overrides = chat_context(bundle, request, request_id="r")
+        events = chat_events(TriageService(bundle, backend), context, request, overrides)
+        await anext(events)
+        async with asyncio.timeout(60):
+            while not backend.requests:
+                await asyncio.sleep(0)
+            await events.aclose()
+            while not backend.cancelled:
+                await asyncio.sleep(0)
+
+    asyncio.run(leave_early())
+
+
+def test_overrides_name_only_what_was_given():
+    assert TriageRequest.model_validate({"problem": "p", "lambda": 0.0, "seed": 3}).policy_changes() == {"lambda": 0.0}
+
+
+def test_concurrent_requests_keep_their_own_settings(app, puzzle):
+    import httpx
+
+    async def ask_both():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
+            bodies = [{"problem": puzzle, "lambda": float(value), "seed": value} for value in range(8)]
+            return await asyncio.gather(*(client.post("/v1/triage", json=body) for body in bodies))
+
+    replies = [reply.json() for reply in asyncio.run(ask_both())]
+    assert [(reply["policy"]["lambda"], reply["seed"]) for reply in replies] == [(float(v), v) for v in range(8)]
+
+
+# ---- time and size of a request to score -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow_scorer(backend):
+    """The same backend, whose scorer takes ten seconds."""
+
+    async def score(texts):
+        await asyncio.sleep(10)
+        return await type(backend).score(backend, texts)
+
+    backend.score = score
+    return backend
+
+
+@pytest.mark.parametrize(("own_ms", "most_s", "ended_s"), [(2000, 240.0, 2.0), (None, 3.0, 3.0), (9000, 3.0, 3.0)])
+def test_scoring_has_a_deadline(write_run, slow_scorer, run_virtually, own_ms, most_s, ended_s):
+    service = TriageService(load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=most_s)), slow_scorer)
+
+    async def work():
+        with pytest.raises(ServiceError, match="were not scored within") as caught:
+            await get_scores(service, ScoreRequest(text_1="p", text_2="a", deadline_ms=own_ms), request_id="r")
+        return caught.value.status, caught.value.code, asyncio.get_running_loop().time()
+
+    assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
+
+
+def test_the_texts_of_a_request_are_limited_together(write_run, backend, client):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), max_score_tokens=100))
+    limited = type(client)(create_app(TriageService(bundle, backend)))
+    body = {"text_1": "p" * 30, "text_2": ["a" * 10] * 10}  # 400 characters, 100 tokens
+    assert limited.post("/v1/score", body).status_code == 200
+    reply = limited.post("/v1/score", {**body, "text_2": ["a" * 10] * 11})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_many_tokens")
+    assert "about 110 tokens; at most 100" in reply.json()["error"]["message"]

@@ -1,0 +1,186 @@
+"""response_format: the content is the task's answer in the client's JSON, or the request is refused."""
+
+import asyncio
+import json
+
+import httpx
+import openai
+import pydantic
+import pytest
+
+from raydebm.errors import ServiceError
+from raydebm.serving.api.application import create_app
+from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints, json_form
+from raydebm.serving.api.schema.requests import ResponseFormat
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.tasks import get_task
+
+ROLE = {"enum": ["knight", "knave"]}
+ROLES = {"type": "object", "properties": {"Ava": ROLE, "Zoey": ROLE}, "required": ["Ava", "Zoey"]}
+ANSWER = {"Ava": "knave", "Zoey": "knight"}
+NUMBER = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+
+
+def schema_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def chat(puzzle, **changes):
+    return {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], **changes}
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "content"),
+    [
+        (None, '{"a": 1}', {"a": 1}),
+        (None, "18", {"answer": 18}),
+        (None, "1/3", {"answer": "1/3"}),
+        (None, "[1]", {"answer": [1]}),
+        (NUMBER, "18", {"total": 18}),
+        ({"type": "object", "properties": {"total": {"type": "string"}}, "required": ["total"]}, "18", {"total": "18"}),
+        ({"type": "integer"}, "18", 18),
+        ({"type": "string"}, "18", "18"),
+        ({"type": "object", "required": ["answer"]}, "B", {"answer": "B"}),
+        ({"$defs": {"n": {"type": "number"}}, "$ref": "#/$defs/n"}, "2.5", 2.5),
+    ],
+)
+def test_an_answer_is_given_in_the_shape_that_was_asked_for(schema, answer, content):
+    assert json.loads(JsonForm(schema).content(answer)) == content
+
+
+@pytest.mark.parametrize("answer", ["1/3", '{"other": 1}', ""])
+def test_an_answer_of_another_shape_is_refused(answer):
+    with pytest.raises(ServiceError, match="cannot be given in this response_format") as caught:
+        JsonForm(NUMBER).content(answer)
+    assert (caught.value.status, caught.value.code) == (400, "unsupported_response_format")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"type": "json_schema", "json_schema": {"name": "x"}},
+        schema_format({"type": "nonsense"}),
+        schema_format({"patternProperties": {"a": {}}}),
+        schema_format("text"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_costs_nothing(client, backend, puzzle, wanted):
+    reply = client.post("/v1/chat/completions", chat(puzzle, response_format=wanted))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
+    assert backend.requests == []
+
+
+@pytest.mark.parametrize("form", [{"type": "json_object"}, schema_format(ROLES)])
+def test_the_content_of_a_chat_is_the_parsed_answer(client, puzzle, form):
+    message = client.post("/v1/chat/completions", chat(puzzle, response_format=form)).json()["choices"][0]["message"]
+    assert (json.loads(message["content"]), message["refusal"]) == (ANSWER, None)
+
+
+def test_a_stream_carries_the_same(client, puzzle, chunks_of):
+    body = chat(puzzle, response_format=schema_format(ROLES), stream=True)
+    chunks = chunks_of(client.post("/v1/chat/completions", body).text)
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+    assert json.loads(text) == ANSWER
+
+
+def test_plain_text_stays_the_candidates_own(client, puzzle, texts):
+    for form in (None, {"type": "text"}):
+        reply = client.post("/v1/chat/completions", chat(puzzle, response_format=form)).json()
+        assert reply["choices"][0]["message"]["content"] == texts["right"]
+
+
+def test_an_answer_that_breaks_the_schema_is_an_error_in_both_ways(client, puzzle, read_events):
+    body = chat(puzzle, response_format=schema_format(NUMBER))
+    reply = client.post("/v1/chat/completions", body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "response_format")
+    events = read_events(client.post("/v1/chat/completions", {**body, "stream": True}).text)
+    assert any('"unsupported_response_format"' in data for _, data in events)
+
+
+def test_an_abstention_is_a_refusal_as_ever(client, script, puzzle, energies):
+    script(energies=lambda text: energies["unsure"])
+    reply = client.post("/v1/chat/completions", chat(puzzle, response_format={"type": "json_object"})).json()
+    message = reply["choices"][0]["message"]
+    assert (message["content"], message["refusal"][:23]) == (None, "No answer can be truste")
+    best = chat(puzzle, response_format={"type": "json_object"}, raydebm={"on_abstain": "best"})
+    content = client.post("/v1/chat/completions", best).json()["choices"][0]["message"]["content"]
+    assert json.loads(content) == ANSWER
+
+
+def test_words_are_no_json(client, backend, puzzle):
+    body = chat(puzzle, response_format={"type": "json_object"}, raydebm={"on_abstain": "text"})
+    reply = client.post("/v1/chat/completions", body)
+    assert (reply.status_code, reply.json()["error"]["param"], backend.requests) == (400, "on_abstain", [])
+
+
+def test_endpoints_are_offered_the_tasks_own_schema(declared_recipe):
+    from raydebm.tasks import task_of
+
+    task, wanted = task_of(declared_recipe.task), ResponseFormat(**schema_format(NUMBER))
+    offered = format_for_endpoints(wanted, task)
+    assert offered["json_schema"] == {"name": "reply", "schema": task.definition.output.json_schema}
+    assert format_for_endpoints(wanted, get_task("gsm8k")) is None
+    assert format_for_endpoints(ResponseFormat(type="json_object"), get_task("gsm8k")) == {"type": "json_object"}
+    assert format_for_endpoints(None, task) is None
+    assert json_form(None) is None
+
+
+class Roles(pydantic.BaseModel):
+    Ava: str
+    Zoey: str
+
+
+def test_the_official_client_parses_it(app, puzzle):
+    async def call():
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="k", http_client=http, max_retries=0)
+        messages = [{"role": "user", "content": puzzle}]
+        return await client.chat.completions.parse(model="raydebm/auto", messages=messages, response_format=Roles)
+
+    assert asyncio.run(call()).choices[0].message.parsed == Roles(**ANSWER)
+
+
+# ---- on_abstain: text ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def abstaining(script, energies):
+    return script(energies=lambda text: energies["unsure"])
+
+
+def test_a_refusal_can_be_content(client, abstaining, puzzle):
+    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
+    (choice,) = reply["choices"]
+    assert choice["message"]["content"].startswith("No answer can be trusted: ")
+    assert (choice["message"]["refusal"], choice["finish_reason"]) == (None, "stop")
+    assert (reply["raydebm"]["decision"], reply["raydebm"]["answer"]) == ("abstain", None)
+
+
+def test_a_refusal_as_content_is_whole_though_the_candidate_was_cut(client, abstaining, puzzle):
+    abstaining.finish_reason = "length"
+    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
+    assert reply["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_stream_shows_the_refusal_as_content(client, abstaining, puzzle, chunks_of):
+    body = chat(puzzle, stream=True, raydebm={"on_abstain": "text"})
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks_of(client.post("/v1/chat/completions", body).text)]
+    assert "".join(delta.get("content") or "" for delta in deltas).startswith("No answer can be trusted: ")
+    assert not any("refusal" in delta for delta in deltas)
+
+
+def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):
+    bundle = load_bundle(AppArgs(run_dir=write_run(), policies={"text": {"on_abstain": "text"}}))
+    named = type(client)(create_app(TriageService(bundle, abstaining)))
+    assert "raydebm/knights_knaves@text" in [found["id"] for found in named.get("/v1/models").json()["data"]]
+    body = {**chat(puzzle), "model": "raydebm/knights_knaves@text"}
+    assert named.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+    own = {**body, "raydebm": {"on_abstain": "error"}}
+    assert named.post("/v1/chat/completions", own).status_code == 422
+
+
+def test_an_accepted_answer_is_no_refusal(client, puzzle, texts):
+    reply = client.post("/v1/chat/completions", chat(puzzle, raydebm={"on_abstain": "text"})).json()
+    assert reply["choices"][0]["message"]["content"] == texts["right"]

@@ -1,0 +1,253 @@
+"""Sampling in waves through the service: its answers, records, limits and metrics, and a real endpoint."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from upstream import TEXT, Upstream
+
+from raydebm.config import OpenAIGenerator
+from raydebm.decision.policy import Policy
+from raydebm.decisions.comparison import Changes, replay_stored
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.writer import DecisionWriter
+from raydebm.generators import build_generator
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.activity import Activity
+from raydebm.serving.core.request import request_context
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.core.source import Source
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.overrides import Overrides
+from raydebm.serving.spending.ledger import Ledger
+
+WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,), epsilon=0.3)
+PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
+"""A completion of 64 tokens costs a dollar."""
+
+
+@pytest.fixture
+def waved(write_run, recipe, backend, client_of):
+    """A client of a service whose policy has waves, and whose two generators write eight candidates each."""
+
+    def make(policy=WAVES, *, records=None):
+        eight = {**recipe, "generation": {"num_samples": 8, "max_tokens": 64}}
+        bundle = load_bundle(AppArgs(run_dir=write_run(recipe=eight, policy=policy)))
+        return client_of(create_app(TriageService(bundle, backend, records=records)))
+
+    return make
+
+
+@pytest.fixture
+def context(waved, puzzle):
+    def context(policy=WAVES, **changes):
+        reply = waved(policy).post("/v1/triage", {"problem": puzzle, **changes})
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    return context
+
+
+def test_a_settled_pass_asks_for_no_more(context, script, texts):
+    backend = script(write=lambda request: texts["wrong"])  # as the paper's rule sees it: one answer, with a violation
+
+    answer = context()
+
+    assert [(found.generator, found.sample_index) for found in backend.requests] == [
+        ("ada", 0), ("bo", 0), ("ada", 1), ("bo", 1),
+    ]  # fmt: skip
+    assert (answer["stop_reason"], answer["num_planned"], answer["num_samples"]) == ("accept", 16, 4)
+    assert (answer["num_cancelled"], answer["tokens_saved"], answer["saved_frac"]) == (0, 12 * 15, 0.75)
+    assert answer["stop_words"].startswith("the leading answer is settled after 4 samples")
+    assert answer["passes"][0]["stop_reason"] == "accept"
+    assert [found["asked"] for found in answer["generators"]] == [2, 2]
+    assert answer["usage"]["total_tokens"] == 4 * 15
+
+
+def test_without_waves_nothing_is_said_of_them(client, puzzle):
+    answer = client.post("/v1/triage", {"problem": puzzle}).json()
+
+    assert (answer["stop_reason"], answer["num_planned"], answer["tokens_saved"]) == (None, None, None)
+    assert answer["passes"][0]["stop_words"] is None
+
+
+def test_an_empty_list_undoes_the_operators_waves(context, backend):
+    answer = context(waves=[])
+
+    assert len(backend.requests) == 16
+    assert (answer["stop_reason"], "waves" in answer["policy"]) == (None, False)
+
+
+def test_a_request_and_a_header_can_ask_for_waves(waved, puzzle, script, texts):
+    script(write=lambda request: texts["wrong"])
+    client, body = waved(Policy()), {"problem": puzzle, "max_passes": 1, "epsilon": 0.4}
+    headers = {"X-RayDEBM-Waves": "2, 4", "X-RayDEBM-Eta": "0.1"}
+
+    by_body = client.post("/v1/triage", {**body, "waves": [2, 4]}).json()
+    by_header = client.post("/v1/triage", body, headers=headers).json()
+
+    assert by_body["policy"]["waves"] == by_header["policy"]["waves"] == [2, 4]
+    assert (by_header["policy"]["eta"], by_body["num_samples"]) == (0.1, by_header["num_samples"])
+
+
+@pytest.mark.parametrize("value", [[0], [65], ["a"], 4])
+def test_bad_waves_are_refused(client, puzzle, value):
+    reply = client.post("/v1/triage", {"problem": puzzle, "waves": value})
+
+    assert reply.status_code in (400, 422)
+
+
+def test_a_stream_tells_of_every_wave(waved, puzzle, script, texts, sse):
+    script(write=lambda request: texts["wrong"])
+    reply = waved().post("/v1/triage", {"problem": puzzle, "stream": True})
+
+    [wave] = [facts for facts in sse(reply.text) if facts.get("event") == "wave"]
+    assert (wave["pass"], wave["wave"], wave["num_samples"], wave["num_planned"]) == (1, 1, 4, 16)
+    assert (wave["stop_reason"], wave["num_cancelled"]) == ("accept", 0)
+
+
+@pytest.fixture
+def sse():
+    def read(text):
+        lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+        return [json.loads(line) for line in lines]
+
+    return read
+
+
+def test_a_budget_holds_and_bounds_what_is_planned(context, script, texts):
+    backend = script(write=lambda request: texts["wrong"] if request.sample_index % 2 else texts["unreadable"])
+
+    answer = context(budget=6)
+
+    assert (answer["num_planned"], len(backend.requests) <= 6) == (6, True)
+
+
+def test_later_passes_have_what_is_left_of_the_budget(context, script, texts):
+    backend = script(write=lambda request: texts["wrong"])
+
+    answer = context(WAVES.replaced(max_passes=2), budget=5)
+
+    assert [found["num_planned"] for found in answer["passes"]] == [5, 1]
+    assert len(backend.requests) == 5
+
+
+def test_a_promise_is_void_when_a_request_changes_when_to_stop():
+    promised = Policy(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9}, waves=(4,))
+
+    for changes in ({"waves": [8]}, {"waves": []}, {"epsilon": 0.1}, {"eta": 0.2}, {"tau_accept": 0.95}):
+        assert promised.changed(changes).guarantee["certified"] is False, changes
+    assert promised.changed({"tau_answer": 0.6}).guarantee["certified"] is True
+
+
+def test_stopping_settings_without_waves_leave_a_promise_alone():
+    promised = Policy(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9})
+
+    assert promised.changed({"epsilon": 0.2, "eta": 0.3}).guarantee["certified"] is True
+
+
+def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, script, texts):
+    script(write=lambda request: texts["wrong"])
+    writer = DecisionWriter(str(tmp_path / "records"))
+    waved(records=writer).post("/v1/triage", {"problem": puzzle})
+    writer.close()
+
+    reader = DecisionReader(str(tmp_path / "records"))
+    [record], [stored] = list(reader.records()), list(stored_decisions(reader))
+
+    stop = record.outcome.passes[0].stop
+    assert (stop.reason, stop.num_planned, stop.num_samples, stop.tokens_saved) == ("accept", 16, 4, 180)
+    assert stored.recorded.stops == (stop,)
+    [same] = replay_stored([stored], Changes())
+    [strict] = replay_stored([stored], Changes(values={"epsilon": 0.0}))
+    assert (same.changed, same.again.exact, same.again.num_candidates) == (False, True, 4)
+    assert str(strict.again.decision) == "regenerate"
+
+
+# ---- a real endpoint -------------------------------------------------------------------------------------------------
+
+
+class OverHttp:
+    """A backend whose generators are endpoints over real sockets."""
+
+    def __init__(self, inner, recipe):
+        self.check, self.score, self.status = inner.check, inner.score, inner.status
+        self.configs = [OpenAIGenerator.model_validate(found) for found in recipe["generators"]]
+
+    async def generate(self, requests, on_candidate, *, hedge):
+        found = {}
+
+        async def draw(config):
+            generator = build_generator(config)
+            try:
+                async for candidate in generator.stream([r for r in requests if r.generator == config.name]):
+                    found[candidate.candidate_id] = candidate
+                    on_candidate(candidate)
+            finally:
+                await generator.aclose()
+
+        async with asyncio.TaskGroup() as group:
+            for config in self.configs:
+                group.create_task(draw(config))
+        return [found[request.candidate_id] for request in requests]
+
+
+@pytest.fixture
+def upstream():
+    server = Upstream()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def endpoints(recipe, upstream):
+    base = {"kind": "openai", "base_url": upstream.url, "api_key_env": None, "max_retries": 0, **PRICES}
+    generators = [{**base, "name": name, "model": model} for name, model in (("ada", "gated"), ("bo", "hanging"))]
+    return {**recipe, "generators": generators}
+
+
+def test_requests_in_flight_are_dropped_at_the_endpoint(
+    write_run, endpoints, backend, puzzle, client_of, upstream, eventually, tmp_path
+):
+    """An exact constraint proves the first answer: those that hang are not waited for."""
+    bundle = load_bundle(
+        AppArgs(run_dir=write_run(recipe=endpoints, policy=WAVES), limits={"per_day": {"candidates": 10, "usd": 100}})
+    )
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    app = create_app(TriageService(bundle, OverHttp(backend, endpoints)), ledger=ledger)
+
+    async def both():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asked = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}, timeout=60))
+            await asyncio.to_thread(eventually, lambda: len(upstream.waiting_for("hanging")) == 2)
+            upstream.gate.set()
+            return await asked
+
+    answer = asyncio.run(both()).json()
+
+    assert (answer["decision"], answer["text"]) == ("accept", TEXT)
+    assert answer["stop_words"].startswith("an exact constraint proves the answer")
+    assert eventually(lambda: not upstream.waiting_for("hanging"))
+    by_name = {found["name"]: found for found in answer["generators"]}
+    assert (by_name["bo"]["asked"], by_name["bo"]["cancelled"], by_name["bo"]["failed"]) == (2, 2, 0)
+    # A completion of 64 tokens costs a dollar at most; what was cancelled may have cost that.
+    assert answer["cancelled_usd"] == pytest.approx(answer["num_cancelled"])
+    spent = ledger.spent("service")
+    assert spent.candidates == 4
+    assert spent.nano_usd >= answer["num_cancelled"] * 1e9
+
+
+def test_cancelled_requests_count_against_max_usd_at_their_worst(write_run, endpoints, puzzle):
+    bundle = load_bundle(AppArgs(run_dir=write_run(recipe=endpoints, policy=WAVES)))
+    context = request_context(bundle, Overrides(max_usd=3.0), request_id="r", task_name=None, problem=puzzle)
+
+    activity = Activity(None)
+    activity.asked = context.requests(1, None)[:2]
+    activity.cancelled = list(activity.asked)
+    plan = Source(context, None, activity)._plan(1, None)
+
+    assert len(plan.asked) == 1  # two of three dollars may be gone

@@ -1,0 +1,191 @@
+"""The application on a real Ray Serve: official client, plain HTTP, batching, a killed replica."""
+
+import asyncio
+import json
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+from live_service import HEADERS, KEY
+from upstream import MODELS
+
+from raydebm.config import parse_recipe
+from raydebm.errors import ResourceError
+from raydebm.generators.requests import requests_for
+from raydebm.run.directory import RunDir
+from raydebm.serving.ray.app import check_port, start_local
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.tasks import get_task
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+MODEL = "raydebm/knights_knaves"
+RECORDED = {"X-RayDEBM-Generators": "recorded"}
+
+
+@pytest.fixture
+def official(live_service):
+    url = f"{live_service.url}/v1"
+    return openai.OpenAI(base_url=url, api_key=KEY, default_headers=RECORDED, max_retries=0, timeout=240)
+
+
+@pytest.fixture
+def chat(official, puzzle):
+    def create(**changes):
+        messages = [{"role": "user", "content": puzzle}]
+        return official.chat.completions.create(model=MODEL, messages=messages, **changes)
+
+    return create
+
+
+def test_health_names_the_generators_that_are_served(healthy):
+    """All of the recipe's but one."""
+    body = healthy()
+    assert (body["status"], body["generators"]) == ("ok", ["recorded", *MODELS])
+
+
+def test_the_official_client_gets_the_improved_answer(chat):
+    reply = chat()
+    assert reply.choices[0].message.content.startswith("Ava contradicts herself")
+    assert reply.model_extra["raydebm"]["num_passes"] == 2
+    assert reply.model_extra["raydebm"]["violations"] == []
+
+
+def test_the_official_client_gets_an_abstention_as_a_refusal(chat):
+    reply = chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12}})
+    message = reply.choices[0].message
+    assert message.content is None
+    assert message.refusal.startswith("No answer can be trusted: sigma")
+    assert reply.model_extra["raydebm"]["decision"] == "abstain"
+
+
+def test_the_official_client_streams(chat):
+    chunks = list(chat(stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text.startswith("Ava contradicts herself")
+    assert chunks[-2].model_extra["raydebm"]["decision"] == "accept"
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+def test_the_official_client_raises_its_own_error_types(official, chat):
+    with pytest.raises(openai.NotFoundError, match="raydebm/gms8k"):
+        official.chat.completions.create(model="raydebm/gms8k", messages=[{"role": "user", "content": "x"}])
+    with pytest.raises(openai.UnprocessableEntityError, match="No answer can be trusted"):
+        chat(extra_body={"raydebm": {"theta_sigma": 0.0, "theta_abstain": 1e-12, "on_abstain": "error"}})
+
+
+def test_plain_http_gets_the_full_record(live_service, puzzle):
+    """Of the standard library, which any client is at least."""
+    request = urllib.request.Request(
+        f"{live_service.url}/v1/triage",
+        data=json.dumps({"problem": puzzle, "policy": "recorded-only"}).encode(),
+        headers={"Content-Type": "application/json", **HEADERS},
+    )
+    with urllib.request.urlopen(request, timeout=240) as reply:
+        answer = json.load(reply)
+    assert (answer["decision"], answer["answer"]) == ("accept", '{"Ava": "knave", "Zoey": "knight"}')
+    assert "Your answer breaks these rules" in answer["feedback"][0]
+
+
+def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle):
+    recipe = parse_recipe(RunDir(live_service.run_dir).read_json("recipe.json"))
+    task = get_task("knights_knaves")
+    problem = task.problem_from_text(puzzle)
+    expected = requests_for(
+        problem,
+        task.messages(problem),
+        generator="recorded",
+        sampling=recipe.generation.sampling(max_tokens=64),
+        num_samples=2,
+        run_seed=recipe.seed,
+    )
+    answer = live_service.ask(puzzle, return_candidates=True).json()
+    drawn = [found["candidate_id"] for found in answer["candidates"] if found["pass_index"] == 1]
+    assert drawn == [request.candidate_id for request in expected]
+
+
+def test_one_request_id_comes_back(live_service, puzzle):
+    reply = live_service.ask(puzzle, headers={"X-Request-ID": "mine"})
+    assert reply.headers.get_list("x-request-id") == ["mine"]
+    assert reply.json()["request_id"] == "mine"
+
+
+def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, healthy):
+    """Which of them meet in the scorer is chance, and rare where they come slowly: so they are asked until some do."""
+
+    async def ask_together(count):
+        async with httpx.AsyncClient(timeout=240, headers=HEADERS) as client:
+            url, body = f"{live_service.url}/v1/score", {"text_1": puzzle, "text_2": ["a", "b"]}
+            return await asyncio.gather(*(client.post(url, json=body) for _ in range(count)))
+
+    for _ in range(20):
+        before = healthy()["scorer"]
+        replies = asyncio.run(ask_together(24))
+        after = healthy()["scorer"]
+        assert {reply.status_code for reply in replies} == {200}
+        assert after["calls"] - before["calls"] == 24
+        members = [reply.json()["data"][1]["members"] for reply in replies]
+        assert all(found == pytest.approx(members[0], abs=1e-4) for found in members)
+        if after["batches"] - before["batches"] < 24:
+            return
+    pytest.fail("no two requests were ever scored together")
+
+
+def test_progress_reaches_the_client_before_the_answer(live_service, puzzle):
+    body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    url = f"{live_service.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, headers=HEADERS | RECORDED, timeout=240) as reply:
+        lines = [line for line in reply.iter_lines() if line]
+    first_data = next(index for index, line in enumerate(lines) if line.startswith("data:"))
+    assert sum(line.startswith(": raydebm.progress") for line in lines[:first_data]) >= 5
+    assert lines[-1] == "data: [DONE]"
+
+
+def test_a_used_port_is_refused_with_its_address(live_service):
+    port = int(live_service.url.rpartition(":")[2])
+    with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
+        check_port("127.0.0.1", port)
+
+
+def test_a_second_service_on_the_same_ray_is_refused(live_service, live_run, new_port):
+    with pytest.raises(ResourceError, match="Serve is already running on this Ray"):
+        start_local(AppArgs(run_dir=live_run), port=new_port())
+
+
+def test_killing_a_scorer_replica_under_load_fails_no_request(local_ray, live_service, puzzle, healthy, eventually):
+    """Six clients, each with answers before the replica is killed and with answers after it."""
+    num_clients = 6
+    statuses, stop = [[] for _ in range(num_clients)], threading.Event()
+
+    def ask(found):
+        while not stop.is_set():
+            found.append(live_service.ask(puzzle).status_code)
+
+    def wait_for_more():
+        """Two more from each client: the first of them may have been on its way."""
+        least = [len(found) + 2 for found in statuses]
+
+        def came():
+            assert not any(task.done() for task in running), [task.exception() for task in running if task.done()]
+            return all(len(found) >= wanted for found, wanted in zip(statuses, least, strict=True))
+
+        assert eventually(came), statuses
+
+    def kill_one():
+        names = [found["name"] for found in local_ray.util.list_named_actors(all_namespaces=True)]
+        name = next(name for name in names if "ScorerDeployment#" in name)
+        local_ray.kill(local_ray.get_actor(name, namespace="serve"), no_restart=True)
+
+    with ThreadPoolExecutor(num_clients) as pool:
+        running = [pool.submit(ask, found) for found in statuses]
+        try:
+            wait_for_more()
+            kill_one()
+            wait_for_more()
+        finally:
+            stop.set()
+    assert {status for found in statuses for status in found} == {200}
+    assert healthy()["scorer"]["calls"] > 0

@@ -1,0 +1,144 @@
+"""The deployments' own code behind real handles, in this process: Serve's local testing mode, no Ray."""
+
+import asyncio
+
+import httpx
+import pytest
+from ray import serve
+
+from raydebm.config import ReaderBaseline
+from raydebm.generators.requests import requests_for
+from raydebm.records import Sampling
+from raydebm.scorer.ensemble import EnsembleScorer
+from raydebm.scorer.texts import TextToScore
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.ray.app import build
+from raydebm.serving.ray.deployments import (
+    BaselineDeployment,
+    ConstraintDeployment,
+    GeneratorDeployment,
+    ScorerDeployment,
+)
+from raydebm.serving.ray.handles import HandleBackend
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.tasks import get_task
+
+
+def local(kind, *args):
+    return serve.run(serve.deployment(kind).bind(*args), name=kind.__name__, _local_testing_mode=True)
+
+
+@pytest.fixture(scope="module")
+def live_backend(live_run):
+    bundle = load_bundle(AppArgs(run_dir=live_run))
+    return HandleBackend(
+        local(GeneratorDeployment, bundle.generator_configs(), live_run, 1),
+        # Serve's batching needs a replica; the batched work itself does not.
+        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1, False),
+        local(ConstraintDeployment),
+    )
+
+
+@pytest.fixture
+def live_client(live_run, live_backend):
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=live_run)), live_backend))
+
+    def post(path, body):
+        async def send():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
+                return await client.post(path, json=body)
+
+        return asyncio.run(send())
+
+    return post
+
+
+def test_the_whole_application_builds(live_run):
+    serve.run(build(AppArgs(run_dir=live_run, threads=1, batching=False)), name="whole", _local_testing_mode=True)
+
+
+def test_a_second_pass_improves_the_answer(live_client, puzzle):
+    answer = live_client("/v1/triage", {"problem": puzzle, "return_candidates": True}).json()
+    assert (answer["decision"], answer["answer"]) == ("accept", '{"Ava": "knave", "Zoey": "knight"}')
+    assert [found["decision"] for found in answer["passes"]] == ["regenerate", "accept"]
+    assert [found["pass_index"] for found in answer["candidates"]] == [1, 1, 1, 2, 2]
+
+
+def test_a_random_model_is_asked_and_its_babble_does_not_parse(live_client, puzzle):
+    answer = live_client("/v1/triage", {"problem": puzzle, "generators": ["babbler"], "return_candidates": True}).json()
+    assert (answer["decision"], answer["candidate"]) == ("abstain", None)
+    assert all(found["text"] is not None and found["answer"] is None for found in answer["candidates"])
+    assert answer["usage"]["completion_tokens"] > 0
+
+
+def test_the_same_request_twice_gives_the_same_candidates(live_client, puzzle):
+    body = {"problem": puzzle, "generators": ["babbler"], "return_candidates": True}
+    first, second = (live_client("/v1/triage", body).json()["candidates"] for _ in range(2))
+    assert [found["text"] for found in first] == [found["text"] for found in second]
+
+
+def test_streaming_reports_each_candidate(live_client, puzzle, read_events):
+    body = {"model": "raydebm/auto", "messages": [{"role": "user", "content": puzzle}], "stream": True}
+    events = read_events(live_client("/v1/chat/completions", body).text)
+    comments = [data for name, data in events if name == "comment"]
+    assert sum('"event": "candidate"' in data for data in comments) == 5
+
+
+def test_scores_are_the_ensembles_own(live_client, live_run, puzzle, texts):
+    scorer = EnsembleScorer.load(f"{live_run}/scorer", device="cpu", dtype="float32")
+    direct = scorer.score([(puzzle, texts["right"])])[0]
+    found = live_client("/v1/score", {"text_1": puzzle, "text_2": texts["right"]}).json()["data"][0]
+    assert found["members"] == pytest.approx(direct.members, abs=1e-5)
+    assert found["score"] == pytest.approx(-sum(direct.members) / 2, abs=1e-5)
+    assert found["num_tokens"] == direct.num_tokens
+
+
+def test_a_request_for_a_generator_that_is_not_loaded_is_a_row_with_an_error(live_backend, puzzle):
+    task = get_task("knights_knaves")
+    problem = task.problem_from_text(puzzle)
+    requests = requests_for(
+        problem, task.messages(problem), generator="eve", sampling=Sampling(), num_samples=2, run_seed=0
+    )
+    found = asyncio.run(live_backend.generate(requests, lambda candidate: None, hedge=True))
+    assert [candidate.candidate_id for candidate in found] == [request.candidate_id for request in requests]
+    assert all("'eve' is not loaded; loaded: recorded, babbler" in candidate.error for candidate in found)
+
+
+def test_status_names_what_is_loaded(live_backend):
+    status = asyncio.run(live_backend.status())
+    assert status["generators"] == ["recorded", "babbler"]
+    assert status["scorer"]["adapters"] == ["a0", "a1"]
+
+
+def test_a_reader_scores_in_its_own_deployment(live_run, tiny_models, puzzle, texts):
+    reader = ReaderBaseline(name="reader", model=str(tiny_models[1]), device="cpu")
+    backend = HandleBackend(None, None, None, baselines=local(BaselineDeployment, (reader,), "runs/none", 1))
+    asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
+
+    found = asyncio.run(backend.baseline_scores(asked))
+
+    assert [set(scores) for scores in found] == [{"reader", "reader.logprob", "reader.worst"}] * len(texts)
+    assert len({scores["reader"] for scores in found}) > 1
+
+
+def test_energies_come_back_in_the_order_of_the_texts(live_backend, puzzle, texts):
+    asked = [TextToScore(name, puzzle, text) for name, text in texts.items()]
+    found = asyncio.run(live_backend.score(asked))
+    assert [energies.candidate_id for energies in found] == list(texts)
+
+
+def test_equal_texts_of_two_calls_are_scored_once(live_backend):
+    async def twice():
+        before = (await live_backend.status())["scorer"]
+        first = await live_backend.score([TextToScore("a", "cached?", "yes"), TextToScore("b", "cached?", "no")])
+        second = await live_backend.score([TextToScore("c", "cached?", "yes")])
+        return before, first, second, (await live_backend.status())["scorer"]
+
+    before, first, second, after = asyncio.run(twice())
+
+    assert second[0].members == first[0].members
+    assert second[0].candidate_id == "c"
+    assert after["cache_hits"] - before["cache_hits"] == 1
+    assert after["cache_misses"] - before["cache_misses"] == 2
