@@ -12,13 +12,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from raydebm.decision.evidence.fitting import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.measuring import evidence_of
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.reference import PLAIN
-from raydebm.decision.evidence.terms import (
-    PoolTable,
-    evidence_of,
-)
+from raydebm.decision.evidence.terms import PoolTable
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate

@@ -12,18 +12,12 @@ from recorded_pools import RecordedPool, checked
 
 from raydebm.baselines.linear_heads import fit_heads
 from raydebm.config import Recipe
-from raydebm.decision.evidence.fitting import (
-    DEFAULT_CONTEXT,
-    DEFAULT_TERMS,
-    LabelledPool,
-    LabelledTable,
-    cross_fit,
-    fit_posterior,
-)
+from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.decision.evidence.groups import Floats
+from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
 from raydebm.decision.evidence.posterior import Estimates
 from raydebm.decision.evidence.profiles import winners
-from raydebm.decision.evidence.terms import POOL_SCORE, SCORE
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.uncertainty import signal_rows

@@ -19,14 +19,8 @@ from functools import partial
 import numpy as np
 
 from raydebm.config import parse_recipe
-from raydebm.decision.evidence.fitting import (
-    DEFAULT_CONTEXT,
-    DEFAULT_TERMS,
-    LabelledPool,
-    LabelledTable,
-    cross_fit,
-    fit_posterior,
-)
+from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
+from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.evaluation.certainty.signals import SIGMA, signals
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Ints, Stack

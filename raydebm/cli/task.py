@@ -76,6 +76,8 @@ def validate(
     ] = None,
 ) -> None:
     """Check a task, every row of its data, and show what it finds in sample answers. Exit code 1 when it is wrong."""
+    from raydebm.tasks import find_task
+
     try:
         task = find_task(file)
         console.print(f"task {task.name}: {len(task.constraints)} constraint(s), max_length {task.defaults.max_length}")
@@ -93,22 +95,6 @@ def validate(
     if faults:
         raise typer.Exit(1)
     console.print("[bold green]the task is valid[/bold green]")
-
-
-def find_task(file: str) -> "Task":
-    """The task of a file or of a name.
-
-    Raises:
-        ConfigError: the file is missing or wrong; every fault is listed with its path.
-        UnknownNameError: no installed task has that name.
-    """
-    from raydebm.task_file import ENDINGS, read_task_file
-    from raydebm.tasks import get_task
-    from raydebm.tasks.declared import DeclaredTask, read_definition
-
-    if not file.endswith(ENDINGS):
-        return get_task(file)
-    return DeclaredTask(read_definition(read_task_file(file), where=f"task file {file!r}"))
 
 
 def read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:

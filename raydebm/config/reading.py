@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from raydebm.config.recipe import Recipe
 from raydebm.config.section import problems_in
+from raydebm.config.task_file import with_definition
 from raydebm.errors import ConfigError
-from raydebm.task_file import with_definition
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 

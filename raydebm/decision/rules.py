@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raydebm.config.policy import Signal
+from raydebm.decision.evidence.measuring import term_in_words
 from raydebm.decision.evidence.posterior import Belief, Posterior
 from raydebm.decision.evidence.profiles import ranked
-from raydebm.decision.evidence.terms import SCORE
 from raydebm.decision.policy import Policy
 from raydebm.records import Decision, ScoredCandidate
 
@@ -170,30 +170,12 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
     return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence_in_words(first)}{broken}"
 
 
-_WORDS = {
-    "votes": "share of candidates",
-    "authors": "number of authors",
-    "skill": "skill of its authors",
-    "energy": "its lowest energy",
-    "mean_energy": "its mean energy",
-    "members": "agreement of the adapters",
-    "penalty": "constraints",
-    "length": "brevity of its texts",
-    "energy_vote": "energy-weighted share",
-    "minus_energy": "its energy",
-}
-
-
 def evidence_in_words(belief: Belief, count: int = 3) -> str:
     """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
     terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
     terms.sort(key=lambda term: -abs(term[1]))
-    parts = [f"{_in_words(name)} {value:+.2f}" for name, value in terms[:count]]
+    parts = [f"{term_in_words(name)} {value:+.2f}" for name, value in terms[:count]]
     return f"evidence (log-odds): {', '.join(parts)}" if parts else "there is no other answer to compare it with"
-
-
-def _in_words(term: str) -> str:
-    return f"score by {term.removeprefix(SCORE)}" if term.startswith(SCORE) else _WORDS[term]
 
 
 def _decide_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:

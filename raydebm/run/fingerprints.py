@@ -42,7 +42,7 @@ def stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
     """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
 
     They are the sources of problems, recorded pools, and models in folders or embedded in the package. What a hub or a
-    URL holds, and the code of a task that another package brings, count by their names alone.
+    URL holds, and the code of another package or of a user's module, count by their names alone.
     """
     return _contents(_names(recipe, stage_named(stage).settings))
 

@@ -1,17 +1,19 @@
 """Tasks: one plug-in per benchmark, found by name.
 
 The table below is the only place in the package that names a task. It maps to ``"module:Class"`` strings and not to
-classes, because a decorator registers a class only where its module happens to be imported, and every Ray worker is a
-new process. Other packages add tasks by the entry-point group ``raydebm.tasks``; a user's task file stands in the
-recipe itself (``task_of``), and so reaches every process that the recipe reaches.
+classes, so that a task's module is imported where the task is used. Other packages add tasks by the entry-point group
+``raydebm.tasks``, a user's module by ``add_task`` (``raydebm.extensions``); a user's task file stands in the recipe
+itself (``task_of``), and so reaches every process that the recipe reaches.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
 from raydebm.config import TaskConfig
 from raydebm.errors import UnknownNameError
+from raydebm.extensions import load_extensions
 from raydebm.tasks.base import Task
 
 BUILT_IN = {
@@ -25,10 +27,24 @@ BUILT_IN = {
 }
 
 
+_ADDED: dict[str, Callable[[], Task]] = {}
+
+
+def add_task(name: str, make: Callable[[], Task]) -> None:
+    """Add a task: a class, or a function that returns a task (docs/tutorials/a_task.md)."""
+    _ADDED[name] = make
+
+
 def task_table() -> dict[str, str]:
-    """Every known task name with its ``"module:Class"``; built-in names win over entry points."""
+    """Every known task name with its ``"module:Class"``; built-in names win over all others.
+
+    Raises:
+        ConfigError: a module of the user cannot be imported.
+    """
+    load_extensions()
     plugins = {point.name: point.value for point in entry_points(group="raydebm.tasks")}
-    return plugins | BUILT_IN
+    added = {name: f"{make.__module__}:{make.__qualname__}" for name, make in _ADDED.items()}
+    return plugins | added | BUILT_IN
 
 
 @cache
@@ -41,9 +57,26 @@ def get_task(name: str) -> Task:
     table = task_table()
     if name not in table:
         raise UnknownNameError("task", name, table)
+    if name in _ADDED and name not in BUILT_IN:
+        return _ADDED[name]()
     module_name, _, class_name = table[name].partition(":")
     task: Task = getattr(import_module(module_name), class_name)()
     return task
+
+
+def find_task(name: str) -> Task:
+    """The task of a name, or of the path of a task file (``.yaml``).
+
+    Raises:
+        ConfigError: the file is missing or wrong; every fault is listed with its path.
+        UnknownNameError: no such task; the message lists the known ones.
+    """
+    from raydebm.config.task_file import ENDINGS, read_task_file
+    from raydebm.tasks.declared import DeclaredTask, read_definition
+
+    if not name.endswith(ENDINGS):
+        return get_task(name)
+    return DeclaredTask(read_definition(read_task_file(name), where=f"task file {name!r}"))
 
 
 def task_of(config: TaskConfig, name: str | None = None) -> Task:

@@ -7,30 +7,21 @@ import numpy as np
 from hypothesis import strategies as st
 
 from raydebm.decision.evidence.fitting import LabelledPool
-from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate
+from raydebm.testing import scored_candidate
 
 
 def scored(name, answer, members=None, *, author="g", penalty=0.0, proof=None, pass_index=1, text="x", error=None):
     """A candidate with its answer (None: no answer was found) and one energy per member (None: no energies)."""
-    return ScoredCandidate(
-        candidate=Candidate(
-            candidate_id=name,
-            task="t",
-            problem_id="p",
-            generator=author,
-            text=text,
-            error="HTTP 500" if text is None else None,
-            pass_index=pass_index,
-        ),
-        report=ConstraintReport(
-            candidate_id=name,
-            answer=answer,
-            vote_key=answer,
-            penalty=math.inf if answer is None else penalty,
-            proof=proof,
-            error=error,
-        ),
-        energies=None if members is None else Energies(candidate_id=name, members=tuple(members)),
+    return scored_candidate(
+        answer,
+        candidate_id=name,
+        energies=members,
+        generator=author,
+        penalty=penalty,
+        proof=proof,
+        pass_index=pass_index,
+        text=text,
+        check_error=error,
     )
 
 

@@ -5,17 +5,8 @@ import math
 from raydebm.evaluation.pools.pool import pool_of
 from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import Subject, study
-from raydebm.records import (
-    Candidate,
-    ConstraintReport,
-    Energies,
-    Label,
-    Problem,
-    Sampling,
-    ScoredCandidate,
-    Verdict,
-    Violation,
-)
+from raydebm.records import Label, Problem, Sampling, Verdict, Violation
+from raydebm.testing import scored_candidate
 
 VERDICTS = {1: Verdict.CORRECT, 0: Verdict.INCORRECT, None: Verdict.UNLABELED}
 
@@ -35,31 +26,23 @@ def make_item(
     finish_reason=None,
     cost_usd=None,
 ):
-    parsed = not math.isinf(penalty)
-    return ScoredCandidate(
-        candidate=Candidate(
-            candidate_id=name,
-            task="toy",
-            problem_id=problem_id,
-            generator=generator,
-            text=text,
-            error=None if text is not None else "HTTP 500",
-            pass_index=pass_index,
-            sampling=Sampling(temperature=0.0) if greedy else Sampling(),
-            finish_reason=finish_reason,
-            cost_usd=cost_usd,
-        ),
-        report=ConstraintReport(
-            candidate_id=name,
-            answer=key if parsed else None,
-            vote_key=key if parsed else None,
-            penalty=penalty,
-            violations=tuple(
-                Violation(constraint=constraint, penalty=amount, weight=1.0, message="broken")
-                for constraint, amount in broken
-            ),
-        ),
-        energies=None if members is None else Energies(candidate_id=name, members=members),
+    return scored_candidate(
+        None if math.isinf(penalty) else key,
+        candidate_id=name,
+        energies=members,
+        penalty=penalty,
+        violations=[
+            Violation(constraint=constraint, penalty=amount, weight=1.0, message="broken")
+            for constraint, amount in broken
+        ],
+        task="toy",
+        problem_id=problem_id,
+        generator=generator,
+        text=text,
+        pass_index=pass_index,
+        sampling=Sampling(temperature=0.0) if greedy else Sampling(),
+        finish_reason=finish_reason,
+        cost_usd=cost_usd,
     )
 
 

@@ -49,7 +49,6 @@ PACKAGES_TO_DO = {
     "records",
     "sandbox",
     "serving",
-    "task_file",
     "tasks",
     "tracing",
     "tracking",

@@ -63,8 +63,8 @@ def url(live_run, records, listening, new_port):
 
 @pytest.fixture(scope="module")
 def packing_url(live_run, repository, tmp_path_factory, listening, new_port):
-    """A run of the task that docs/write_a_task.md builds, with the ensemble of the other run."""
-    page = (repository / "docs" / "write_a_task.md").read_text(encoding="utf-8")
+    """A run of the task that docs/tutorials/a_task.md builds, with the ensemble of the other run."""
+    page = (repository / "docs" / "tutorials" / "a_task.md").read_text(encoding="utf-8")
     definition = yaml.safe_load(re.search(r"file: packing/task\.yaml -->\n```yaml\n(.*?)```", page, re.DOTALL).group(1))
     run = RunDir(str(tmp_path_factory.mktemp("packing") / "run"))
     shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")

@@ -22,15 +22,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from raydebm.decision.evidence.groups import Floats, Ints, ratio
+from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, default_terms, evidence_of
 from raydebm.decision.evidence.posterior import PRIOR, Bools, Competition, Outcome, Posterior, filled
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.evidence.terms import POOL_SCORE, SCORE, PoolTable, evidence_of
+from raydebm.decision.evidence.terms import PoolTable
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate
 
-DEFAULT_TERMS = ("votes", "authors", "skill", "energy", "mean_energy", "members", "penalty", "length")
-DEFAULT_CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement")
 PRIOR_SD = 0.5
 SKILL_PRIOR = 10.0
 """Pseudo-candidates of the pooled share of right ones in every author's skill."""
@@ -300,8 +299,8 @@ def fit_posterior(
         lambda_: weight of E_constraint where a candidate is chosen within its cluster.
         task: name of their task.
         outcome: what labels say.
-        terms: terms of evidence of clusters that may carry weight; None: ``DEFAULT_TERMS`` and all baselines' scores.
-        context: terms of evidence for "none of them"; None: ``DEFAULT_CONTEXT`` and all baselines' scores.
+        terms: terms of evidence of clusters that may carry weight; None: the default ones and all baselines' scores.
+        context: terms of evidence for "none of them"; None: the default ones and all baselines' scores.
         used: by pool, whether to learn from it; None: from all.
 
     Raises:
@@ -310,9 +309,9 @@ def fit_posterior(
     """
     found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
     if terms is None:
-        terms = (*DEFAULT_TERMS, *(SCORE + name for name in found.table.scores))
+        terms = (*default_terms("answer"), *(SCORE + name for name in found.table.scores))
     if context is None:
-        context = (*DEFAULT_CONTEXT, *(POOL_SCORE + name for name in found.table.scores))
+        context = (*default_terms("none"), *(POOL_SCORE + name for name in found.table.scores))
     start = Posterior(
         weights={name: PRIOR.get(name, 0.0) for name in terms},
         context_weights={name: PRIOR.get(name, 0.0) for name in context},

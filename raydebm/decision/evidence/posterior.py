@@ -30,9 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.decision.evidence.groups import Floats, Ints
+from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, Evidence, evidence_of, terms_about
 from raydebm.decision.evidence.reference import PLAIN, Reference
-from raydebm.decision.evidence.terms import CONTEXT, POOL_SCORE, SCORE, TERMS, Cluster, Evidence, PoolTable, evidence_of
+from raydebm.decision.evidence.terms import Cluster, PoolTable
 from raydebm.errors import ConfigError
+from raydebm.extensions import VARIABLE
 from raydebm.records import ScoredCandidate
 
 Bools = NDArray[np.bool_]
@@ -111,14 +113,16 @@ class Posterior:
     """Name of the task that it was fitted for; empty for a special case."""
 
     def __post_init__(self) -> None:
+        answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))
         unknown = [
-            *(name for name in self.weights if name not in TERMS and not name.startswith(SCORE)),
-            *(name for name in self.context_weights if name not in CONTEXT and not name.startswith(POOL_SCORE)),
+            *(name for name in self.weights if name not in answers and not name.startswith(SCORE)),
+            *(name for name in self.context_weights if name not in none and not name.startswith(POOL_SCORE)),
         ]
         if unknown:
             raise ConfigError(
                 f"the posterior names unknown terms of evidence: {', '.join(sorted(unknown))}; known: "
-                f"{', '.join((*TERMS, *CONTEXT))}. Calibrate again with this version"
+                f"{', '.join((*answers, *none))}. Calibrate again with this version, or name the module that adds "
+                f"them in {VARIABLE}"
             )
         for name, known in (("competition", get_args(Competition)), ("outcome", get_args(Outcome))):
             if getattr(self, name) not in known:

@@ -17,9 +17,10 @@ from typing import get_args
 import numpy as np
 
 from raydebm.config.policy import Profile
+from raydebm.decision.evidence.built_in_terms import energy_votes, log_votes, minus_energies
 from raydebm.decision.evidence.groups import Floats, Ints
 from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
-from raydebm.decision.evidence.terms import PoolTable, energy_votes, log_votes, minus_energies
+from raydebm.decision.evidence.terms import PoolTable
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 

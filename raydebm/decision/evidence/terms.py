@@ -1,14 +1,13 @@
-"""Evidence for and against each distinct answer of a pool.
+"""What evidence is measured on: the distinct answers of pools, as columns; and what a term of evidence is.
 
 In:   the scored candidates of one problem or of many, and a reference: what is known about their authors.
-Out:  clusters (distinct answers) with a vector of named, bounded terms each, and a vector for "none of them is right".
-Does not know: labels, weights, thresholds, Ray, HTTP.
+Out:  clusters (distinct answers), and what terms are measured from.
+Does not know: labels, weights, thresholds, Ray, HTTP; which terms there are (``term_table``).
 
 A cluster holds the candidates whose answers are equal (``vote_key``). Candidates without text, without an answer, or
-whose check failed belong to no cluster. Terms of a cluster a, with N candidates in clusters, author g(i) of candidate
-i, energies mu_i, and z_i = (mu_i - center_g) / scale_g, the energy standardised within its author, so that who wrote
-an answer enters through ``authors`` alone:
+whose check failed belong to no cluster.
 
+<<<<<<< HEAD
 ===============  ======================================================================================
 ``votes``        log(n_a / N), the log share of candidates (majority vote)
 ``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
@@ -26,57 +25,28 @@ an answer enters through ``authors`` alone:
 ``score:<name>`` mean over a of a baseline's score minus the mean over the pool, standardised within authors; also of
                  ``own_logprob`` and ``own_worst_logprob``, what the generators themselves say
 ===============  ======================================================================================
+=======
+A user's module adds a term of its own (docs/tutorials/a_term_of_evidence.md):
+>>>>>>> 97720b6 (A task, a term of evidence and a selector from a file of one's own: extensions, parts for tests, tutorials that are run)
 
-Terms for "none of them":
-
-==============  ======================================================================================
-``none``        1
-``pool_energy`` mean of z over the pool: high when all answers look wrong
-``pool_length`` mean over the pool of the standardised log number of characters: high where all write more than usual
-``unparsed``    share of written candidates without an answer
-``disagreement`` log of the number of clusters
-``sigma``       spread over members of the lead of the best cluster (paper's sigma, taken on the decision)
-``pool_score:<name>`` mean over the pool of a baseline's standardised score
-==============  ======================================================================================
-
-A term that was not measured is NaN, which adds nothing, and is never taken for 0.
-
-Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; one coin per author, Dawid and Skene
-(1979).
+    add_term(Term(name="finished", words="texts that were not cut off", measure=finished))
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from raydebm.decision.evidence.groups import Floats, Ints, lowest, mean, ratio
+from raydebm.decision.evidence.groups import Floats, Ints, mean, ratio
 from raydebm.decision.evidence.member_terms import by_member
 from raydebm.decision.evidence.reference import Reference
-from raydebm.energy import total_energies, total_energy
+from raydebm.energy import total_energy
+from raydebm.errors import ConfigError
 from raydebm.records import ScoredCandidate
 
-TERMS = (
-    "votes",
-    "authors",
-    "skill",
-    "energy",
-    "mean_energy",
-    "members",
-    "penalty",
-    "length",
-    "energy_vote",
-    "minus_energy",
-)
-CONTEXT = ("none", "pool_energy", "pool_length", "unparsed", "disagreement", "sigma")
-ENERGY_TERMS = frozenset({"energy", "mean_energy", "members", "energy_vote", "minus_energy", "pool_energy", "sigma"})
-"""Terms that need a scorer."""
-SCORE, POOL_SCORE = "score:", "pool_score:"
-"""What the terms of baselines' scores begin with, of clusters and of "none of them"; the baseline's name follows."""
-MAX_PENALTY = 10.0
-MIN_LOG_SHARE = -50.0
 MAX_Z = 5.0
 """Standardised energies and lengths are cut to [-5, 5], so that one outlier cannot decide alone."""
 
@@ -153,6 +123,8 @@ class PoolTable:
     """(R,): log(1 + number of characters)."""
     unparsed: Floats
     """(P,): share of written candidates that are in no cluster; 0 where none was written."""
+    candidates: tuple[ScoredCandidate, ...]
+    """R: the candidate of each row."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """(R,) by baseline; NaN where it has no score."""
 
@@ -188,6 +160,7 @@ class PoolTable:
             penalty=np.array([item.report.penalty for item in scored], dtype=np.float64),
             length=np.log1p([len(item.candidate.text or "") for item in scored]),
             unparsed=np.array([_unparsed(pool, found) for pool, found in zip(pools, clusters, strict=True)]),
+            candidates=tuple(scored),
             scores={
                 name: np.array([values.get(name, math.nan) for values in scores], dtype=np.float64)
                 for name in sorted({name for values in scores for name in values})
@@ -215,7 +188,13 @@ class PoolTable:
 
     @property
     def num_clusters(self) -> int:
+        """C."""
         return len(self.pool_of_cluster)
+
+    @property
+    def num_pools(self) -> int:
+        """P."""
+        return len(self.clusters)
 
     @cached_property
     def votes_of_author(self) -> Ints:
@@ -231,127 +210,104 @@ def _unparsed(pool: Sequence[ScoredCandidate], clusters: Sequence[Cluster]) -> f
     return 1 - sum(len(cluster.rows) for cluster in clusters) / written if written else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evidence:
-    """Every cluster's terms, and every pool's."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TermInputs:
+    """What terms are measured from, each figure computed once: P pools, C clusters, R candidates in clusters.
 
-    terms: Floats
-    """Shape (C, len(names)), the clusters of all pools after each other; NaN where not measured."""
-    context: Floats
-    """Shape (P, len(context_names)); NaN where not measured."""
-    scores: tuple[str, ...] = ()
-    """Names of the baselines whose scores follow ``TERMS`` and ``CONTEXT``."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*TERMS, *(SCORE + name for name in self.scores))
-
-    @property
-    def context_names(self) -> tuple[str, ...]:
-        return (*CONTEXT, *(POOL_SCORE + name for name in self.scores))
-
-    def term(self, name: str) -> Floats:
-        """(C,): one term; all NaN for a score that no candidate has."""
-        return self.terms[:, self.names.index(name)] if name in self.names else np.full(len(self.terms), math.nan)
-
-    def context_term(self, name: str) -> Floats:
-        """(P,), likewise."""
-        names = self.context_names
-        return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
-
-
-def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None = None) -> Evidence:
-    """Measure every term of every cluster.
-
-    Args:
-        table: the pools.
-        reference: what is known about authors.
-        skills: log-odds of each row's author, shape (R,), in place of the reference's.
+    z is a candidate's energy standardised within its author, z_i = (mu_i - center_g) / scale_g.
     """
-    known = [reference.author(name) for name in table.authors]
-    figures = [(of.skill, of.center, of.scale, of.length_center, of.length_scale) for of in known]
-    skill, center, scale, length_center, length_scale = np.array(figures).reshape(-1, 5)[table.author_of_row].T
-    count, cluster, pool = table.num_clusters, table.cluster_of_row, table.pool_of_row
-    voices = 1 / table.votes_of_author
-    scored = ~np.isnan(table.mu)
-    z = np.clip((table.mu - center) / scale, -MAX_Z, MAX_Z)
-    length = np.clip((table.length - length_center) / length_scale, -MAX_Z, MAX_Z)
-    pool_length = mean(length, pool, len(table.clusters))
-    level = mean(z[scored], pool[scored], len(table.clusters))
-    cluster_level = level[table.pool_of_cluster]
-    wins, spread = by_member(table.members, table.cluster_of_row, table.pool_of_cluster, len(table.clusters))
-    columns = {
-        "votes": log_votes(table),
-        "authors": np.bincount(cluster, voices, count),
-        "skill": np.bincount(cluster, voices * (skill if skills is None else skills), count),
-        "energy": cluster_level - lowest(z[scored], cluster[scored], count),
-        "mean_energy": cluster_level - mean(z[scored], cluster[scored], count),
-        "members": wins,
-        "penalty": -np.minimum(lowest(table.penalty, cluster, count), MAX_PENALTY),
-        "length": pool_length[table.pool_of_cluster] - mean(length, cluster, count),
-        "energy_vote": energy_votes(table, reference.lambda_),
-        "minus_energy": minus_energies(table, reference.lambda_),
-    }
-    num_clusters = np.bincount(table.pool_of_cluster, minlength=len(table.clusters))
-    context = np.column_stack(
-        [
-            np.ones(len(table.clusters)),
-            level,
-            pool_length,
-            table.unparsed,
-            np.log(np.maximum(num_clusters, 1)),
-            spread,
-        ]
-    )
-    relative, pool_scores = _score_terms(table, reference)
-    return Evidence(
-        terms=np.column_stack([*(columns[name] for name in TERMS), *relative]),
-        context=np.column_stack([context, *pool_scores]),
-        scores=tuple(table.scores),
-    )
+
+    table: PoolTable
+    reference: Reference
+    """What is known about authors."""
+    skills: Floats | None = None
+    """(R,): log-odds of each row's author, in place of the reference's."""
+
+    @cached_property
+    def _authors(self) -> Floats:
+        """(R, 5): skill, center, scale, center and scale of the length, of each row's author."""
+        known = [self.reference.author(name) for name in self.table.authors]
+        figures = [(of.skill, of.center, of.scale, of.length_center, of.length_scale) for of in known]
+        found: Floats = np.array(figures).reshape(-1, 5)[self.table.author_of_row]
+        return found
+
+    @cached_property
+    def skill(self) -> Floats:
+        """(R,): log-odds that the row's author is right."""
+        return self._authors[:, 0] if self.skills is None else self.skills
+
+    @cached_property
+    def voice(self) -> Floats:
+        """(R,): 1 / candidates in clusters of the row's author in its pool, so that an author's rows add up to 1."""
+        return 1 / self.table.votes_of_author
+
+    @cached_property
+    def scored(self) -> Ints:
+        """Rows that have an energy."""
+        return np.flatnonzero(~np.isnan(self.table.mu))
+
+    @cached_property
+    def z(self) -> Floats:
+        """z of the rows in ``scored``."""
+        mu, (_, center, scale, _, _) = self.table.mu[self.scored], self._authors[self.scored].T
+        return _cut((mu - center) / scale)
+
+    @cached_property
+    def level(self) -> Floats:
+        """(P,): mean of z; NaN where nothing was scored."""
+        return mean(self.z, self.table.pool_of_row[self.scored], self.table.num_pools)
+
+    @cached_property
+    def length(self) -> Floats:
+        """(R,): log number of characters, standardised within authors."""
+        _, _, _, center, scale = self._authors.T
+        return _cut((self.table.length - center) / scale)
+
+    @cached_property
+    def pool_length(self) -> Floats:
+        """(P,): mean of ``length``."""
+        return mean(self.length, self.table.pool_of_row, self.table.num_pools)
+
+    @cached_property
+    def by_member(self) -> tuple[Floats, Floats]:
+        """What compares the members of the ensemble: the terms ``members`` and ``sigma``."""
+        table = self.table
+        return by_member(table.members, table.cluster_of_row, table.pool_of_cluster, table.num_pools)
 
 
-def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
-    """The terms of each baseline's scores: of clusters, and of "none of them"."""
-    relative, levels = [], []
-    for name, values in table.scores.items():
-        norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)
-        center, scale = norms[table.author_of_row].T
-        known = ~np.isnan(values)
-        z = np.clip((values - center) / scale, -MAX_Z, MAX_Z)[known]
-        level = mean(z, table.pool_of_row[known], len(table.clusters))
-        own = mean(z, table.cluster_of_row[known], table.num_clusters)
-        relative.append(own - level[table.pool_of_cluster])
-        levels.append(level)
-    return relative, levels
+def _cut(z: Floats) -> Floats:
+    inside: Floats = np.clip(z, -MAX_Z, MAX_Z)
+    return inside
 
 
-def log_votes(table: PoolTable) -> Floats:
-    """The term ``votes``, (C,)."""
-    sizes = np.bincount(table.cluster_of_row, minlength=table.num_clusters)
-    totals = np.bincount(table.pool_of_row, minlength=len(table.clusters))
-    return np.log(sizes / totals[table.pool_of_cluster])
+About = Literal["answer", "none"]
 
 
-def minus_energies(table: PoolTable, lambda_: float) -> Floats:
-    """The term ``minus_energy``, (C,)."""
-    scored = ~np.isnan(table.mu)
-    energy = total_energies(table.mu, table.penalty, lambda_)[scored]
-    return -lowest(energy, table.cluster_of_row[scored], table.num_clusters)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A term of evidence, about each distinct answer of a pool or about "none of them is right"."""
+
+    name: str
+    words: str
+    """For people: what the term is about, such as ``share of candidates``."""
+    measure: Callable[[TermInputs], Floats]
+    """Bounded values, shape (C,), or (P,) where it is about "none"; NaN where not measured, which is never taken for
+    0."""
+    about: About = "answer"
+    is_default: bool = True
+    """Whether a fit that names no terms gives it weight."""
+    needs_energy: bool = False
 
 
-def energy_votes(table: PoolTable, lambda_: float) -> Floats:
-    """The term ``energy_vote``, (C,)."""
-    scored = ~np.isnan(table.mu)
-    return _log_shares(total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored], table)
+ADDED_TERMS: dict[str, Term] = {}
+"""By name: what modules of a user added."""
 
 
-def _log_shares(energy: Floats, cluster: Ints, table: PoolTable) -> Floats:
-    """log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``."""
-    pool = table.pool_of_cluster[cluster]
-    least = lowest(energy, pool, len(table.clusters))
-    mass = np.bincount(cluster, np.exp(least[pool] - energy), table.num_clusters)
-    total = np.bincount(table.pool_of_cluster, mass, len(table.clusters))[table.pool_of_cluster]
-    scored = np.bincount(cluster, minlength=table.num_clusters) > 0
-    share = np.divide(mass, total, out=np.zeros(len(mass)), where=total > 0)
-    return np.where(scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
+def add_term(term: Term) -> None:
+    """Add a term; the posterior then fits a weight for it, with a normal prior around 0.
+
+    Raises:
+        ConfigError: another term was added under this name.
+    """
+    if ADDED_TERMS.setdefault(term.name, term) is not term:
+        raise ConfigError(f"there is a term of evidence {term.name!r} already; choose another name")

@@ -1,5 +1,6 @@
 """Compare every selector on the same pools, and measure what energies and signals of certainty are worth."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.errors import PoolError
+from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided, DecisionStudy, decision_study
 from raydebm.evaluation.certainty.trust import Trust, trust
 from raydebm.evaluation.pools.pool import EvaluatedPool
@@ -32,7 +33,7 @@ from raydebm.evaluation.selectors.agreement import agreement_selectors
 from raydebm.evaluation.selectors.learned_vote import learned_votes
 from raydebm.evaluation.selectors.length_control import length_controlled
 from raydebm.evaluation.selectors.peers import peer_selectors
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, added_selectors
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.records import Label, Outcome
@@ -174,7 +175,11 @@ def selectors_of(
     validation: Sequence[EvaluatedPool],
     decided: Decided | None = None,
 ) -> list[Selector]:
-    """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last."""
+    """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last.
+
+    Raises:
+        ConfigError: a module of the user cannot be imported, or two selectors have one name.
+    """
     selectors = standard_selectors(
         pools, lambda_=lambda_, adapters=adapters, best_generator=best_generator_of(validation)
     )
@@ -184,9 +189,13 @@ def selectors_of(
         *agreement_selectors(pools, validation, lambda_=lambda_),
         *([] if decided is None else decided.selectors()),
         *peer_selectors(pools, validation),
+        *added_selectors(pools, validation),
     ]
     end = -2 if adapters else -1  # before ours and the oracle
     selectors[end:end] = tuned
+    counts = Counter(selector.name for selector in selectors)
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        raise ConfigError(f"there is more than one selector {repeated[0]!r}; give each another name")
     return selectors
 
 

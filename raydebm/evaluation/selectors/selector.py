@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "
 """Begins the name of a model that answers once per problem and draws nothing for the pool."""
@@ -24,13 +25,32 @@ Weights = Callable[[EvaluatedPool], Floats]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     name: str
+    """In tables; different for every selector of a report."""
     group: Group
+    """Where its row stands; ``baseline`` for a new one."""
     description: str
     """How it chooses, with its tie-breaking."""
     weights: Weights
     partial_cover: bool = False
     """It depends on something that a problem may lack (a generator's candidates, a judge's scores). Where it cannot
     choose it was not asked, so the problem is left out; another rule that cannot choose has answered nothing."""
+
+
+Family = Callable[[Sequence[EvaluatedPool], Sequence[EvaluatedPool]], Sequence[Selector]]
+"""(pools to evaluate, validation pools to fit on) -> selectors."""
+_ADDED: list[Family] = []
+
+
+def add_selectors(family: Family) -> Family:
+    """Add the selectors that a function makes to every report; a decorator (docs/tutorials/a_selector.md)."""
+    _ADDED.append(family)
+    return family
+
+
+def added_selectors(pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]) -> list[Selector]:
+    """The selectors that modules of a user add."""
+    load_extensions()
+    return [selector for family in _ADDED for selector in family(pools, validation)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from raydebm.tasks.declared.definition import TaskDefinition
 _HEAD = """# Task files
 
 A task file is a YAML file that says what is asked, how an answer looks, which rules it must keep and which answers are
-right. [write_a_task.md](write_a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules. Unknown
+right. [A tutorial](tutorials/a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules. Unknown
 keys are refused, and no value is converted: `"1"` is no number.
 
 This page is the output of `raydebm reference --task-file`.

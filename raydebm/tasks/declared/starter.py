@@ -22,7 +22,7 @@ _TASK = """\
 # A task for raydebm: what is asked, how answers look, which rules they must keep.
 #   raydebm task validate {folder}/task.yaml --answers {folder}/answers.jsonl
 #   raydebm run --config {folder}/recipe.yaml
-# All rules and settings: docs/constraints.md, docs/write_a_task.md.
+# All rules and settings: docs/constraints.md, docs/tutorials/a_task.md.
 
 name: {name}
 description: Answers to customers of a shop, with a refund.

@@ -7,9 +7,8 @@ import pytest
 from decision_pools import labelled, scored, synthetic_problems
 from scipy.optimize import check_grad
 
+from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.evidence.fitting import (
-    DEFAULT_CONTEXT,
-    DEFAULT_TERMS,
     LabelledPool,
     LabelledTable,
     _Design,

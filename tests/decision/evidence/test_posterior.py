@@ -10,13 +10,9 @@ from decision_pools import pools, scored
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from raydebm.decision.evidence.built_in_terms import CONTEXT, ENERGY_TERMS, TERMS
 from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior, special_case
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.evidence.terms import (
-    CONTEXT,
-    ENERGY_TERMS,
-    TERMS,
-)
 from raydebm.decision.rules import select
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools.pool import EvaluatedPool

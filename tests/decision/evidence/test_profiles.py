@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.posterior import Posterior, special_case
 from raydebm.decision.evidence.profiles import PROFILES, ranked, winners
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.evidence.terms import (
-    PoolTable,
-)
+from raydebm.decision.evidence.terms import PoolTable
 from raydebm.decision.rules import select
 
 SKILLED = Reference(

@@ -10,14 +10,10 @@ from decision_pools import pools, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydebm.decision.evidence.built_in_terms import CONTEXT, ENERGY_TERMS, TERMS
+from raydebm.decision.evidence.measuring import evidence_of
 from raydebm.decision.evidence.reference import PLAIN, Author, Reference
-from raydebm.decision.evidence.terms import (
-    CONTEXT,
-    ENERGY_TERMS,
-    TERMS,
-    PoolTable,
-    evidence_of,
-)
+from raydebm.decision.evidence.terms import PoolTable
 from raydebm.decision.evidence.terms import clusters_of as grouped
 
 REFERENCE = Reference(

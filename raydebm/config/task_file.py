@@ -18,7 +18,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 def read_task_file(path: str | Path) -> dict[str, Any]:
-    """The tree of a task file, with ``folder``, beside which its data files are looked up.
+    """The tree of a task file, with ``folder``, in which its data files are looked up.
 
     Raises:
         ConfigError: the file is missing, is not YAML, has no name, or holds what JSON does not have (dates).

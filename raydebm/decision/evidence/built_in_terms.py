@@ -1,0 +1,173 @@
+"""The terms of evidence that are built in.
+
+Terms of a cluster a, with N candidates in clusters, author g(i) of candidate i, energies mu_i, and z_i = (mu_i -
+center_g) / scale_g, the energy standardised within its author, so that who wrote an answer enters through ``authors``
+alone:
+
+===============  ======================================================================================
+``votes``        log(n_a / N), the log share of candidates (majority vote)
+``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
+``skill``        sum over authors of f_ga logit q_g, q_g being the author's skill. With ``authors``, whose weight
+                 takes the part of log 1/c, c the chance that wrong answers coincide, this is the one-coin naive
+                 Bayes vote; alone it collapses where q_g < 1/2
+``energy``       mean of z over the pool minus the lowest z in a
+``mean_energy``  mean of z over the pool minus the mean of z in a
+``members``      share of ensemble members whose lowest energy is in a
+``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
+``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
+                 like the energy: high for an answer that is reached briefly
+``energy_vote``  log of a's share of sum exp(-E), E = mu + lambda E_constraint (energy-weighted vote)
+``minus_energy`` minus the lowest E in a (the paper's Eq. 1)
+===============  ======================================================================================
+
+Terms for "none of them":
+
+==============  ======================================================================================
+``none``        1
+``pool_energy`` mean of z over the pool: high when all answers look wrong
+``pool_length`` mean over the pool of the standardised log number of characters: high where all write more than usual
+``unparsed``    share of written candidates without an answer
+``disagreement`` log of the number of clusters
+``sigma``       spread over members of the lead of the best cluster (paper's sigma, taken on the decision)
+==============  ======================================================================================
+
+Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; one coin per author, Dawid and Skene
+(1979).
+"""
+
+import math
+
+import numpy as np
+
+from raydebm.decision.evidence.groups import Floats, Ints, lowest, mean
+from raydebm.decision.evidence.terms import PoolTable, Term, TermInputs
+from raydebm.energy import total_energies
+
+MAX_PENALTY = 10.0
+MIN_LOG_SHARE = -50.0
+
+
+def log_votes(table: PoolTable) -> Floats:
+    """The term ``votes``, (C,)."""
+    sizes = np.bincount(table.cluster_of_row, minlength=table.num_clusters)
+    totals = np.bincount(table.pool_of_row, minlength=len(table.clusters))
+    return np.log(sizes / totals[table.pool_of_cluster])
+
+
+def minus_energies(table: PoolTable, lambda_: float) -> Floats:
+    """The term ``minus_energy``, (C,)."""
+    scored = ~np.isnan(table.mu)
+    energy = total_energies(table.mu, table.penalty, lambda_)[scored]
+    return -lowest(energy, table.cluster_of_row[scored], table.num_clusters)
+
+
+def energy_votes(table: PoolTable, lambda_: float) -> Floats:
+    """The term ``energy_vote``, (C,)."""
+    scored = ~np.isnan(table.mu)
+    return _log_shares(total_energies(table.mu, table.penalty, lambda_)[scored], table.cluster_of_row[scored], table)
+
+
+def _log_shares(energy: Floats, cluster: Ints, table: PoolTable) -> Floats:
+    """log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``."""
+    pool = table.pool_of_cluster[cluster]
+    least = lowest(energy, pool, len(table.clusters))
+    mass = np.bincount(cluster, np.exp(least[pool] - energy), table.num_clusters)
+    total = np.bincount(table.pool_of_cluster, mass, len(table.clusters))[table.pool_of_cluster]
+    scored = np.bincount(cluster, minlength=table.num_clusters) > 0
+    share = np.divide(mass, total, out=np.zeros(len(mass)), where=total > 0)
+    return np.where(scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
+
+
+def _authors(inputs: TermInputs) -> Floats:
+    table = inputs.table
+    return np.bincount(table.cluster_of_row, inputs.voice, table.num_clusters).astype(np.float64)
+
+
+def _skill(inputs: TermInputs) -> Floats:
+    table = inputs.table
+    return np.bincount(table.cluster_of_row, inputs.voice * inputs.skill, table.num_clusters).astype(np.float64)
+
+
+def _energy(inputs: TermInputs) -> Floats:
+    table = inputs.table
+    own = lowest(inputs.z, table.cluster_of_row[inputs.scored], table.num_clusters)
+    return inputs.level[table.pool_of_cluster] - own
+
+
+def _mean_energy(inputs: TermInputs) -> Floats:
+    table = inputs.table
+    own = mean(inputs.z, table.cluster_of_row[inputs.scored], table.num_clusters)
+    return inputs.level[table.pool_of_cluster] - own
+
+
+def _penalty(inputs: TermInputs) -> Floats:
+    table = inputs.table
+    return -np.minimum(lowest(table.penalty, table.cluster_of_row, table.num_clusters), MAX_PENALTY)
+
+
+def _length(inputs: TermInputs) -> Floats:
+    table = inputs.table
+    own = mean(inputs.length, table.cluster_of_row, table.num_clusters)
+    return inputs.pool_length[table.pool_of_cluster] - own
+
+
+def _disagreement(inputs: TermInputs) -> Floats:
+    sizes = np.bincount(inputs.table.pool_of_cluster, minlength=inputs.table.num_pools)
+    return np.log(np.maximum(sizes, 1))
+
+
+BUILT_IN = (
+    Term(name="votes", words="share of candidates", measure=lambda inputs: log_votes(inputs.table)),
+    Term(name="authors", words="number of authors", measure=_authors),
+    Term(name="skill", words="skill of its authors", measure=_skill),
+    Term(name="energy", words="its lowest energy", measure=_energy, needs_energy=True),
+    Term(name="mean_energy", words="its mean energy", measure=_mean_energy, needs_energy=True),
+    Term(
+        name="members",
+        words="agreement of the adapters",
+        measure=lambda inputs: inputs.by_member[0],
+        needs_energy=True,
+    ),
+    Term(name="penalty", words="constraints", measure=_penalty),
+    Term(name="length", words="brevity of its texts", measure=_length),
+    Term(
+        name="energy_vote",
+        words="energy-weighted share",
+        measure=lambda inputs: energy_votes(inputs.table, inputs.reference.lambda_),
+        is_default=False,
+        needs_energy=True,
+    ),
+    Term(
+        name="minus_energy",
+        words="its energy",
+        measure=lambda inputs: minus_energies(inputs.table, inputs.reference.lambda_),
+        is_default=False,
+        needs_energy=True,
+    ),
+    Term(name="none", words="none of them", about="none", measure=lambda inputs: np.ones(inputs.table.num_pools)),
+    Term(
+        name="pool_energy",
+        words="mean energy of the pool",
+        about="none",
+        measure=lambda inputs: inputs.level,
+        needs_energy=True,
+    ),
+    Term(name="pool_length", words="mean length", about="none", measure=lambda inputs: inputs.pool_length),
+    Term(name="unparsed", words="no answer", about="none", measure=lambda inputs: inputs.table.unparsed),
+    Term(name="disagreement", words="number of answers", about="none", measure=_disagreement),
+    Term(
+        name="sigma",
+        words="spread of the lead",
+        about="none",
+        measure=lambda inputs: inputs.by_member[1],
+        is_default=False,
+        needs_energy=True,
+    ),
+)
+"""In the order of their columns."""
+TERMS = tuple(term.name for term in BUILT_IN if term.about == "answer")
+CONTEXT = tuple(term.name for term in BUILT_IN if term.about == "none")
+DEFAULT_TERMS = tuple(term.name for term in BUILT_IN if term.about == "answer" and term.is_default)
+DEFAULT_CONTEXT = tuple(term.name for term in BUILT_IN if term.about == "none" and term.is_default)
+ENERGY_TERMS = frozenset(term.name for term in BUILT_IN if term.needs_energy)
+"""Terms that need a scorer."""

@@ -1,0 +1,126 @@
+"""Evidence for and against each distinct answer of a pool, and for "none of them is right": every term, measured.
+
+Terms are the built-in ones (``built_in_terms``), those that modules of a user add, and two for each baseline whose
+scores are evidence:
+
+==================  ===================================================================================
+``score:<name>``      mean over an answer's candidates minus the mean over the pool, standardised within authors
+``pool_score:<name>`` mean over the pool of the standardised score, for "none of them"
+==================  ===================================================================================
+
+A term that was not measured is NaN, which adds nothing, and is never taken for 0.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydebm.decision.evidence.built_in_terms import BUILT_IN
+from raydebm.decision.evidence.groups import Floats, mean
+from raydebm.decision.evidence.reference import Reference
+from raydebm.decision.evidence.terms import ADDED_TERMS, MAX_Z, About, PoolTable, Term, TermInputs
+from raydebm.errors import ConfigError
+from raydebm.extensions import load_extensions
+
+SCORE, POOL_SCORE = "score:", "pool_score:"
+"""What the terms of baselines' scores begin with, of clusters and of "none of them"; the baseline's name follows."""
+
+
+def term_table() -> dict[str, Term]:
+    """Every term by name, in the order of their columns: built-in ones first.
+
+    Raises:
+        ConfigError: a module of the user cannot be imported, or adds a term under the name of a built-in one.
+    """
+    load_extensions()
+    table = {term.name: term for term in BUILT_IN}
+    taken = sorted(table.keys() & ADDED_TERMS)
+    if taken:
+        raise ConfigError(f"there is a term of evidence {taken[0]!r} already, which is built in; choose another name")
+    return table | ADDED_TERMS
+
+
+def terms_about(about: About) -> tuple[Term, ...]:
+    """The terms about answers, or those about "none of them"."""
+    return tuple(term for term in term_table().values() if term.about == about)
+
+
+def default_terms(about: About) -> tuple[str, ...]:
+    """Names of the terms that a fit gives weight where it names none."""
+    return tuple(term.name for term in terms_about(about) if term.is_default)
+
+
+def term_in_words(name: str) -> str:
+    """A term about answers, for people."""
+    return f"score by {name.removeprefix(SCORE)}" if name.startswith(SCORE) else term_table()[name].words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """Every cluster's terms, and every pool's."""
+
+    names: tuple[str, ...]
+    """Terms about answers, those of baselines' scores last."""
+    context_names: tuple[str, ...]
+    """Terms about "none of them", likewise."""
+    terms: Floats
+    """Shape (C, len(names)), the clusters of all pools after each other; NaN where not measured."""
+    context: Floats
+    """Shape (P, len(context_names)); NaN where not measured."""
+
+    def term(self, name: str) -> Floats:
+        """(C,): one term; all NaN for a score that no candidate has."""
+        return self.terms[:, self.names.index(name)] if name in self.names else np.full(len(self.terms), math.nan)
+
+    def context_term(self, name: str) -> Floats:
+        """(P,), likewise."""
+        names = self.context_names
+        return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
+
+
+def evidence_of(table: PoolTable, reference: Reference, *, skills: Floats | None = None) -> Evidence:
+    """Measure every term of every cluster.
+
+    Args:
+        table: the pools.
+        reference: what is known about authors.
+        skills: log-odds of each row's author, shape (R,), in place of the reference's.
+
+    Raises:
+        ConfigError: a term that a user added has not one number per answer, or per pool.
+    """
+    inputs = TermInputs(table=table, reference=reference, skills=skills)
+    answers, none = terms_about("answer"), terms_about("none")
+    relative, levels = _score_terms(table, reference)
+    return Evidence(
+        names=(*(term.name for term in answers), *(SCORE + name for name in table.scores)),
+        context_names=(*(term.name for term in none), *(POOL_SCORE + name for name in table.scores)),
+        terms=np.column_stack([*(_measured(term, inputs, table.num_clusters) for term in answers), *relative]),
+        context=np.column_stack([*(_measured(term, inputs, table.num_pools) for term in none), *levels]),
+    )
+
+
+def _measured(term: Term, inputs: TermInputs, count: int) -> Floats:
+    column = term.measure(inputs)
+    if column.shape != (count,):
+        per = "answer" if term.about == "answer" else "pool"
+        raise ConfigError(
+            f"the term of evidence {term.name!r} must be one number per {per}, shape ({count},); got {column.shape}"
+        )
+    return column
+
+
+def _score_terms(table: PoolTable, reference: Reference) -> tuple[list[Floats], list[Floats]]:
+    """The terms of each baseline's scores: of clusters, and of "none of them"."""
+    relative, levels = [], []
+    for name, values in table.scores.items():
+        norms = np.array([reference.score_norm(author, name) for author in table.authors]).reshape(-1, 2)
+        center, scale = norms[table.author_of_row].T
+        known = ~np.isnan(values)
+        z = np.clip((values - center) / scale, -MAX_Z, MAX_Z)[known]
+        level = mean(z, table.pool_of_row[known], len(table.clusters))
+        own = mean(z, table.cluster_of_row[known], table.num_clusters)
+        relative.append(own - level[table.pool_of_cluster])
+        levels.append(level)
+    return relative, levels

@@ -1,0 +1,35 @@
+"""Modules of a user that add tasks, terms of evidence and selectors.
+
+A module is named by the environment variable ``RAYDEBM_EXTENSIONS`` (names with commas or spaces between them, each on
+Python's path), or by an entry point of the group ``raydebm.extensions`` of an installed package. Each process imports
+them once, before it looks up a task that is not built in, a term or the selectors of a report.
+"""
+
+import os
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from raydebm.errors import ConfigError
+
+VARIABLE = "RAYDEBM_EXTENSIONS"
+GROUP = "raydebm.extensions"
+
+
+@cache
+def load_extensions() -> tuple[str, ...]:
+    """Import every named module, and return the names.
+
+    Raises:
+        ConfigError: a module cannot be imported; the message names it and what named it.
+    """
+    sources = {point.value: f"the entry point {point.name!r} of {GROUP}" for point in entry_points(group=GROUP)}
+    sources |= dict.fromkeys(os.environ.get(VARIABLE, "").replace(",", " ").split(), VARIABLE)
+    for name, source in sources.items():
+        try:
+            import_module(name)
+        except Exception as error:
+            raise ConfigError(
+                f"extension {name!r}, named by {source}, cannot be imported: {error!r}; is its folder in PYTHONPATH?"
+            ) from error
+    return tuple(sources)

@@ -1,0 +1,123 @@
+"""Small parts for tests of a task, a term of evidence or a selector: candidates and pools in one line each.
+
+check(task, problem, text)           what the constraints say about one answer
+scored_candidate("A", energies=...)  a candidate whose answer is A
+labelled_pool(right, wrong)          a pool with labels, for selectors
+measured(term, candidates)           a term's value by answer
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from raydebm.decision.evidence.reference import PLAIN, Reference
+from raydebm.decision.evidence.terms import PoolTable, Term, TermInputs
+from raydebm.decision.sampling.checks import check_candidate
+from raydebm.evaluation.pools.pool import EvaluatedPool, pool_of
+from raydebm.identity import content_id
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Energies,
+    Label,
+    Problem,
+    ScoredCandidate,
+    Verdict,
+    Violation,
+)
+from raydebm.tasks import find_task
+from raydebm.tasks.base import Task
+
+
+def check(task: Task | str, problem: Problem | str, text: str) -> ConstraintReport:
+    """Parse an answer and check it by the task's constraints, without gold.
+
+    Args:
+        task: a task, its name, or the path of a task file.
+        problem: a problem, or what a client would type.
+        text: the whole completion.
+
+    Raises:
+        UnknownNameError: no task of that name.
+        ConfigError: the task file is missing or wrong.
+        TaskDataError: the text is not a problem of the task.
+    """
+    found = find_task(task) if isinstance(task, str) else task
+    asked = found.problem_from_text(problem) if isinstance(problem, str) else problem
+    candidate = Candidate(
+        candidate_id="candidate", task=found.name, problem_id=asked.problem_id, generator="author", text=text
+    )
+    return check_candidate(found, asked, candidate)
+
+
+def scored_candidate(
+    answer: str | None,
+    *,
+    energies: Iterable[float] | None = None,
+    penalty: float = 0.0,
+    violations: Sequence[Violation] = (),
+    proof: bool | None = None,
+    check_error: str | None = None,
+    **fields: Any,
+) -> ScoredCandidate:
+    """A candidate, checked and scored.
+
+    Args:
+        answer: candidates with the same answer agree; None: no answer was found in the text.
+        energies: one per member of the ensemble; None: not scored.
+        penalty: E_constraint; +inf without an answer.
+        violations: broken constraints.
+        proof: True or False where an exact constraint proves the answer right or wrong.
+        check_error: why the candidate could not be checked.
+        **fields: of ``raydebm.records.Candidate``, such as ``generator``, ``text=None`` (a failed request) or
+            ``finish_reason``. The id follows from all arguments by default.
+    """
+    values = None if energies is None else tuple(energies)
+    own = {"task": "task", "problem_id": "problem", "generator": "author", "text": answer or "text", **fields}
+    if own["text"] is None:
+        own = {"error": "HTTP 500", **own}
+    name = str(own.pop("candidate_id", content_id(repr((answer, values, penalty, sorted(own.items()))))))
+    return ScoredCandidate(
+        candidate=Candidate(candidate_id=name, **own),
+        report=ConstraintReport(
+            candidate_id=name,
+            answer=answer,
+            vote_key=answer,
+            penalty=math.inf if answer is None else penalty,
+            violations=tuple(violations),
+            proof=proof,
+            error=check_error,
+        ),
+        energies=None if values is None else Energies(candidate_id=name, members=values),
+    )
+
+
+def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: Problem | None = None) -> EvaluatedPool:
+    """One problem's candidates, in this order; those whose answer is in ``right`` are correct, the others are not."""
+    asked = problem or Problem(task="task", problem_id="problem", prompt="?")
+    labels = {
+        item.candidate.candidate_id: Label(
+            candidate_id=item.candidate.candidate_id,
+            problem_id=asked.problem_id,
+            verdict=Verdict.CORRECT if item.report.answer in right else Verdict.INCORRECT,
+        )
+        for item in candidates
+    }
+    return pool_of(asked, candidates, labels=labels)
+
+
+def measured(
+    term: Term, candidates: Sequence[ScoredCandidate], reference: Reference = PLAIN
+) -> Mapping[str, float] | float:
+    """A term of one pool: its value by answer, or one value where the term is about "none of them".
+
+    Args:
+        term: what to measure.
+        candidates: the pool.
+        reference: what is known about authors; by default nothing.
+    """
+    table = PoolTable.of([candidates], reference.lambda_)
+    values = [float(value) for value in term.measure(TermInputs(table=table, reference=reference))]
+    if term.about == "none":
+        return values[0]
+    return dict(zip((cluster.key for cluster in table.clusters[0]), values, strict=True))
