@@ -8,17 +8,17 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
-from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.records import Gold, Problem
 from raydebm.tasks.answers import LATEX_TEXT, answer_phrases, boxed, json_answer, sentences
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
-from raydebm.tasks.sources import JSON_LINES, Located, Row, check_split, distinct, file_rows, hub_name, hub_rows
+from raydebm.tasks.base import TaskDefaults, required_field
+from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
+from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows
 
 TASK = "musr"
 HUB_DATASET = "TAUR-Lab/MuSR"
@@ -26,7 +26,6 @@ SUBSETS = ("murder_mysteries", "object_placements", "team_allocation")
 """The hub's splits, and the names of the files in the repository of the data set."""
 
 NUM_PROBLEMS, NUM_TEST = 756, 151
-_SPLITS = ("train", "test")
 _SPLIT_SEED = 0
 _DATA_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".parquet")
 
@@ -37,11 +36,6 @@ _SUBSET_OF_QUESTION = {
 }
 """Each subset words its question in its own way."""
 
-_INSTRUCTIONS = (
-    "Read the story and answer the question about it. The story does not state the answer: combine the facts that it "
-    "gives, step by step, and weigh every choice. Then end with one last line that holds four hash signs and the "
-    "number of your choice alone: #### 2"
-)
 
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
 _MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
@@ -70,46 +64,36 @@ _CONCLUSION = re.compile(
 _MAX_CHOICE_CHARS = 300
 
 
-class Musr:
+class Musr(ReferenceTask):
     """The task. An answer is the number of a choice, from 1, as text: ``"2"``."""
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
         max_length=4096, batch_size=8, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=1024
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = ()
-    """None: without gold, nothing about the number of a choice can be checked exactly."""
+    instructions: ClassVar[str] = (
+        "Read the story and answer the question about it. The story does not state the answer: combine the facts that "
+        "it gives, step by step, and weigh every choice. Then end with one last line that holds four hash signs and "
+        "the number of your choice alone: #### 2"
+    )
+    gold_key: ClassVar[str] = "choice"
+    nothing: ClassVar[str] = "no single choice in the text"
 
-    def load(
-        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
-    ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield the problems of a split in the order of the source; a problem that came up before is passed over.
+    def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
+        """None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; else a file with the fields narrative (or
+        context), question, choices and answer_index, or one in the form of the repository of the data set (context, and
+        a list of questions with question, choices and answer); else a folder of such files, which are read as one set.
 
         The published data has no train and test parts, so a source is divided here, always in the same way: by story,
-        so that no story is on both sides, and with a fifth of the problems (151 of 756) for testing.
-
-        Args:
-            split: ``"train"`` or ``"test"``.
-            source: None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; else a file with the fields narrative
-                (or context), question, choices and answer_index, or one in the form of the repository of the data set
-                (context, and a list of questions with question, choices and answer); else a folder of such files,
-                which are read as one set. A file named after the split, such as ``train.jsonl``, is taken whole.
-            limit: at most so many.
-            seed: not used; the data is fixed.
-
-        Raises:
-            TaskDataError: the data is missing or not as described.
+        so that no story is on both sides, and with a fifth of the problems (151 of 756) for testing. A file named after
+        the split, such as ``train.jsonl``, is taken whole.
         """
-        check_split(split, _SPLITS, task=TASK)
         rows, is_split_already = _rows(split, source)
-        found = list(distinct(_problem_and_gold(row, where) for where, row in rows))
+        pairs = list(distinct(_problem_and_gold(self, row, where) for where, row in rows))
         if not is_split_already:
-            tests = choose_tests([problem for problem, _ in found])
-            found = [pair for pair in found if (pair[0].problem_id in tests) == (split == "test")]
-        return islice(iter(found), limit)
-
-    def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return instructed(_INSTRUCTIONS, problem.prompt)
+            tests = choose_tests([problem for problem, _ in pairs])
+            pairs = [pair for pair in pairs if (pair[0].problem_id in tests) == (split == "test")]
+        return iter(pairs)
 
     def problem_from_text(self, text: str) -> Problem:
         """Read a story with its question and choices; the choices are the numbered lines at the end.
@@ -135,25 +119,6 @@ class Musr:
         """
         number = _find_choice(text, problem.data["choices"])
         return None if number is None else str(number)
-
-    def render(self, problem: Problem, answer: Answer) -> str:
-        return f"#### {answer}"
-
-    def vote_key(self, problem: Problem, answer: Answer) -> str:
-        return str(answer)
-
-    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        answer = self.parse(problem, text)
-        return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"choice": answer})
-
-    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct when the choice is the right one."""
-        answer = self.parse(problem, text)
-        if answer is None:
-            return Judgement(verdict=Verdict.INCORRECT, reason="no single choice in the text")
-        if answer != gold.value["choice"]:
-            return Judgement(verdict=Verdict.INCORRECT, reason=f"chose {answer}, not {gold.value['choice']}")
-        return Judgement(verdict=Verdict.CORRECT)
 
 
 def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
@@ -186,12 +151,9 @@ def choose_tests(problems: Iterable[Problem]) -> set[str]:
 
 
 def _problem(prompt: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
-    data: dict[str, Any] = {"choices": list(choices)}
-    if source_id is not None:
-        data["source_id"] = source_id
     question = prompt.lower()
     subset = next((name for words, name in _SUBSET_OF_QUESTION.items() if words in question), "")
-    return Problem(task=TASK, problem_id=content_id(TASK, prompt), prompt=prompt, data=data, difficulty=subset)
+    return question_of(TASK, prompt, difficulty=subset, choices=list(choices), source_id=source_id)
 
 
 def _choices_at_end(prompt: str) -> list[str]:
@@ -252,7 +214,7 @@ def _each_question(located: Located) -> Iterator[Located]:
         yield f"{where} question {number}", {"context": row.get("context"), **asked, "answer_index": index}
 
 
-def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
+def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Problem, Gold]:
     narrative = (
         row["context"] if "narrative" not in row and "context" in row else required_field(row, "narrative", where)
     )
@@ -262,11 +224,8 @@ def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
     named = row.get("answer_choice")
     if named is not None and _plain(str(named)) != _plain(choices[index]):
         raise TaskDataError(f"{where}: answer_index {index} is {choices[index]!r}, but answer_choice is {named!r}")
-    source_id = row.get("problem_id")
-    problem = problem_of(
-        str(narrative), str(question), choices, source_id=None if source_id is None else str(source_id)
-    )
-    return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"choice": str(index + 1)})
+    problem = problem_of(str(narrative), str(question), choices, source_id=source_id_of(row))
+    return problem, task.gold_of(problem, str(index + 1))
 
 
 def _read_choices(value: Any, where: str) -> list[str]:

@@ -374,7 +374,7 @@ def test_what_cannot_be_decided_is_unlabeled(task, monkeypatch):
     gold = Gold(task="math500", problem_id="p", value={"answer": "x"})
     judgement = task.judge(problem_of("Why?"), gold, "\\boxed{x^2}")
     assert judgement.verdict is Verdict.UNLABELED
-    assert "'x^2' beside 'x': the comparison took more than 5 s" in judgement.reason
+    assert "'x^2' against 'x': the comparison took more than 5 s" in judgement.reason
 
 
 def test_a_child_that_does_not_start_is_undecided_in_time(monkeypatch, tmp_path):

@@ -385,7 +385,7 @@ def test_the_chat_ends_with_the_story_and_asks_for_the_number(task, problem):
     ("text", "verdict", "reason"),
     [
         ("#### 2", Verdict.CORRECT, ""),
-        ("#### 1", Verdict.INCORRECT, "chose 1, not 2"),
+        ("#### 1", Verdict.INCORRECT, "answered 1, not 2"),
         ("Hard to say.", Verdict.INCORRECT, "no single choice in the text"),
     ],
 )

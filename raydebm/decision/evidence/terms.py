@@ -2,32 +2,12 @@
 
 In:   the scored candidates of one problem or of many, and a reference: what is known about their authors.
 Out:  clusters (distinct answers), and what terms are measured from.
-Does not know: labels, weights, thresholds, Ray, HTTP; which terms there are (``term_table``).
+Does not know: labels, weights, thresholds, Ray, HTTP; which terms there are (``built_in_terms``, ``measuring``).
 
 A cluster holds the candidates whose answers are equal (``vote_key``). Candidates without text, without an answer, or
 whose check failed belong to no cluster.
 
-<<<<<<< HEAD
-===============  ======================================================================================
-``votes``        log(n_a / N), the log share of candidates (majority vote)
-``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
-``skill``        sum over authors of f_ga logit q_g, q_g being the author's skill. With ``authors``, whose weight
-                 takes the part of log 1/c, c the chance that wrong answers coincide, this is the one-coin naive
-                 Bayes vote; alone it collapses where q_g < 1/2
-``energy``       mean of z over the pool minus the lowest z in a
-``mean_energy``  mean of z over the pool minus the mean of z in a
-``members``      share of ensemble members whose lowest energy is in a
-``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
-                 like the energy: high for an answer that is reached briefly
-``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
-``energy_vote``  log of a's share of sum exp(-E), E = mu + lambda E_constraint (energy-weighted vote)
-``minus_energy`` minus the lowest E in a (the paper's Eq. 1)
-``score:<name>`` mean over a of a baseline's score minus the mean over the pool, standardised within authors; also of
-                 ``own_logprob`` and ``own_worst_logprob``, what the generators themselves say
-===============  ======================================================================================
-=======
 A user's module adds a term of its own (docs/tutorials/a_term_of_evidence.md):
->>>>>>> 97720b6 (A task, a term of evidence and a selector from a file of one's own: extensions, parts for tests, tutorials that are run)
 
     add_term(Term(name="finished", words="texts that were not cut off", measure=finished))
 """

@@ -5,15 +5,14 @@ The paper applies no constraint here. Answers are compared as mathematics, not a
 
 import re
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import ClassVar
 
-from raydebm.constraints import Constraint
 from raydebm.errors import TaskDataError
-from raydebm.identity import content_id
-from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.records import Gold, Problem, Verdict
 from raydebm.tasks.answers import boxed
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of, typed_question
 from raydebm.tasks.math500.comparing import UndecidedError, comparer
 from raydebm.tasks.math500.inequalities import as_union
 from raydebm.tasks.math500.latex import (
@@ -31,7 +30,7 @@ from raydebm.tasks.math500.latex import (
     normal_form,
     sympy_form,
 )
-from raydebm.tasks.sources import JSON_LINES, Located, Row, check_split, distinct, hub_rows, split_rows
+from raydebm.tasks.sources import JSON_LINES, Located, Row, hub_rows, split_rows
 
 __all__ = ["Math500", "is_equivalent", "problem_of"]
 
@@ -54,49 +53,31 @@ _FILES = {
     "test": ("problems_math500.jsonl.gz", *JSON_LINES),
 }
 _LEVEL = re.compile(r"[1-5]")
-_INSTRUCTIONS = (
-    "Solve the problem. Think step by step and check your work. "
-    "Then end with the final answer alone in a box: \\boxed{42}"
-)
 
 
-class Math500:
+class Math500(ReferenceTask):
     r"""The task. An answer is the LaTeX text inside the box, such as ``\frac{1}{2}`` or ``(3, 4]``."""
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
         max_length=8192, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=2048
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = ()
-    """None: without gold, nothing about an answer can be checked exactly."""
+    instructions: ClassVar[str] = (
+        "Solve the problem. Think step by step and check your work. "
+        "Then end with the final answer alone in a box: \\boxed{42}"
+    )
 
-    def load(
-        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
-    ) -> Iterator[tuple[Problem, Gold]]:
-        r"""Yield problems in the order of the source.
+    def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
+        r"""None for the published data sets (``"test"``: MATH-500, ``"train"``: the training problems of MATH),
+        ``"hub:<name>"`` for another one with that split; else a file with the fields question or problem; gold, answer,
+        or solution (whose last ``\boxed{}`` counts); and optionally level, subject or type, and problem_id; else a
+        folder of files, of which ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or those of the
+        split's name, is read.
 
-        Passed over are a question that came up before, and rows whose reference answer is empty (4 of the 7,474
-        recorded training problems).
-
-        Args:
-            split: ``"test"`` (MATH-500), or ``"train"`` (the training problems of MATH, for training on pools).
-            source: None for the published data sets, ``"hub:<name>"`` for another one with that split; else a file
-                with the fields question or problem; gold, answer, or solution (whose last ``\boxed{}`` counts); and
-                optionally level, subject or type, and problem_id; else a folder of files, of which
-                ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or those of the split's name, is
-                read.
-            limit: at most so many.
-            seed: not used; the data is fixed.
-
-        Raises:
-            TaskDataError: the data is missing or not as described.
+        Rows whose reference answer is empty are passed over (4 of the 7,474 recorded training problems).
         """
-        check_split(split, tuple(_FILES), task=TASK)
         rows = ((where, row) for where, row in _rows(split, source) if not _is_without_reference(row))
-        return islice(distinct(_problem_and_gold(row, where) for where, row in rows), limit)
-
-    def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return instructed(_INSTRUCTIONS, problem.prompt)
+        return (self._pair(row, where) for where, row in rows)
 
     def problem_from_text(self, text: str) -> Problem:
         """The question as typed.
@@ -104,38 +85,49 @@ class Math500:
         Raises:
             TaskDataError: there is no question in the text.
         """
-        if not any(character.isalnum() for character in text):
-            raise TaskDataError(f"a problem needs words or a formula, got {text!r}; send the whole question as text")
-        return problem_of(text)
+        return problem_of(typed_question(text, "a problem needs words or a formula"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
         """The marked answer, in LaTeX; None when none is marked."""
         return find_latex(text)
 
     def render(self, problem: Problem, answer: Answer) -> str:
+        """The answer in its box."""
         return f"\\boxed{{{answer}}}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """Text alone: two answers of one key mean the same, two keys may mean the same."""
         return normal_form(as_union(answer))
 
-    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        answer = self.parse(problem, text)
-        return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"answer": answer})
+    def is_right(self, reference: str, answer: str) -> bool:
+        """See ``is_equivalent``."""
+        return is_equivalent(reference, answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Correct when the answer means what gold means; unlabeled when that cannot be decided in time."""
-        answer = self.parse(problem, text)
-        if answer is None:
-            return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the text")
-        reference = gold.value["answer"]
         try:
-            is_correct = is_equivalent(reference, answer)
+            return super().judge(problem, gold, text)
         except UndecidedError as error:
-            return Judgement(verdict=Verdict.UNLABELED, reason=f"{answer[:60]!r} beside {reference!r}: {error}")
-        if not is_correct:
-            return Judgement(verdict=Verdict.INCORRECT, reason=f"answered {answer[:60]}, not {reference}")
-        return Judgement(verdict=Verdict.CORRECT)
+            reason = f"{str(self.parse(problem, text))[:60]!r} against {gold.value['answer']!r}: {error}"
+            return Judgement(verdict=Verdict.UNLABELED, reason=reason)
+
+    def _pair(self, row: Row, where: str) -> tuple[Problem, Gold]:
+        is_renamed = "question" not in row and "problem" in row
+        question = row["problem"] if is_renamed else required_field(row, "question", where)
+        level = _LEVEL.search(str(row.get("level") or ""))
+        problem = problem_of(
+            str(question),
+            level=level[0] if level else "",
+            subject=str(row.get("subject") or row.get("type") or ""),
+            source_id=source_id_of(row, "problem_id", "unique_id"),
+        )
+        reference = _reference(row, where)
+        answer = None if reference is None else clean(reference)
+        if answer is None:
+            raise TaskDataError(
+                f"{where}: no reference answer in {str(reference)[-60:]!r}; give it as gold, answer or solution"
+            )
+        return problem, self.gold_of(problem, answer)
 
 
 def is_equivalent(gold: str, answer: str) -> bool:
@@ -194,34 +186,8 @@ def problem_of(question: str, *, level: str = "", subject: str = "", source_id: 
         subject: such as "Algebra", or "".
         source_id: the problem's name in its source, by which recorded pools join.
     """
-    prompt = question.strip()
-    known = {"subject": subject, "source_id": source_id}
-    return Problem(
-        task=TASK,
-        problem_id=content_id(TASK, prompt),
-        prompt=prompt,
-        data={name: value for name, value in known.items() if value},
-        difficulty=f"level {level}" if level else "",
-    )
-
-
-def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
-    question = row["problem"] if "question" not in row and "problem" in row else required_field(row, "question", where)
-    level = _LEVEL.search(str(row.get("level") or ""))
-    source_id = row.get("problem_id", row.get("unique_id"))
-    problem = problem_of(
-        str(question),
-        level=level[0] if level else "",
-        subject=str(row.get("subject") or row.get("type") or ""),
-        source_id=None if source_id is None else str(source_id),
-    )
-    reference = _reference(row, where)
-    answer = None if reference is None else clean(reference)
-    if answer is None:
-        raise TaskDataError(
-            f"{where}: no reference answer in {str(reference)[-60:]!r}; give it as gold, answer or solution"
-        )
-    return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"answer": answer})
+    difficulty = f"level {level}" if level else ""
+    return question_of(TASK, question, difficulty=difficulty, subject=subject, source_id=source_id)
 
 
 def _is_without_reference(row: Row) -> bool:

@@ -9,19 +9,18 @@ reasoning-gym, which is optional, or else by comparing them with the expected an
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import Any, ClassVar
 
 from raydebm.constraints import Constraint, Exactness, Finding
 from raydebm.errors import TaskDataError
-from raydebm.identity import canonical_json, content_id
-from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
+from raydebm.identity import canonical_json
+from raydebm.records import Gold, Problem, Verdict
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.tasks.file_backed import FileTask, Pairs, question_of, typed_question
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
 from raydebm.tasks.reasoning_gym.library import LibraryError, library
 from raydebm.tasks.reasoning_gym.rules import MAX_ANSWER_CHARS, Fault, Puzzle, read_puzzle
 from raydebm.tasks.reasoning_gym.sources import Question, questions
-from raydebm.tasks.sources import distinct
 
 __all__ = ["ReasoningGym", "problem_of"]
 
@@ -29,15 +28,6 @@ TASK = "reasoning_gym"
 
 FULL_SCORE = 0.999
 """A verifier's score from which an answer is right; some of them compare numbers within a tolerance."""
-
-_INSTRUCTIONS = (
-    "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.\n"
-    "Once you have thought about the reasoning process, provide the answer in the following format:\n"
-    f"{OPEN}answer here{CLOSE}\n"
-    "Do not explain your reasoning inside the answer tags, provide only the final answer. When an example is provided, "
-    "you should strictly follow the format of the output/answer in that example."
-)
-"""What the package's own evaluations ask."""
 
 
 def _broken_rules(problem: Problem, answer: Answer) -> Iterator[Finding]:
@@ -66,39 +56,42 @@ def _puzzle(problem: Problem) -> Puzzle | None:
     return None if found is None else found[1]
 
 
-class ReasoningGym:
+_RULES = Constraint(name="rules", check=_broken_rules, message="{fault}", exactness=_exactness)
+
+
+class ReasoningGym(FileTask):
     """The task. An answer is the text between ``<answer>`` and ``</answer>``."""
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
         max_length=2048, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=2048
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(name="rules", check=_broken_rules, message="{fault}", exactness=_exactness),
+    instructions: ClassVar[str] = (
+        "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific "
+        "manner.\n"
+        "Once you have thought about the reasoning process, provide the answer in the following format:\n"
+        f"{OPEN}answer here{CLOSE}\n"
+        "Do not explain your reasoning inside the answer tags, provide only the final answer. When an example is "
+        "provided, you should strictly follow the format of the output/answer in that example."
     )
+    """What the package's own evaluations ask."""
 
-    def load(
-        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
-    ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield questions; the data sets of the source take turns, and a question that came up before is passed over.
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The question's rules, where it says what a right answer is."""
+        return (_RULES,)
 
-        Args:
-            split: ``"train"`` or ``"test"``; a file may hold one part for both (``id_range`` of a recipe splits it).
-            source: None or ``"generate:<data set>,<data set>?size=100&seed=0"`` for questions that the package makes
-                (all in brackets may be left out: every data set with rules, 100 entries each, the run's seed); else a
-                ``.jsonl`` or ``.jsonl.gz`` file with the fields question and expected_answer, and optionally dataset,
-                category, problem_id and config (the settings of ``create_dataset``; else those of the data set in
-                ``configs<name>.json`` beside ``problems<name>.jsonl``); else a folder with a file of the split's name.
-            limit: at most so many.
-            seed: other seed, other questions; used where questions are made and the source names none.
+    def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
+        """None or ``"generate:<data set>,<data set>?size=100&seed=0"`` for questions that the package makes (all in
+        brackets may be left out: every data set with rules, 100 entries each, the run's seed, which is used where the
+        source names none); else a ``.jsonl`` or ``.jsonl.gz`` file with the fields question and expected_answer, and
+        optionally dataset, category, problem_id and config (the settings of ``create_dataset``; else those of the data
+        set in ``configs<name>.json`` next to ``problems<name>.jsonl``); else a folder with a file of the split's name.
 
-        Raises:
-            TaskDataError: the data is missing or not as described, or the package is needed and missing.
+        The data sets of the source take turns. A file may hold one part for both splits (``id_range`` of a recipe
+        splits it).
         """
-        return islice(distinct(map(_problem_and_gold, questions(split, source, seed=seed))), limit)
-
-    def messages(self, problem: Problem) -> tuple[Message, ...]:
-        return instructed(_INSTRUCTIONS, problem.prompt)
+        return map(_problem_and_gold, questions(split, source, seed=seed))
 
     def problem_from_text(self, text: str) -> Problem:
         """The question as typed; its rules are read where it is worded as reasoning-gym words it.
@@ -106,9 +99,7 @@ class ReasoningGym:
         Raises:
             TaskDataError: there is no question in the text.
         """
-        if not any(character.isalnum() for character in text):
-            raise TaskDataError(f"a question needs words or numbers, got {text!r}; send the whole question as text")
-        return problem_of(text)
+        return problem_of(typed_question(text, "a question needs words or numbers"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
         """What stands in the last complete ``<answer>`` part; None where there is none, or it is empty."""
@@ -168,15 +159,7 @@ def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: s
         category: the group of data sets, such as ``"games"``, by which reports break results down; or "".
         source_id: the problem's name in its source, by which recorded pools join.
     """
-    prompt = text.strip()
-    known = {"dataset": dataset, "source_id": source_id}
-    return Problem(
-        task=TASK,
-        problem_id=content_id(TASK, prompt),
-        prompt=prompt,
-        data={name: value for name, value in known.items() if value},
-        difficulty=category,
-    )
+    return question_of(TASK, text, difficulty=category, dataset=dataset, source_id=source_id)
 
 
 def _problem_and_gold(question: Question) -> tuple[Problem, Gold]:

@@ -397,5 +397,4 @@ def violation_score(values: Mapping[str, float]) -> float:
 
 
 def _quoted(text: str) -> str:
-    """A piece of the plan, shortened."""
     return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 1]}…"

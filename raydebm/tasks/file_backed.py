@@ -1,0 +1,144 @@
+"""What tasks share whose problems stand in files or on the hub, a row each: loading, asking, comparing with gold.
+
+A task that asks questions with one right answer each derives from ``ReferenceTask``; one with another way to judge,
+from ``FileTask``. Neither is needed: a task is whatever follows ``raydebm.tasks.base.Task``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, ClassVar
+
+from raydebm.constraints import Constraint
+from raydebm.errors import TaskDataError
+from raydebm.identity import content_id
+from raydebm.records import Gold, Message, Problem, Verdict
+from raydebm.tasks.base import Answer, Judgement, instructed
+from raydebm.tasks.sources import check_split, distinct
+
+Pairs = Iterator[tuple[Problem, Gold]]
+
+
+class FileTask(ABC):
+    """Loading and asking."""
+
+    name: ClassVar[str]
+    instructions: ClassVar[str]
+    """The system message."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """None: without gold, nothing about such an answer can be checked exactly."""
+        return ()
+
+    @abstractmethod
+    def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
+        """Problems with gold, in the order of the source. Its docstring says what a source may be.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+
+    def load(self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0) -> Pairs:
+        """Yield problems in the order of the source; a problem that came up before is passed over.
+
+        Args:
+            split: ``"train"`` or ``"test"``.
+            source: see ``pairs``; None for the published data set.
+            limit: at most so many.
+            seed: for tasks that make their own problems.
+
+        Raises:
+            TaskDataError: the data is missing or not as described.
+        """
+        check_split(split, self.splits, task=self.name)
+        return islice(distinct(self.pairs(split, source, seed)), limit)
+
+    def messages(self, problem: Problem) -> tuple[Message, ...]:
+        """The instructions to the system, the problem from the user."""
+        return instructed(self.instructions, problem.prompt)
+
+
+class ReferenceTask(FileTask):
+    """Questions with one right answer each, known to gold as ``value[gold_key]``."""
+
+    gold_key: ClassVar[str] = "answer"
+    nothing: ClassVar[str] = "no answer in the text"
+    """Why a text that does not parse is incorrect."""
+
+    @abstractmethod
+    def parse(self, problem: Problem, text: str) -> str | None:
+        """See ``Task``."""
+
+    def render(self, problem: Problem, answer: Answer) -> str:
+        """The answer after four hash signs."""
+        return f"#### {answer}"
+
+    def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """The answer's canonical text."""
+        return str(answer)
+
+    def gold_of(self, problem: Problem, answer: str) -> Gold:
+        """Gold that says so."""
+        return Gold(task=self.name, problem_id=problem.problem_id, value={self.gold_key: answer})
+
+    def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
+        """See ``GoldFromAnswer``."""
+        answer = self.parse(problem, text)
+        return None if answer is None else self.gold_of(problem, answer)
+
+    def is_right(self, reference: str, answer: str) -> bool:
+        """Whether the answer means what the reference means."""
+        return answer == reference
+
+    def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
+        """Correct when the answer means what gold means."""
+        answer, reference = self.parse(problem, text), gold.value[self.gold_key]
+        if answer is None:
+            return Judgement(verdict=Verdict.INCORRECT, reason=self.nothing)
+        if not self.is_right(reference, answer):
+            return Judgement(verdict=Verdict.INCORRECT, reason=f"answered {answer[:60]}, not {reference}")
+        return Judgement(verdict=Verdict.CORRECT)
+
+
+def question_of(task: str, text: str, *, difficulty: str = "", **data: Any) -> Problem:
+    """The problem of a question; its id is made of the text alone.
+
+    Args:
+        task: the task's name.
+        text: the question; surrounding white space is no part of it.
+        difficulty: reports break results down by it.
+        **data: what else is known, such as ``source_id``, the name in the source by which recorded pools join; None
+            and empty values are left out.
+    """
+    prompt = text.strip()
+    return Problem(
+        task=task,
+        problem_id=content_id(task, prompt),
+        prompt=prompt,
+        data={name: value for name, value in data.items() if value},
+        difficulty=difficulty,
+    )
+
+
+def typed_question(text: str, needs: str, holds: Callable[[str], bool] = str.isalnum) -> str:
+    """The text that a client typed, as it is.
+
+    Args:
+        text: what was typed.
+        needs: what a question needs, for the message, such as ``"a question needs words"``.
+        holds: whether a character makes the text a question.
+
+    Raises:
+        TaskDataError: no character does.
+    """
+    if not any(map(holds, text)):
+        raise TaskDataError(f"{needs}, got {text[:80]!r}; send the whole question as text")
+    return text
+
+
+def source_id_of(row: Mapping[str, Any], *names: str) -> str | None:
+    """The row's own name, from the first of these fields that it has; ``problem_id`` by default."""
+    value = next((row[name] for name in names or ("problem_id",) if name in row), None)
+    return None if value is None else str(value)
