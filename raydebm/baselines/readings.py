@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.baselines.protocol import TextScore
-from raydebm.logprobs import LogProbs
+from raydebm.records import LogProbs
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
-from raydebm.logprobs import LogProbs
-from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
+from raydebm.records import Candidate, GenerationRequest, LogProbs, Problem, well_formed
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
 

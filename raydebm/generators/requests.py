@@ -12,8 +12,7 @@ from typing import Any
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
 from raydebm.identity import canonical_json, seed_for
-from raydebm.logprobs import LogProbs
-from raydebm.records import Candidate, GenerationRequest, Message, Problem, Sampling
+from raydebm.records import Candidate, GenerationRequest, LogProbs, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
 """What a chat template adds to one message, at most."""

@@ -24,8 +24,7 @@ from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
 from raydebm.generators.replies import answer_start, split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import canonical_json
-from raydebm.logprobs import LogProbs
-from raydebm.records import Candidate, GenerationRequest, Message
+from raydebm.records import Candidate, GenerationRequest, LogProbs, Message
 
 EMBEDDED = "embedded:"
 _STOP_WINDOW = 32

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning
-from raydebm.logprobs import LogProbs
+from raydebm.records import LogProbs
 
 
 @pytest.mark.parametrize(

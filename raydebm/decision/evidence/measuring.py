@@ -1,7 +1,8 @@
 """Evidence for and against each distinct answer of a pool, and for "none of them is right": every term, measured.
 
 Terms are the built-in ones (``built_in_terms``), those that modules of a user add, and two for each score: of a
-baseline whose scores are evidence, and of the generators' own log-probabilities (``own_logprob``, ``own_worst_logprob``):
+baseline whose scores are evidence, and of generators by their log-probabilities (``own_logprob``,
+``own_worst_logprob``):
 
 ===================== ================================================================================
 ``score:<name>``      mean over an answer's candidates minus the mean over the pool, standardised within authors
