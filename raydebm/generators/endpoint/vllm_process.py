@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,8 +26,11 @@ from raydebm.errors import ResourceError
 
 _LOG = logging.getLogger(__name__)
 
-_LOG_LINES = 15
+_LOG_LINES = 8
 """Lines of the server's log that an error shows."""
+_ERROR = re.compile(r"\b\w*(Error|Exception)\b: ")
+_DYING_S = 0.2
+"""A server whose last connection broke may take so long to be gone."""
 _STOP_S = 20.0
 """Time between SIGTERM and SIGKILL."""
 
@@ -53,9 +57,10 @@ def vllm_process(config: VllmGenerator, *, source: str, host: str) -> Iterator[s
             url = f"http://{host}:{port}"
             _wait_until_up(server, url, config, log)
             yield url
-            if (status := server.poll()) is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = server.wait(_DYING_S)
                 _LOG.warning(
-                    "the vLLM server of %s ended with status %d; its last lines:\n%s", config.name, status, _tail(log)
+                    "the vLLM server of %s ended with status %d; its log:\n%s", config.name, status, _tail(log)
                 )
         finally:
             _end(server)
@@ -92,12 +97,12 @@ def _wait_until_up(server: subprocess.Popen[bytes], url: str, config: VllmGenera
         if (status := server.poll()) is not None:
             raise ResourceError(
                 f"generator {config.name!r}: the vLLM server of {config.model!r} ended with status {status} before it "
-                f"answered; its last lines:\n{_tail(log)}"
+                f"answered; its log:\n{_tail(log)}"
             )
         if time.monotonic() >= deadline:
             raise ResourceError(
                 f"generator {config.name!r}: the vLLM server of {config.model!r} did not answer within "
-                f"{config.startup_timeout_s:g} s (startup_timeout_s); its last lines:\n{_tail(log)}"
+                f"{config.startup_timeout_s:g} s (startup_timeout_s); its log:\n{_tail(log)}"
             )
         time.sleep(0.2)
 
@@ -111,8 +116,10 @@ def _answers(url: str) -> bool:
 
 
 def _tail(log: IO[bytes]) -> str:
+    """What the log says of errors, which much may follow; without any its end."""
     lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(lines[-_LOG_LINES:])
+    errors = [line for line in lines if _ERROR.search(line)]
+    return "\n".join((errors or lines)[-_LOG_LINES:])
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

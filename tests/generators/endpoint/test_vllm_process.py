@@ -73,6 +73,12 @@ def test_engine_arguments_become_options(program):
     ]
 
 
+def test_an_error_is_shown_although_much_follows_it(program):
+    broken = program("print('RuntimeError: no such kernel' + '\\nleaked' * 50, flush=True); sys.exit(3)")
+    with pytest.raises(ResourceError, match=r"its log:\nRuntimeError: no such kernel$"), server(broken):
+        pass
+
+
 def test_a_server_that_ends_early_shows_its_last_lines(program):
     broken = program("print('no memory for the weights', flush=True); sys.exit(3)")
     with (
@@ -125,6 +131,9 @@ def test_a_server_that_dies_meanwhile_is_told(program, caplog):
     dies = program(
         SERVES.replace("def do_GET(self):", "def do_GET(self):\n        if self.path != '/health': os._exit(7)")
     )
-    with server(dies) as url, pytest.raises(OSError, match="closed connection"):
-        urllib.request.urlopen(url)
+    with server(dies) as url:
+        with pytest.raises(OSError, match="closed connection"):
+            urllib.request.urlopen(url)
+        with pytest.raises(OSError, match="closed|refused|reset"):
+            urllib.request.urlopen(url)
     assert "the vLLM server of v ended with status 7" in caplog.text
