@@ -17,10 +17,10 @@ from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TE
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
-from raydebm.decisions.comparison import Changes, Tally, replay_stored
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.stored_decisions import stored_decisions
+from raydebm.decisions.stored_replay import Changes, Tally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     Candidate,
@@ -32,7 +32,7 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.serving.api.decisions.bodies import OVERVIEW_COLUMNS, overview
+from raydebm.serving.api.decisions.stored_views import OVERVIEW_COLUMNS, overview
 
 POLICY = Policy()
 POSTERIOR = Posterior(

@@ -17,9 +17,9 @@ from raydebm.errors import ConfigError, PoolError
 from raydebm.serving.settings.overrides import PolicyChanges
 
 if TYPE_CHECKING:
-    from raydebm.decisions.comparison import Changes, Replayed, Tally
     from raydebm.decisions.outcomes.log import ReportedOutcome
     from raydebm.decisions.reader import Filter
+    from raydebm.decisions.stored_replay import Changes, Replayed, Tally
     from raydebm.records import Verdict
     from raydebm.scorer.bisection import TextScorer
 
@@ -57,9 +57,9 @@ def replay(
 
     Or under another budget or ensemble. No generator is asked. Without changes the recorded decisions come out again.
     """
-    from raydebm.decisions.comparison import Changes, Tally, replay_stored
     from raydebm.decisions.reader import DecisionReader
-    from raydebm.decisions.stored import stored_decisions
+    from raydebm.decisions.stored_decisions import stored_decisions
+    from raydebm.decisions.stored_replay import Changes, Tally, replay_stored
 
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1, got {budget}")
@@ -189,7 +189,7 @@ def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
     Raises:
         ConfigError: the file is neither .parquet nor .jsonl, or cannot be written.
     """
-    from raydebm.decisions.comparison_file import parquet_rows, text_lines
+    from raydebm.decisions.stored_replay_file import parquet_rows, text_lines
 
     kinds = {".parquet": parquet_rows, ".jsonl": text_lines}
     if out.suffix not in kinds:

@@ -4,6 +4,7 @@ Lists rest on an index in memory; everything else skips files by their names and
 may come and go while they are read.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from raydebm.decisions.storage.parquet_folder import FolderReader
 from raydebm.errors import ConfigError
 from raydebm.records import Decision
 from raydebm.run.codec import Row
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SortKey = Literal[
@@ -208,12 +211,12 @@ class DecisionReader:
         if where is None:
             return None
         rows = self._folder.retried(lambda: self._rows(where, ds.field("record_id") == record_id))
-        return record_of(rows[0]) if rows else None
+        return _record(rows[0]) if rows else None
 
     def records(self, where: Filter | None = None, *, batch_size: int = 64) -> Iterator[DecisionRecord]:
         """Whole decisions that pass, oldest file first, a few at a time in memory."""
         for batch in self.batches(DECISIONS.names, where, batch_size=batch_size):
-            yield from map(record_of, batch.to_pylist())
+            yield from (record for row in batch.to_pylist() if (record := _record(row)) is not None)
 
     def batches(
         self, columns: Sequence[str], where: Filter | None = None, *, batch_size: int = 2048
@@ -305,3 +308,12 @@ def _rows_of(lines: pa.Table, record_ids: Sequence[str]) -> list[Row]:
     wanted = pa.array(list(record_ids), pa.string())
     by_id = {row["record_id"]: row for row in lines.filter(pc.is_in(lines["record_id"], wanted)).to_pylist()}
     return [by_id[found] for found in record_ids if found in by_id]
+
+
+def _record(row: Row) -> DecisionRecord | None:
+    """None for a row of a damaged file that was decoded and is no decision: pages have no checksums."""
+    try:
+        return record_of(row)
+    except (ConfigError, ValueError, KeyError, TypeError) as error:
+        log.warning("a stored decision is left out: it cannot be read: %s", error)
+        return None

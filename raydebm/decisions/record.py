@@ -155,6 +155,7 @@ class DecisionRecord:
 
     @property
     def problem(self) -> Problem:
+        """What was asked."""
         return self.outcome.problem
 
 
@@ -192,6 +193,7 @@ def check_decided(decision: str | None, param: str) -> None:
 
 
 def microseconds(time: datetime) -> int:
+    """Microseconds since 1970."""
     return (time - EPOCH) // timedelta(microseconds=1)
 
 

@@ -111,6 +111,7 @@ class DecisionWriter:
 
     @property
     def num_waiting(self) -> int:
+        """Decisions that wait to be written."""
         return len(self._waiting)
 
     def close(self) -> None:

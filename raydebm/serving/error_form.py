@@ -21,6 +21,7 @@ RETRY_AFTER_S = 2
 
 
 def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
+    """The JSON of a failure, without credentials and with every text writable."""
     kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {

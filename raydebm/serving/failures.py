@@ -20,7 +20,7 @@ from raydebm.errors import (
 )
 
 BUSY_RETRY_S = 1.0
-"""When a key with too many open requests may try again; nobody knows when one of them ends."""
+"""When a key with too many open requests may try again; when one of them ends is not known."""
 _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
     (UnknownNameError, 404, "unknown_name"),
     (MissingKeyError, 503, "missing_key"),

@@ -18,7 +18,7 @@ from raydebm import tracing
 from raydebm.errors import ConfigError, without_credentials
 
 REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
-"""Of the request that this task works on; set by the guard, and inherited by the tasks and threads it starts."""
+"""Id of the request that this task works on; set by the guard, and inherited by the tasks and threads it starts."""
 
 CALLER: ContextVar[str] = ContextVar("raydebm_caller", default="")
 """Name of the key that asks, likewise; empty where there are no keys."""
@@ -46,6 +46,7 @@ class JsonLines(logging.Formatter):
         self._request_id = request_id
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line."""
         facts = getattr(record, "facts", {})
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
@@ -71,6 +72,7 @@ class TextLines(logging.Formatter):
         self._request_id = request_id
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line, with the facts at its end."""
         record.request_id = self._request_id() or "-"
         facts = getattr(record, "facts", {})
         told = " ".join(f"{key}={value}" for key, value in facts.items())

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -25,7 +26,7 @@ from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DECISIONS, SUMMARY, new_record_id, record_of, record_row, time_of_id
 from raydebm.decisions.storage.file_names import file_name, record_files
 from raydebm.decisions.storage.parquet_folder import MERGE_FILES
-from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.stored_decisions import stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs, writer_of
 from raydebm.errors import ConfigError, ScoringError
 from raydebm.records import Decision, Energies, Problem
@@ -526,6 +527,15 @@ def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record
         reader.count()
         reader.page()
         list(reader.records())
+
+
+def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, stored, folder, monkeypatch):
+    records = [make_record(index) for index in range(3)]
+    reader, rows = stored(records), [record_row(record) for record in records]
+    broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "policy_json": "{"}, rows[2]], schema=DECISIONS)
+    monkeypatch.setattr(reader, "batches", lambda columns, where, **options: iter([broken]))
+
+    assert [found.record_id for found in reader.records()] == [records[0].record_id, records[2].record_id]
 
 
 def damaged(content, rng):

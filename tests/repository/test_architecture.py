@@ -144,7 +144,7 @@ def tree(repository):
 
 
 LONG_FILES: set[str] = set()
-LONG_FUNCTIONS = {"export.scorer_folder:export_scorer", "serving.api.application:create_app"}
+LONG_FUNCTIONS = {"export.scorer_folder:export_scorer"}
 """What is still above the limits, by name below the package. The sets may only shrink."""
 
 

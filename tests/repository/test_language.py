@@ -48,7 +48,6 @@ PACKAGES_TO_DO = {
     "pairs",
     "records",
     "sandbox",
-    "serving",
     "tasks",
     "tracing",
     "tracking",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raydebm.serving.api.examples import EXAMPLES
+from raydebm.serving.api.example_requests import EXAMPLES
 from raydebm.serving.api.headers import HEADERS
 
 HOST = "metadata.probe.invalid"

@@ -19,9 +19,9 @@ from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.run.directory import RunDir
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.schema.candidate import CandidateBody
-from raydebm.serving.api.schema.decision import TriageResponse
-from raydebm.serving.api.schema.scores import ScoreItem, ScoreResponse
+from raydebm.serving.api.schema.candidate_bodies import CandidateBody
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
+from raydebm.serving.api.schema.score_bodies import ScoreItem, ScoreResponse
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.serving.ray.handles import HandleBackend

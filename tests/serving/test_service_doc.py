@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from raydebm.serving.access.keys import load_keyring
-from raydebm.serving.api.schema.requests import ChatOverrides
-from raydebm.serving.ray import metrics
+from raydebm.serving.api.schema.request_bodies import ChatOverrides
+from raydebm.serving.ray import prometheus
 from raydebm.serving.settings.app_args import AppArgs
 
 
@@ -52,11 +52,11 @@ def test_every_metric_is_listed(text, monkeypatch):
     class Counting(Recorder):
         pass
 
-    monkeypatch.setattr(metrics, "Counter", Counting)
-    monkeypatch.setattr(metrics, "Gauge", Recorder)
-    monkeypatch.setattr(metrics, "Histogram", Recorder)
-    metrics.RayMeter()
-    metrics.BatchMeter()
-    metrics.HedgeMeter()
+    monkeypatch.setattr(prometheus, "Counter", Counting)
+    monkeypatch.setattr(prometheus, "Gauge", Recorder)
+    monkeypatch.setattr(prometheus, "Histogram", Recorder)
+    prometheus.RayMeter()
+    prometheus.BatchMeter()
+    prometheus.HedgeMeter()
     assert len(names) == 24
     assert {name for name in names if f"`{name}`" not in text} == set()

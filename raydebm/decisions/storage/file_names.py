@@ -22,6 +22,8 @@ _NAME = re.compile(r"([a-z]+)-(\d{16})-(\d{16})-([0-9a-f]+)-(\d+)-(\d+)\.parquet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFile:
+    """What the name of a file says."""
+
     name: str
     first_us: int
     last_us: int
@@ -34,6 +36,7 @@ class RecordFile:
 def file_name(
     first_us: int, last_us: int, *, writer: str, sequence: int, level: int, kind: str = DECISION_FILES
 ) -> str:
+    """The name of a file with rows from ``first_us`` to ``last_us``, in microseconds since 1970."""
     return f"{kind}-{first_us:016d}-{last_us:016d}-{writer}-{sequence:06d}-{level}.parquet"
 
 
@@ -56,6 +59,7 @@ def _record_file(kind: str, name: str, size: int | None) -> RecordFile | None:
 
 
 def replaces_metadata(names: Iterable[str]) -> dict[bytes, bytes]:
+    """Metadata of a merged file: the names that it replaces."""
     return {REPLACES: json.dumps(list(names)).encode()}
 
 

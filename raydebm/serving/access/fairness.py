@@ -116,7 +116,7 @@ class FairQueue(Generic[W, R]):
         return list(taken.items())
 
     def _next_call(self, taken: Mapping[_Call[W, R], object]) -> _Call[W, R] | None:
-        """Whose turn is next; None: nobody's."""
+        """Whose turn is next; None: no one's."""
         if taken and not self._shared:
             (call,) = taken
             return call if call.has_more else None

@@ -1,4 +1,4 @@
-"""What happens to every HTTP request before and around the routes: its id, who asks, its limits, the last resort.
+"""What happens to every HTTP request before and around the routes: its id, who calls, its limits, the last resort.
 
 A plain ASGI middleware, so that streams pass through unbuffered and hold their place until they end.
 """
@@ -19,7 +19,7 @@ from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.access.hosts import check_host
 from raydebm.serving.access.idempotency import IdempotencyStore, answer_once
 from raydebm.serving.access.keys import ApiKey, Keyring
-from raydebm.serving.access.limits import Admission, Intake, KeyLimits
+from raydebm.serving.access.request_limits import Admission, Intake, KeyLimits
 from raydebm.serving.access.uploads import Uploads, replayed
 from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.error_form import error_response
@@ -36,7 +36,7 @@ PAID_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/triage", "/v1/triage
 """Requests that may have paid for candidates when the replica that held them died."""
 CLIENT_CLOSED = 499
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods of requests that take no place and whose bodies nobody reads."""
+"""Methods of requests that take no place and whose bodies are not read."""
 REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -70,9 +70,9 @@ class Guard:
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
         public_paths: what needs no key and no place in the queue.
         routes: of the application, to name a request that is refused before it gets there.
-        allowed_hosts: names under which it answers where there are no keys, beside localhost and addresses.
+        allowed_hosts: names under which it answers where there are no keys, in addition to localhost and addresses.
         intake: counts open requests and can be closed; None: one of its own.
-        ledger: counts the days' spending; None: nobody does.
+        ledger: counts the days' spending; None: it is not counted.
         idempotency: answers repeated requests; None: ``Idempotency-Key`` is not looked at.
     """
 
@@ -108,23 +108,23 @@ class Guard:
         request_id, started = _request_id(scope), time.perf_counter()
         scope.setdefault("state", {}).update(request_id=request_id, received=started)
         answer = _Answer(send, request_id if self._echo_request_id else None)
-        before, nobody = REQUEST_ID.set(request_id), CALLER.set("")
+        before, no_caller = REQUEST_ID.set(request_id), CALLER.set("")
         try:
             with self._intake.open():
                 await self._guarded(scope, receive, answer)
         except ClientDisconnect:
-            pass  # there is nobody left to answer
+            pass  # there is no one left to answer
         except RaydebmError as error:
             await _last_resort(error_response(as_service_error(error)), scope, receive, answer)
         except Exception:
-            # One place for what nobody foresaw: logged with its id, answered without a traceback.
+            # One place for what no one foresaw: logged with its id, answered without a traceback.
             log.exception("request %s failed", request_id)
             failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
             await _last_resort(error_response(failure), scope, receive, answer)
         finally:
             self._tell(scope, answer.status, time.perf_counter() - started)
             REQUEST_ID.reset(before)
-            CALLER.reset(nobody)
+            CALLER.reset(no_caller)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if self._keyring is None:
@@ -138,7 +138,7 @@ class Guard:
             if scope["method"] in _WITHOUT_BODY:
                 await self._app(scope, receive, answer.send)
                 return
-            self._admission.check()  # when nobody could wait, nobody need upload
+            self._admission.check()  # when no request could wait, none need be uploaded
             body = await self._uploads.read(scope, receive)
 
             async def work(send: Send) -> None:

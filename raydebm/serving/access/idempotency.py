@@ -113,6 +113,7 @@ class IdempotencyStore:
             db.execute("DELETE FROM requests WHERE owner = ? AND key = ? AND status IS NULL", (owner, key))
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 

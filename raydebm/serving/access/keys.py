@@ -91,6 +91,7 @@ class WatchedKeyring(Keyring):
         """Why the file as it is now is not used; None when it is."""
 
     def owner(self, authorization: str | None) -> ApiKey | None:
+        """See ``Keyring.owner``; looks first whether the file has changed."""
         self._look()
         return super().owner(authorization)
 

@@ -1,4 +1,4 @@
-"""The bodies of requests, read as a whole before a request takes a place, so that a slow client holds up nobody.
+"""The bodies of requests, read as a whole before a request takes a place, so that a slow client holds up no other.
 
 A client has ``max_body_s`` for its whole body. Above ``max_uploading`` bodies at once the one that began first is given
 up: an honest client is done in milliseconds and is never the oldest of many, while clients that trickle only push out

@@ -1,8 +1,9 @@
 """The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -14,9 +15,9 @@ from raydebm.errors import RaydebmError
 from raydebm.serving.access.guard import PUBLIC_PATHS, Guard
 from raydebm.serving.access.idempotency import IdempotencyStore
 from raydebm.serving.access.keys import Keyring
-from raydebm.serving.access.limits import Intake
+from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.api.chat.routes import chat_routes, model_routes, response_routes
-from raydebm.serving.api.decisions.archive import Decisions
+from raydebm.serving.api.decisions.archive import DecisionArchive
 from raydebm.serving.api.decisions.routes import decision_routes
 from raydebm.serving.api.openapi import ERRORS, describe
 from raydebm.serving.api.operations.live import LiveMeter
@@ -64,28 +65,10 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=ERRORS,
-        # FastAPI's own telemetry would send query strings and messages of exceptions (see serving.telemetry).
+        # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    writer = service.records if isinstance(service.records, DecisionWriter) else None
-    claims = service.claims or claim_monitor(service.bundle, service.meter)
-    reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
-    stored = None if reader is None else Decisions(reader, claims)
-    desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
-    routers = (
-        model_routes(service),
-        chat_routes(service),
-        response_routes(service),
-        triage_routes(service),
-        scoring_routes(service),
-        health_route(service, writer),
-        ceiling_route(),
-        decision_routes(stored),
-        outcome_routes(desk),
-        live_route(live, writer),
-        sample_routes(service.bundle),
-        page_routes(),
-    )
+    routers = _routers(service, live)
     app.add_middleware(
         Guard,
         max_body_bytes=service.bundle.max_body_bytes,
@@ -107,6 +90,28 @@ def create_app(
     return app
 
 
+def _routers(service: TriageService, live: LiveMeter | None) -> Sequence[APIRouter]:
+    writer = service.records if isinstance(service.records, DecisionWriter) else None
+    claims = service.claims or claim_monitor(service.bundle, service.meter)
+    reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
+    stored = None if reader is None else DecisionArchive(reader, claims)
+    desk = None if reader is None or claims is None else outcome_desk(service, reader, claims)
+    return (
+        model_routes(service),
+        chat_routes(service),
+        response_routes(service),
+        triage_routes(service),
+        scoring_routes(service),
+        health_route(service, writer),
+        ceiling_route(),
+        decision_routes(stored),
+        outcome_routes(desk),
+        live_route(live, writer),
+        sample_routes(service.bundle),
+        page_routes(),
+    )
+
+
 def ledger_of(bundle: Bundle) -> Ledger | None:
     """The ledger in the bundle's file, which is opened when somebody spends below a ceiling."""
     if bundle.ledger_file is None:
@@ -115,7 +120,7 @@ def ledger_of(bundle: Bundle) -> Ledger | None:
 
 
 def idempotency_of(bundle: Bundle) -> IdempotencyStore:
-    """The store beside the ledger's file; without one, the keys of this process alone."""
+    """The store next to the ledger's file; without one, the keys of this process alone."""
     path = None if bundle.ledger_file is None else Path(bundle.ledger_file).with_name("idempotency.sqlite")
     return IdempotencyStore(
         ":memory:" if path is None else str(path),

@@ -27,7 +27,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client goes away.
 
     Raises:
-        ServiceError: 499 when it did; nobody reads it but the log.
+        ServiceError: 499 when it did; only the log has it.
     """
     return await _first(work, request.receive)
 
@@ -65,7 +65,7 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             await _first(self._send_all(send), receive)
-        except ServiceError:  # it went away, and the answer has begun: there is nothing to say, and nobody to hear it
+        except ServiceError:  # it went away, and the answer has begun: there is nothing to say, and no one to hear it
             scope.setdefault("state", {})["client_closed"] = True
 
     async def _send_all(self, send: Send) -> None:

@@ -1,8 +1,8 @@
 """Which settings a request runs under: header > body > the named policy of its model id > the calibrated default.
 
-Headers are ``X-RayDEBM-<Field>`` with the fields of ``schema.ChatOverrides``, such as ``X-RayDEBM-Theta-Sigma: 0.5``
-and ``X-RayDEBM-Generators: a, b``. They serve clients that cannot send extra fields, and gateways that must have the
-last word.
+Headers are ``X-RayDEBM-<Field>`` with the fields of ``ChatOverrides``, such as ``X-RayDEBM-Theta-Sigma: 0.5`` and
+``X-RayDEBM-Generators: a, b``. They serve clients that cannot send extra fields, and gateways that must have the last
+word.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.schema.requests import ChatOverrides
+from raydebm.serving.api.schema.request_bodies import ChatOverrides
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from raydebm.errors import ServiceError
-from raydebm.serving.api.schema.requests import ChatMessage
+from raydebm.serving.api.schema.request_bodies import ChatMessage
 from raydebm.serving.core.conversation import ROLES, Conversation
 
 

@@ -27,7 +27,9 @@ class Backend(Protocol):
         """
         ...
 
-    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]: ...
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """One report per candidate, in their order, by the task's gold-free checks."""
+        ...
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         """One per text, in their order; None for one that could not be scored."""

@@ -16,6 +16,8 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
+    """A chat, with the one message that is the problem."""
+
     problem: str
     """Text of the last user message."""
     context: tuple[Message, ...]

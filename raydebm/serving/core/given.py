@@ -14,8 +14,8 @@ from raydebm.records import Candidate, Energies, Problem, ScoredCandidate, score
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
+from raydebm.serving.core.evaluators import Baselines, Scorer
 from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
-from raydebm.serving.core.judges import Baselines, Scorer
 from raydebm.serving.settings.bundle import Bundle
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ async def _baseline_scores(
 
 @dataclass(frozen=True, slots=True)
 class ScoredPair:
-    """What the ensemble gave for one text of which no task is known; exactly one of the two is None."""
+    """What the ensemble gave for one text of which no task is known; one of the two is None and the other is not."""
 
     energies: Energies | None
     error: str | None = None

@@ -1,4 +1,4 @@
-"""What the service counts, as a protocol: ``metrics`` sends it to Prometheus through Ray, tests keep it in lists.
+"""What the service counts, as a protocol: ``ray.prometheus`` sends it on through Ray, tests keep it in lists.
 
 Does not know: Ray, HTTP.
 """

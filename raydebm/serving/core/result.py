@@ -81,7 +81,7 @@ class TriageResult:
     is_stored: bool = False
     """Whether the record goes to the store."""
     suspended: str | None = None
-    """Why the promise of the policy is not claimed at present; None where it is, or there is none."""
+    """Why the promise of the policy is not claimed at present; None where it is, or where nothing is promised."""
 
     @property
     def outcome(self) -> Outcome:

@@ -20,9 +20,9 @@ from raydebm.records import Outcome
 from raydebm.serving.core import passthrough
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
+from raydebm.serving.core.evaluators import Baselines, Checker, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
-from raydebm.serving.core.judges import Baselines, Checker, Scorer
 from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.core.observer import ProgressObserver
 from raydebm.serving.core.request import RequestContext
@@ -81,7 +81,7 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:
-            self.meter.drawn(activity.drawn)  # also of a request that fails or that nobody waits for any more
+            self.meter.drawn(activity.drawn)  # also of a request that fails or that no one waits for any more
             _log_failed_candidates(activity)
         _check_written(outcome, activity)
         if not context.passthrough:
@@ -100,7 +100,8 @@ class TriageService:
         return result
 
     def _suspension(self, context: RequestContext) -> str | None:
-        """Why the promise of the request's policy is not claimed at present; None where it is or there is none."""
+        """Why the promise of the request's policy is not claimed at present; None where it is, or where nothing is
+        promised."""
         if self.claims is None or context.policy.guarantee is None:
             return None
         found = self.claims.suspension(policy_id(context.policy))

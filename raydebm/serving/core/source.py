@@ -43,6 +43,12 @@ class Source:
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
+        """See ``CandidateSource``; as much of the pass as the budget, the money and the day's ceilings allow.
+
+        Raises:
+            LimitReachedError: no candidate can be paid for.
+            RaydebmError: the generators do not work, and nothing has arrived.
+        """
         if pass_index > 1:
             self._check_parts()
         plan, hold = await self._reserved(self._plan(pass_index, messages))

@@ -46,6 +46,7 @@ class Verdict:
 
     @property
     def is_deterministic(self) -> bool:
+        """Whether an exact constraint decided."""
         return self.codes[0] in ("proven", "refuted")
 
 

@@ -32,7 +32,7 @@ from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.ray.energy_cache import EnergyCache
 from raydebm.serving.ray.ensembles import Ensembles
-from raydebm.serving.ray.metrics import BatchMeter, HedgeMeter
+from raydebm.serving.ray.prometheus import BatchMeter, HedgeMeter
 from raydebm.serving.settings.app_args import CACHE_TEXTS
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def forget_client_keys() -> None:
 
 
 Trace = Mapping[str, str] | None
-"""Headers of the caller's span (``tracing.outgoing``); None or empty: nobody traces."""
+"""Headers of the caller's span (``tracing.outgoing``); None or empty: nothing is traced."""
 
 
 class GeneratorDeployment:
@@ -228,7 +228,7 @@ class ScorerDeployment:
         trace: Trace = None,
         caller: str = "",
     ) -> list[Energies | None]:
-        """Energies in the order of the texts; None for a text that gives NaN, which sinks no other.
+        """Energies in the order of the texts; None for a text that gives NaN, which fails alone.
 
         Args:
             texts: what to score.

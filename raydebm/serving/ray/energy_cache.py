@@ -40,6 +40,7 @@ class EnergyCache:
 
     @property
     def counts(self) -> CacheCounts:
+        """How often a text was found, and how often not."""
         return CacheCounts(self._hits, self._misses)
 
     def find(self, checkpoint: str, text: TextToScore) -> Energies | None:
@@ -70,6 +71,6 @@ class EnergyCache:
 
 
 def _digest(text: TextToScore) -> bytes:
-    """Of problem and candidate; the length keeps ("ab", "c") apart from ("a", "bc")."""
+    """Digest of problem and candidate; the length keeps ("ab", "c") apart from ("a", "bc")."""
     prompt, candidate = (part.encode("utf-8", "surrogatepass") for part in (text.prompt, text.text))
     return hashlib.blake2b(len(prompt).to_bytes(8, "big") + prompt + candidate, digest_size=16).digest()

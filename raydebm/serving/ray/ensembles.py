@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raydebm.scorer.model.backbone import Backbone
 
 IDLE_S = 600.0
-"""An ensemble that nobody asked for so long makes room. Longer than any request runs."""
+"""An ensemble that was not asked for so long makes room. Longer than any request runs."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Held:
 
 
 class Ensembles:
-    """Loads checkpoints, beside each other on one backbone where they share it, and lets idle ones go."""
+    """Loads checkpoints, several on one backbone where they share it, and lets idle ones go."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Ensembles:
 
     @property
     def fingerprints(self) -> list[str]:
-        """Of what is loaded, the one asked for last at the end."""
+        """Fingerprints of what is loaded, the one asked for last at the end."""
         return [ref.fingerprint for ref, _ in sorted(self._held.items(), key=lambda item: item[1].asked_at)]
 
     @property

@@ -93,7 +93,7 @@ class _Signs:
 
 
 class HandleBackend:
-    """serving.parts.Backend over deployment handles."""
+    """``core.backend.Backend`` over deployment handles."""
 
     def __init__(
         self,
@@ -159,6 +159,7 @@ class HandleBackend:
         return [found[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """See ``Backend``."""
         call = self._constraint.check
         return await persistently(
             lambda: self._call(call, problem, list(candidates), tracing.outgoing()),
@@ -167,6 +168,7 @@ class HandleBackend:
         )
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
+        """See ``Backend``."""
         call, checkpoint = self._scorer.score, self._checkpoint
         found: list[Energies | None] = await persistently(
             lambda: self._call(call, list(texts), checkpoint, tracing.outgoing(), CALLER.get()),
@@ -177,6 +179,7 @@ class HandleBackend:
         return found
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
+        """See ``Backend``."""
         if self._baselines is None:
             return [{} for _ in texts]
         call = self._baselines.score
@@ -185,6 +188,7 @@ class HandleBackend:
         )
 
     async def status(self) -> dict[str, Any]:
+        """See ``Backend``."""
         generators, scorer = await asyncio.gather(
             self._state("generator", self._generator), self._state("scorer", self._scorer)
         )

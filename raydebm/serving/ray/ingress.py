@@ -14,7 +14,7 @@ from raydebm.decisions.writer import writer_of
 from raydebm.errors import RaydebmError
 from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
-from raydebm.serving.access.limits import Intake
+from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.operations.live import LiveMeter
@@ -23,7 +23,7 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths
 from raydebm.serving.ray.handles import HandleBackend
-from raydebm.serving.ray.metrics import RayMeter
+from raydebm.serving.ray.prometheus import RayMeter
 from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_run
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import Bundle, load_bundle
@@ -79,7 +79,7 @@ class TriageIngress:
     async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
         """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
 
-        At the start the replica waits for it, and a bad one keeps it from starting. Later it is tried beside the
+        At the start the replica waits for it, and a bad one keeps it from starting. Later it is tried next to the
         running service, for Serve sends a replica no requests until this returns, and ends one in which this fails.
 
         Raises:

@@ -18,7 +18,7 @@ from raydebm.serving.ray.app import failures
 from raydebm.serving.ray.shutdown import stop_serve
 
 READY_TIMEOUT_S = 300.0
-"""Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s beside a training."""
+"""Replicas come up in 20 s on two free cores, and have been seen to take more than 120 s next to a training."""
 
 
 def read_serve_config(path: str | Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What of a running service can be changed, and how the change reaches requests.
 
-A change is a new application beside the old one: bundle, policy, adapters, limits and keys are read and checked, then
+A change is a new application next to the old one: bundle, policy, adapters, limits and keys are read and checked, then
 everything is exchanged at once. Requests that run finish on the application that they began with, so none mixes two
 policies, two ensembles or two sets of limits.
 Does not know: Ray.
@@ -46,7 +46,7 @@ def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
         if key not in (*CHANGEABLE, REVISION):
             raise ConfigError(
                 f"user_config key {key!r} cannot be changed while the service runs; it can take "
-                f"{', '.join((*CHANGEABLE, REVISION))}. Everything else belongs into `args`, which starts replicas anew"
+                f"{', '.join((*CHANGEABLE, REVISION))}. Everything else belongs into `args`, which starts new replicas"
             )
     changes = {key: value for key, value in user_config.items() if key != REVISION}
     try:
@@ -65,7 +65,7 @@ def check_same_run(running: Bundle, wanted: Bundle) -> None:
     if wanted.recipe != running.recipe:
         raise ConfigError(
             f"recipe.json of the run (recipe {wanted.recipe.name!r}) is not the one that the service was started with; "
-            "deploy with changed `args` to start generators and checkers anew"
+            "deploy with changed `args` to start new generators and checkers"
         )
 
 
@@ -92,6 +92,7 @@ class Exchangeable:
 
     @property
     def router(self) -> Any:
+        """The router of the FastAPI application, which Serve looks at."""
         return self._fastapi.router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

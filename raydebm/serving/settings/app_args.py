@@ -29,8 +29,8 @@ class LimitArgs(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys_file: str | None = None
-    """API keys as hashes (see ``keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS, else no
-    keys are asked for."""
+    """API keys as hashes (see ``access.keys``), a file that every ingress replica can read; None: RAYDEBM_API_KEYS,
+    else no keys are asked for."""
     requests_per_minute: float | None = Field(None, gt=0)
     """Per key; a key's own figure in the file goes before it. None: no limit."""
     max_concurrent: int | None = Field(None, ge=1)
@@ -42,9 +42,9 @@ class LimitArgs(BaseModel):
     max_wait_s: float = Field(30.0, gt=0)
     """A request that waited so long is answered 503."""
     max_uploading: int = Field(256, ge=1)
-    """Bodies that are read at once; above it the oldest is given up with a 408 (see ``uploads``). The sum of this,
-    ``max_running`` and ``max_waiting`` stays below the ingress deployment's ``max_ongoing_requests``, so that health
-    checks always get through."""
+    """Bodies that are read at once; above it the oldest is given up with a 408 (see ``access.uploads``). The sum of
+    this, ``max_running`` and ``max_waiting`` stays below the ingress deployment's ``max_ongoing_requests``, so that
+    health checks always get through."""
     max_body_s: float = Field(30.0, gt=0)
     """Seconds in which a request's whole body must come, else it is answered 408."""
     request: RequestCeilings = Field(default_factory=RequestCeilings)
@@ -77,7 +77,7 @@ class AppArgs(BaseModel):
     checkpoint: str | None = None
     """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
     device: str = "auto"
-    """Of the scorer: ``auto``, ``cpu``, ``cuda``."""
+    """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: int | None = Field(None, ge=1)
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
@@ -87,8 +87,8 @@ class AppArgs(BaseModel):
     """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
     hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
     """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
-    milliseconds, or after the 95th percentile of what its last requests took (see ``generators.hedging``). None: never,
-    because it costs up to a tenth more."""
+    milliseconds, or after the 95th percentile of what its last requests took (see
+    ``generators.endpoint.hedging``). None: never, because it costs up to a tenth more."""
     max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
     """Seconds from its arrival within which every request is decided: the deadline of one that gives none, and the
     longest that one may give. It stays below Serve's ``request_timeout_s``, which cuts a request off without an answer.
@@ -99,10 +99,10 @@ class AppArgs(BaseModel):
     max_candidate_chars: int = Field(64_000, ge=1)
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
     max_score_tokens: int = Field(1_000_000, ge=1)
-    """Of all texts to score in one request, each with its problem; estimated at four characters a token."""
+    """Most tokens of the texts to score in one request, each with its problem; a token is taken for four characters."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
-    """Names under which a service without keys answers, beside localhost and addresses (see ``hosts``)."""
+    """Names under which a service without keys answers, next to localhost and addresses (see ``access.hosts``)."""
     policies: dict[str, Profile] = Field(default_factory=dict)
     """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
     passthrough: str | None = None

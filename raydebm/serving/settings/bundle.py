@@ -59,7 +59,7 @@ class Bundle:
     watch: WatchArgs = field(default_factory=WatchArgs)
     """What reported outcomes are held against."""
     run_dir: str | None = None
-    """Of the run; None: nobody can look at the run's problems."""
+    """Folder of the run; None: the run's problems cannot be shown."""
     reasoning: Reasoning = "answer"
     """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
 
@@ -88,6 +88,7 @@ class Bundle:
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """Names of the served tasks."""
         return tuple(self.policies)
 
     def task(self, name: str) -> Task:
@@ -104,6 +105,7 @@ class Bundle:
         return most_s if own_ms is None else own_ms / 1000 if most_s is None else min(own_ms / 1000, most_s)
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
+        """The recipe's sections of the served generators."""
         return tuple(config for config in self.recipe.generators if config.name in self.generators)
 
     @property

@@ -26,7 +26,7 @@ class Affordable:
     over_budget: list[GenerationRequest]
     """Not asked, because each may cost more than what is left."""
     cheapest_usd: float
-    """Worst cost of the cheapest request that was not asked; infinite when there is none."""
+    """Worst cost of the cheapest request that was not asked; infinite when all were asked."""
 
 
 def affordable(

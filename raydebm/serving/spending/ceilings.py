@@ -51,9 +51,11 @@ class DayCeilings(BaseModel):
 
     @property
     def is_limit(self) -> bool:
+        """Whether anything is limited."""
         return (self.usd, self.candidates, self.tokens) != (None, None, None)
 
     def as_ceiling(self) -> Ceiling:
+        """The same as the ledger takes it."""
         nano_usd = None if self.usd is None else int(self.usd * NANO)
         return Ceiling(nano_usd, self.candidates, self.tokens)
 
@@ -114,6 +116,7 @@ class Account:
 
     @property
     def limits_money(self) -> bool:
+        """Whether any ceiling is one of US dollars."""
         return any(ceilings.usd is not None for ceilings in self.ceilings.values())
 
     def known(self, worst: Callable[[GenerationRequest], float]) -> Callable[[GenerationRequest], float]:

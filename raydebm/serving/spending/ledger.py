@@ -51,6 +51,7 @@ class Ceiling:
     tokens: int | None = None
 
     def covers(self, amount: Amount) -> bool:
+        """Whether an amount stays within it."""
         pairs = (
             (amount.nano_usd, self.nano_usd),
             (amount.candidates, self.candidates),
@@ -120,7 +121,7 @@ class Ledger:
                 _add(db, day, account, back)
 
     def spent(self, account: str) -> Amount:
-        """Of today, what is held included. Raises ResourceError."""
+        """What was spent today, what is held included. Raises ResourceError."""
         with self._file.transaction() as db:
             return _total(db, self._day(), account)
 
@@ -130,6 +131,7 @@ class Ledger:
         return (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def _day(self) -> str:

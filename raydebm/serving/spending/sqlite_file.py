@@ -30,7 +30,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection that nobody else writes through until the end, where all is written, or nothing if it raises.
+        """A connection that no one else writes through until the end, where all is written, or nothing if it raises.
 
         Raises:
             ResourceError: the file cannot be used.
@@ -49,6 +49,7 @@ class SqliteFile:
                 raise ResourceError(f"the {self._name} {self._path!r} cannot be used: {error}") from error
 
     def close(self) -> None:
+        """Close the connection; the next use opens another."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

@@ -13,7 +13,7 @@ from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.endpoint.transports import HttpReply
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.serving.api.messages import read_conversation
-from raydebm.serving.api.schema.requests import ChatMessage
+from raydebm.serving.api.schema.request_bodies import ChatMessage
 from raydebm.serving.core.conversation import transcript, weave
 
 

@@ -33,9 +33,9 @@ from raydebm.records import (
 from raydebm.serving.access.keys import load_keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.decisions import archive
-from raydebm.serving.api.decisions.archive import Decisions
-from raydebm.serving.api.decisions.bodies import even_edges, stored_decision
-from raydebm.serving.api.schema.stored import ReplayRequest
+from raydebm.serving.api.decisions.archive import DecisionArchive
+from raydebm.serving.api.decisions.stored_views import even_edges, stored_decision
+from raydebm.serving.api.schema.stored_bodies import ReplayRequest
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
@@ -448,7 +448,7 @@ def test_a_replay_that_nobody_waits_for_any_more_ends(bundle, monkeypatch):
     monkeypatch.setattr(archive, "replay_stored", counted)
     monkeypatch.setattr(archive, "STEP", 1)
     monkeypatch.setattr(archive, "MAX_REPLAYS", 1)
-    decisions = Decisions(DecisionReader(bundle.records.folder))
+    decisions = DecisionArchive(DecisionReader(bundle.records.folder))
 
     async def take(count):
         figures = decisions.replay(ReplayRequest())

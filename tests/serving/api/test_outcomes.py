@@ -20,7 +20,7 @@ from raydebm.decisions.outcomes.log import OUTCOMES, OutcomeLog, ReportedOutcome
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import new_record_id, policy_id
 from raydebm.decisions.storage.file_names import OUTCOME_FILES, record_files
-from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.stored_decisions import stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ServiceError
 from raydebm.records import Decision
@@ -28,9 +28,9 @@ from raydebm.run.folder import Folder
 from raydebm.serving.access.keys import load_keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.outcomes import desk as desk_module
+from raydebm.serving.api.outcomes.accuracy import exact_interval
 from raydebm.serving.api.outcomes.desk import OutcomeDesk
-from raydebm.serving.api.outcomes.figures import exact_interval
-from raydebm.serving.api.schema.outcomes import OutcomeRequest
+from raydebm.serving.api.schema.outcome_bodies import OutcomeRequest
 from raydebm.serving.core.request import request_context
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs

@@ -18,9 +18,9 @@ from raydebm.errors import (
 )
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.chat.event_streams import chat_events
-from raydebm.serving.api.schema.requests import TriageRequest
-from raydebm.serving.api.schema.scores import ScoreRequest
-from raydebm.serving.api.scoring.scores import get_scores
+from raydebm.serving.api.schema.request_bodies import TriageRequest
+from raydebm.serving.api.schema.score_bodies import ScoreRequest
+from raydebm.serving.api.scoring.score import get_scores
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.app_args import AppArgs
@@ -172,7 +172,7 @@ def test_every_error_of_ours_has_an_http_meaning(error, status):
 
 def test_when_the_client_goes_away_the_work_upstream_is_cancelled(bundle, backend, puzzle):
     from raydebm.serving.api.chat.completions import chat_context
-    from raydebm.serving.api.schema.requests import ChatRequest
+    from raydebm.serving.api.schema.request_bodies import ChatRequest
     from raydebm.serving.core.service import TriageService
 
     backend.pause_s = 600.0

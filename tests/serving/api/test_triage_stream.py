@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from raydebm.serving.api.connection import EventStream
-from raydebm.serving.api.schema.candidate import CandidateBody
-from raydebm.serving.api.schema.decision import PassBody
+from raydebm.serving.api.schema.candidate_bodies import CandidateBody
+from raydebm.serving.api.schema.decision_bodies import PassBody
 from raydebm_client import AsyncRaydebm
 
 

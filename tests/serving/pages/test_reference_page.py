@@ -9,7 +9,7 @@ import pytest
 
 from raydebm.serving.access.keys import Keyring
 from raydebm.serving.api.application import create_app
-from raydebm.serving.api.examples import EXAMPLES
+from raydebm.serving.api.example_requests import EXAMPLES
 from raydebm.serving.core.service import TriageService
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from raydebm.serving.access.limits import Intake
+from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.shutdown import QUIET_POLLS, drain, interrupted_by_signals

@@ -15,10 +15,10 @@ from raydebm.serving.api.chat.json_form import JsonForm, format_for_endpoints, j
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
 from raydebm.serving.api.model_ids import AUTO_ID, MODEL_PREFIX, parse_model
-from raydebm.serving.api.schema.candidate import CandidateBody
-from raydebm.serving.api.schema.decision import ChoiceBody, DecisionBody, TriageResponse
-from raydebm.serving.api.schema.openai import ChoiceCount, ChoiceFacts
-from raydebm.serving.api.schema.requests import ChatOverrides, ChatRequest
+from raydebm.serving.api.schema.candidate_bodies import CandidateBody
+from raydebm.serving.api.schema.chat_bodies import ChoiceCount, ChoiceFacts
+from raydebm.serving.api.schema.decision_bodies import ChoiceBody, DecisionBody, TriageResponse
+from raydebm.serving.api.schema.request_bodies import ChatOverrides, ChatRequest
 from raydebm.serving.core.conversation import Conversation
 from raydebm.serving.core.passthrough import passthrough_context
 from raydebm.serving.core.request import AUTO, NO_PROBLEM, RequestContext, request_context
@@ -40,7 +40,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields that would change the answer and cannot be honoured, with the values that change nothing."""
 
 _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
-"""Of the ``raydebm`` object. Left at the top level they would change nothing, and nobody would know."""
+"""Fields of the ``raydebm`` object. At the top level they would change nothing, and the client would not know."""
 
 
 def chat_context(

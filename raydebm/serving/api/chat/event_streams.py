@@ -12,10 +12,10 @@ from typing import Any
 
 from raydebm.serving.api.chat.completions import completion_chunks
 from raydebm.serving.api.chat.json_form import json_form
-from raydebm.serving.api.chat.responses import answer_events, failure_events, opening_events, response_body
-from raydebm.serving.api.schema.decision import TriageResponse
-from raydebm.serving.api.schema.requests import ChatOverrides, ChatRequest
-from raydebm.serving.api.schema.responses import ResponseRequest
+from raydebm.serving.api.chat.responses_api import answer_events, failure_events, opening_events, response_body
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
+from raydebm.serving.api.schema.request_bodies import ChatOverrides, ChatRequest
+from raydebm.serving.api.schema.response_bodies import ResponseRequest
 from raydebm.serving.api.triage.event_stream import ended_by_done, event_text, progress_event, request_events
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.service import TriageService

@@ -12,7 +12,7 @@ from typing import Any
 from raydebm.constraints.expressions import EvaluationError
 from raydebm.constraints.schemas import check_schema, schema_faults
 from raydebm.errors import ConstraintError, ServiceError
-from raydebm.serving.api.schema.requests import ResponseFormat
+from raydebm.serving.api.schema.request_bodies import ResponseFormat
 from raydebm.tasks.base import Task
 
 PARAM = "response_format"
@@ -77,7 +77,7 @@ def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
     """The form that a request asks for; None: plain text.
 
     Raises:
-        ServiceError: 400, its schema is missing or is none.
+        ServiceError: 400, its schema is missing or is no JSON Schema.
     """
     if wanted is None or wanted.type == "text":
         return None
@@ -107,7 +107,7 @@ def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str,
 
 
 def _value(answer: str) -> Any:
-    """The JSON value of a canonical answer; the text itself where it is none."""
+    """The JSON value of a canonical answer; the text itself where it is not JSON."""
     try:
         return json.loads(answer)
     except (ValueError, RecursionError):

@@ -8,19 +8,20 @@ from fastapi.responses import JSONResponse, Response
 from raydebm.serving.api.chat.completions import chat_context, completion_body
 from raydebm.serving.api.chat.event_streams import chat_events, response_events
 from raydebm.serving.api.chat.json_form import json_form
-from raydebm.serving.api.chat.responses import chat_of, response_body
+from raydebm.serving.api.chat.responses_api import chat_of, response_body
 from raydebm.serving.api.connection import EventStream, while_connected
-from raydebm.serving.api.examples import examples_of
+from raydebm.serving.api.example_requests import examples_of
 from raydebm.serving.api.model_ids import model_body, models_body
-from raydebm.serving.api.schema.openai import ChatCompletion, ModelBody, ModelsBody
-from raydebm.serving.api.schema.requests import ChatRequest
-from raydebm.serving.api.schema.responses import ResponseBody, ResponseRequest
+from raydebm.serving.api.schema.chat_bodies import ChatCompletion, ModelBody, ModelsBody
+from raydebm.serving.api.schema.request_bodies import ChatRequest
+from raydebm.serving.api.schema.response_bodies import ResponseBody, ResponseRequest
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.core.request import charged_to
 from raydebm.serving.core.service import TriageService
 
 
 def model_routes(service: TriageService) -> APIRouter:
+    """The models that a chat can name."""
     router = APIRouter(tags=["chat"])
 
     @router.get("/v1/models", response_model=ModelsBody, summary="List models")
@@ -37,6 +38,7 @@ def model_routes(service: TriageService) -> APIRouter:
 
 
 def chat_routes(service: TriageService) -> APIRouter:
+    """OpenAI's chat completions."""
     router = APIRouter(tags=["chat"])
 
     @router.post(
@@ -73,6 +75,7 @@ def chat_routes(service: TriageService) -> APIRouter:
 
 
 def response_routes(service: TriageService) -> APIRouter:
+    """OpenAI's Responses API."""
     router = APIRouter(tags=["chat"])
 
     @router.post(

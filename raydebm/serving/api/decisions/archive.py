@@ -1,7 +1,7 @@
-"""Looking at stored decisions while the service answers requests beside it.
+"""Stored decisions for many callers, while the service answers requests.
 
 Reading and deciding again block, so they run in two threads of their own, and only so many callers may wait for those.
-Deciding again goes in short steps: when nobody waits for the result any more, no further step is taken.
+Deciding again goes in short steps: when no one waits for the result any more, no further step is taken.
 
 Does not know: Ray, HTTP.
 """
@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome
-from raydebm.decisions.comparison import Changes, Replayed, Tally, groups, replay_stored
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, check_decided, policy_id
-from raydebm.decisions.stored import Stored, stored_decisions
+from raydebm.decisions.stored_decisions import Stored, stored_decisions
+from raydebm.decisions.stored_replay import Changes, Replayed, Tally, groups, replay_stored
 from raydebm.errors import ServiceError
-from raydebm.serving.api.decisions.bodies import (
+from raydebm.serving.api.decisions.stored_views import (
     OVERVIEW_COLUMNS,
     changed_rows,
     decision_row,
@@ -37,7 +37,7 @@ from raydebm.serving.api.decisions.bodies import (
     replay_figures,
     stored_decision,
 )
-from raydebm.serving.api.schema.stored import (
+from raydebm.serving.api.schema.stored_bodies import (
     MAX_CHANGED,
     ChangesBody,
     DecisionList,
@@ -64,7 +64,7 @@ STEP = 128
 """Decisions of one step: a few dozen milliseconds, in which other threads get their turn."""
 
 
-class Decisions:
+class DecisionArchive:
     """The stored decisions of one folder, for many callers at once. Belongs to one event loop."""
 
     def __init__(self, reader: DecisionReader, claims: ClaimMonitor | None = None) -> None:
@@ -183,6 +183,7 @@ def _readable(root: str) -> Iterator[None]:
 
 
 def changes_of(body: ChangesBody) -> Changes:
+    """The changes that a body asks for."""
     values = body.policy_changes()
     return Changes(budget=values.pop("budget", None), values=values, costs=body.costs)
 

@@ -12,10 +12,10 @@ from starlette.datastructures import State
 
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.serving.api.connection import EventStream, while_connected
-from raydebm.serving.api.decisions.archive import Decisions
-from raydebm.serving.api.examples import named_examples
+from raydebm.serving.api.decisions.archive import DecisionArchive
+from raydebm.serving.api.example_requests import named_examples
 from raydebm.serving.api.record_access import NOT_ALLOWED, may_see_decisions
-from raydebm.serving.api.schema.stored import (
+from raydebm.serving.api.schema.stored_bodies import (
     ChangesBody,
     DecisionList,
     ListQuery,
@@ -39,14 +39,14 @@ REPLAY_EXAMPLES = {
 CHANGES_EXAMPLES = {"heavier constraints": {"lambda": 2.0}, "one pass": {"max_passes": 1}}
 
 
-def decision_routes(decisions: Decisions | None) -> APIRouter:
+def decision_routes(decisions: DecisionArchive | None) -> APIRouter:
     """
     Args:
         decisions: None where the service stores none; then all of this is 404.
     """
     router = APIRouter(tags=["decisions"], prefix="/v1/decisions", dependencies=[Depends(may_see_decisions)])
 
-    def stored() -> Decisions:
+    def stored() -> DecisionArchive:
         if decisions is None:
             raise ServiceError("this service stores no decisions; set `records`", 404, "no_records")
         return decisions

@@ -1,7 +1,7 @@
 """What an ingress replica saw in the last hour, kept in its memory: for a page that shows the service at work.
 
 Counts stand in bins of ten seconds and histograms are sparse, so that those of several replicas can be added up.
-Prometheus (``metrics``) is for keeping and alarms; this needs neither it nor any file.
+Prometheus (``ray.prometheus``) is for keeping and alarms; this needs neither it nor any file.
 
 Does not know: Ray, HTTP. Belongs to one event loop.
 """
@@ -92,7 +92,7 @@ class LiveBin(BaseModel):
 
 
 class WriterFigures(BaseModel):
-    """Of this replica's decision writer, since it started."""
+    """What this replica's decision writer did since it started."""
 
     written: int
     dropped: int
@@ -118,7 +118,7 @@ class LiveFigures(BaseModel):
     stages: list[StageFigures]
     """Time in each kind of call per decision, summed over passes; ``total`` is the whole decision."""
     sigma_accept: Bars
-    """Of selected candidates."""
+    """Histogram over selected candidates."""
     sigma_abstain: Bars
     energy_accept: Bars
     energy_abstain: Bars
@@ -172,6 +172,7 @@ class LiveMeter:
         self._running = self._waiting = 0
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """See ``Meter``; routes that watch are left out here."""
         self._to.answered(route=route, status=status, seconds=seconds)
         if route not in UNWATCHED:
             found = self._bin()
@@ -179,16 +180,19 @@ class LiveMeter:
             found.durations[route, duration_bar(1000 * seconds)] += 1
 
     def failed(self, *, task: str, status: int, code: str) -> None:
+        """See ``Meter``."""
         self._to.failed(task=task, status=status, code=code)
         self._bin().undecided += status >= 500
 
     def load(self, *, num_running: int, num_waiting: int) -> None:
+        """See ``Meter``."""
         self._to.load(num_running=num_running, num_waiting=num_waiting)
         self._running, self._waiting = num_running, num_waiting
         found = self._bin()
         found.running, found.waiting = max(found.running, num_running), max(found.waiting, num_waiting)
 
     def decided(self, result: TriageResult) -> None:
+        """See ``Meter``."""
         self._to.decided(result)
         found, decision = self._bin(), result.decision
         found.decisions[decision] += 1
@@ -202,15 +206,18 @@ class LiveMeter:
         found.violations.update(violation.constraint for violation in result.violations)
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """See ``Meter``."""
         self._to.drawn(candidates)
         found = self._bin()
         for candidate in candidates:
             _count(found, candidate)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """See ``Meter``; nothing of it is kept here."""
         self._to.reported(task=task, decision=decision, correct=correct)
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """See ``Meter``; nothing of it is kept here."""
         self._to.watched(policy, watch)
 
     def figures(self, window_s: int, *, writer: WriterFigures | None = None) -> LiveFigures:
@@ -254,6 +261,7 @@ def duration_bar(milliseconds: float) -> int:
 
 
 def even_bar(value: float, width: float) -> int:
+    """The bar of a value among bars of one width; far values share the last bar on their side."""
     return max(-MOST_BARS, min(MOST_BARS, math.floor(value / width)))
 
 

@@ -1,4 +1,4 @@
-"""What a person may ask here: ``/v1/options`` (tasks, policies, generators, limits) and ``/v1/problems`` (the run's own
+"""What can be asked here: ``/v1/options`` (tasks, policies, generators, limits) and ``/v1/problems`` (the run's own
 test problems, without gold).
 
 Does not know: Ray. The table of problems has no gold in it; that of gold is never opened.
@@ -64,7 +64,7 @@ class SampleProblem(BaseModel):
 
 
 class Samples:
-    """The run's test problems, read when somebody first asks for one; a run's problems never change."""
+    """The run's test problems, read when one is first asked for; a run's problems never change."""
 
     def __init__(self, bundle: Bundle) -> None:
         """
@@ -101,7 +101,7 @@ class Samples:
         """The problem at ``index``, from 0; None: any one.
 
         Raises:
-            ServiceError: 404, there is none.
+            ServiceError: 404, there is no such problem.
             PoolError: see ``problems``.
         """
         problems = await self.problems()
@@ -123,6 +123,7 @@ class Samples:
 
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
+    """What ``/v1/options`` answers; ``num_problems`` is how many sample problems there are."""
     most, policy = bundle.limits.request, bundle.policies[bundle.tasks[0]]
     return OptionsBody(
         tasks=list(bundle.tasks),
@@ -156,6 +157,7 @@ def _num_samples(bundle: Bundle) -> Mapping[str, int]:
 
 
 def sample_routes(bundle: Bundle) -> APIRouter:
+    """The settings that a request can choose among, and sample problems."""
     router = APIRouter(tags=["asking"])
     samples = Samples(bundle)
 
@@ -164,7 +166,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
         """Tasks, policies, generators and limits of this service."""
         try:
             num_problems = len(await samples.problems())
-        except PoolError:  # a table that cannot be read keeps nobody from asking; /v1/problems says what is wrong
+        except PoolError:  # a table that cannot be read keeps no client from asking; /v1/problems says what is wrong
             num_problems = 0
         return options_body(bundle, num_problems=num_problems)
 

@@ -7,13 +7,14 @@ from fastapi import APIRouter, Query, Request
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ServiceError
 from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveFigures, LiveMeter, WriterFigures
-from raydebm.serving.api.schema.decision import CeilingBody
-from raydebm.serving.api.schema.openai import HealthBody
+from raydebm.serving.api.schema.chat_bodies import HealthBody
+from raydebm.serving.api.schema.decision_bodies import CeilingBody
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import redact
 
 
 def ceiling_route() -> APIRouter:
+    """What is left of the day's ceilings."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/v1/ceilings", response_model=list[CeilingBody], summary="Show what is left of the day's ceilings")
@@ -66,6 +67,11 @@ def _unwritten(writer: DecisionWriter | None) -> list[str]:
 
 
 def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRouter:
+    """
+    Args:
+        service: whose parts must work.
+        writer: of decisions, whose trouble is a warning; None where no decision is stored.
+    """
     router = APIRouter(tags=["operations"])
 
     @router.get("/health", response_model=HealthBody, summary="Tell readiness")

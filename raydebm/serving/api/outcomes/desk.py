@@ -1,4 +1,4 @@
-"""Takes reports about decisions while the service answers requests beside it, and tells what was reported.
+"""Takes reports about decisions while the service answers requests, and says what was reported.
 
 A report is answered when it is stored. Reports that arrive while others are being written are written together, so that
 many small ones do not make many small files.
@@ -24,8 +24,8 @@ from raydebm.decisions.record import DecisionRecord, check_decided, time_of_id
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.run.codec import Row
-from raydebm.serving.api.outcomes.figures import DECISION_COLUMNS, outcome_figures
-from raydebm.serving.api.schema.outcomes import OutcomeFigures, OutcomeReceipt, OutcomeRequest
+from raydebm.serving.api.outcomes.accuracy import DECISION_COLUMNS, outcome_figures
+from raydebm.serving.api.schema.outcome_bodies import OutcomeFigures, OutcomeReceipt, OutcomeRequest
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ RECENT = timedelta(minutes=10)
 
 T = TypeVar("T")
 Check = Callable[[Problem, Sequence[Candidate]], Awaitable[list[ConstraintReport]]]
-"""The gold-free checks of the task, which also read the answer (``parts.Backend.check``)."""
+"""The gold-free checks of the task, which also read the answer (``core.backend.Backend.check``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

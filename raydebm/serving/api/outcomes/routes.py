@@ -4,11 +4,11 @@ from fastapi import APIRouter, Depends, Request
 
 from raydebm.errors import ServiceError
 from raydebm.serving.api.connection import while_connected
-from raydebm.serving.api.examples import named_examples
+from raydebm.serving.api.example_requests import named_examples
 from raydebm.serving.api.outcomes.desk import OutcomeDesk
 from raydebm.serving.api.record_access import NOT_ALLOWED, may_see_decisions
-from raydebm.serving.api.schema.openai import ErrorBody
-from raydebm.serving.api.schema.outcomes import OutcomeFigures, OutcomeReceipt, OutcomeRequest
+from raydebm.serving.api.schema.chat_bodies import ErrorBody
+from raydebm.serving.api.schema.outcome_bodies import OutcomeFigures, OutcomeReceipt, OutcomeRequest
 
 EXAMPLES = {
     "it was right": {"correct": True, "by": "billing-tests"},

@@ -1,7 +1,7 @@
 """``POST /v1/rerank`` in the shapes of Cohere, Jina and vLLM: the query is a problem, the documents are candidates.
 
 ``relevance_score`` is ``-energy``: higher is better and unbounded, for it is no probability. ``confidence``, which is
-one, stands beside it with ``mu``, ``sigma`` and ``members``, where clients of those shapes do not look.
+one, stands next to it with ``mu``, ``sigma`` and ``members``, where clients of those shapes do not look.
 """
 
 from typing import Annotated, Any
@@ -11,20 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raydebm.errors import ServiceError
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.model_ids import AUTO_ID, parse_model
-from raydebm.serving.api.schema.candidate import Usage, ViolationBody
-from raydebm.serving.api.schema.scores import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest, ScoreResponse
-from raydebm.serving.api.scoring.scores import get_scores, task_of_scores
+from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
+from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest, ScoreResponse
+from raydebm.serving.api.scoring.score import get_scores, task_of_scores
 from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Body, NotNegative, Text, writable
 from raydebm.serving.settings.overrides import Overrides
 
 NO_ANSWER_SCORE = -1e6
-"""Of a document without an answer or an energy (E = infinity): clients need a number, and JSON has no infinity."""
+"""Score of a document without an answer or an energy (E = infinity): clients need a number, which infinity is not."""
 
 
 class Document(BaseModel):
-    """Cohere's and Jina's object; fields beside the text come back when documents are wanted."""
+    """Cohere's and Jina's object; fields in addition to the text come back when documents are wanted."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -60,7 +60,7 @@ class RerankRequest(BaseModel):
 
 class RerankResult(BaseModel):
     index: int
-    """Of the document in the request."""
+    """Place of the document in the request."""
     relevance_score: float
     document: dict[str, Any] | None = None
     """Only when ``return_documents`` is set."""

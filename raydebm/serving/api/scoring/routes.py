@@ -5,17 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from raydebm.serving.api.connection import while_connected
-from raydebm.serving.api.examples import examples_of
-from raydebm.serving.api.schema.scores import ScoreRequest, ScoreResponse
-from raydebm.serving.api.schema.verification import VerifyRequest, VerifyResponse
+from raydebm.serving.api.example_requests import examples_of
+from raydebm.serving.api.schema.score_bodies import ScoreRequest, ScoreResponse
+from raydebm.serving.api.schema.verify_bodies import VerifyRequest, VerifyResponse
 from raydebm.serving.api.scoring.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.api.scoring.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
-from raydebm.serving.api.scoring.scores import get_scores
+from raydebm.serving.api.scoring.score import get_scores
 from raydebm.serving.api.scoring.verify import verify
 from raydebm.serving.core.service import TriageService
 
 
 def scoring_routes(service: TriageService) -> APIRouter:
+    """Scores, verification, reranking and rewards."""
     router = APIRouter(tags=["scoring"])
 
     @router.post(

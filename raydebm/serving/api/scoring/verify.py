@@ -11,9 +11,9 @@ from raydebm.decision.rules import beliefs_about
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import ScoredCandidate
 from raydebm.serving.api.messages import read_conversation
-from raydebm.serving.api.schema.candidate import Usage
-from raydebm.serving.api.schema.requests import given_problem
-from raydebm.serving.api.schema.verification import (
+from raydebm.serving.api.schema.candidate_bodies import Usage
+from raydebm.serving.api.schema.request_bodies import given_problem
+from raydebm.serving.api.schema.verify_bodies import (
     CandidateVerdict,
     Flag,
     GivenCandidate,

@@ -7,15 +7,15 @@ from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import LIMITS, Policy
 from raydebm.decision.rules import beliefs_about
 from raydebm.records import Candidate, PassRecord, ScoredCandidate, Violation
-from raydebm.serving.api.schema.candidate import CandidateBody, Usage, ViolationBody
-from raydebm.serving.api.schema.decision import (
+from raydebm.serving.api.schema.candidate_bodies import CandidateBody, Usage, ViolationBody
+from raydebm.serving.api.schema.decision_bodies import (
     MAX_ANSWERS,
     AnswerBody,
     CeilingBody,
     GuaranteeBody,
     TriageResponse,
 )
-from raydebm.serving.api.schema.passes import GeneratorBody, PassBody
+from raydebm.serving.api.schema.pass_bodies import GeneratorBody, PassBody
 from raydebm.serving.api.triage.choices import best_answers
 from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.request import RequestContext

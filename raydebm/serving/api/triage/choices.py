@@ -7,7 +7,7 @@ from raydebm.decision.evidence.terms import clusters_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import beliefs_about
 from raydebm.records import Outcome, ScoredCandidate
-from raydebm.serving.api.schema.decision import ChoiceBody
+from raydebm.serving.api.schema.decision_bodies import ChoiceBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class _Answer:
 
     @property
     def may_be_given(self) -> bool:
-        """What an exact constraint refutes is given to nobody."""
+        """What an exact constraint refutes is never given out."""
         return self.proof is not False and self.probability != 0
 
 

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from raydebm.errors import RaydebmError, ServiceError
-from raydebm.serving.api.schema.decision import TriageResponse
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.api.triage.progress import progress_facts
 from raydebm.serving.core.request import RequestContext

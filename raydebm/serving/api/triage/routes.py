@@ -4,17 +4,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from raydebm.serving.api.connection import EventStream, while_connected
-from raydebm.serving.api.examples import examples_of
-from raydebm.serving.api.schema.decision import TriageResponse
-from raydebm.serving.api.schema.requests import TriageRequest
-from raydebm.serving.api.triage.batch import BatchRequest, BatchResponse, triage_batch, triage_context
+from raydebm.serving.api.example_requests import examples_of
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
+from raydebm.serving.api.schema.request_bodies import TriageRequest
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.api.triage.event_stream import triage_events
+from raydebm.serving.api.triage.problem_batch import BatchRequest, BatchResponse, triage_batch, triage_context
 from raydebm.serving.core.request import charged_to
 from raydebm.serving.core.service import TriageService
 
 
 def triage_routes(service: TriageService) -> APIRouter:
+    """One problem, and many."""
     router = APIRouter(tags=["triage"])
 
     @router.post(

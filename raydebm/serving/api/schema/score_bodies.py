@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from raydebm.serving.api.schema.candidate import Usage, ViolationBody
-from raydebm.serving.api.schema.requests import ProblemBody
+from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
+from raydebm.serving.api.schema.request_bodies import ProblemBody
 from raydebm.serving.settings.fields import Body, NotNegative, Text
 from raydebm.serving.settings.overrides import MAX_DEADLINE_MS
 

@@ -10,7 +10,7 @@ from scipy.special import betaincinv
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
 from raydebm.decisions.outcomes.claims import Claim
 from raydebm.decisions.outcomes.log import RIGHT
-from raydebm.serving.api.schema.outcomes import ClaimBody, OutcomeFigures, PolicyOutcomes
+from raydebm.serving.api.schema.outcome_bodies import ClaimBody, OutcomeFigures, PolicyOutcomes
 
 DECISION_COLUMNS = ("time", "policy_id", "decision")
 MAX_POLICIES = 50
@@ -29,8 +29,8 @@ def outcome_figures(
     """
     Args:
         decisions: ``DECISION_COLUMNS`` of every stored decision.
-        lines: every report (``log.LINES``).
-        verdicts: what counts by decision (``log.verdicts_of``).
+        lines: every report (``outcomes.log.LINES``).
+        verdicts: what counts by decision (``outcomes.log.verdicts_of``).
         served: ids of the policies that are served now.
         watches: promise and bet by policy id.
     """
@@ -107,6 +107,7 @@ def exact_interval(successes: int, trials: int) -> tuple[float | None, float | N
 
 
 def claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
+    """A promise with the bet against it."""
     found = suspension_of(watch)
     return ClaimBody(
         max_error=claim.max_error,

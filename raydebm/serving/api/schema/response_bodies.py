@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydebm.serving.api.schema.openai import ChatDecision
-from raydebm.serving.api.schema.requests import ChatOverrides, ContentPart
+from raydebm.serving.api.schema.chat_bodies import ChatDecision
+from raydebm.serving.api.schema.request_bodies import ChatOverrides, ContentPart
 from raydebm.serving.settings.fields import Data, Text
 
 MAX_ITEMS = 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raydebm.decisions.comparison import Replayed, groups, replayed_row
+from raydebm.decisions.stored_replay import Replayed, groups, replayed_row
 
 REPLAYED = pa.schema(
     [

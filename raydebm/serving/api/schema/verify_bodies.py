@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from raydebm.serving.api.schema.candidate import Usage, ViolationBody
-from raydebm.serving.api.schema.requests import ChatMessage, ProblemBody
-from raydebm.serving.api.schema.scores import MAX_CANDIDATES_TO_SCORE
+from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
+from raydebm.serving.api.schema.request_bodies import ChatMessage, ProblemBody
+from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE
 from raydebm.serving.core.verification import Disposition, ReasonCode
 from raydebm.serving.settings.fields import Body, Text
 from raydebm.serving.settings.overrides import MAX_DEADLINE_MS, PolicyChanges
@@ -83,7 +83,7 @@ class VerifyResponse(Body):
     kind: Literal["deterministic_outcome", "outcome_reward_model"]
     """deterministic_outcome: an exact constraint decided."""
     version: str
-    """Of everything that decided: raydebm, checkpoint, policy."""
+    """Versions of everything that decided: raydebm, checkpoint, policy."""
     selected: str | None
     """Id of the best candidate, also where it is not approved; null where nothing could be selected."""
     scores: list[CandidateVerdict]

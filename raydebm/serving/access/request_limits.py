@@ -70,15 +70,15 @@ class KeyLimits:
         Args:
             limits: of the service.
             clock: seconds, for rates.
-            ledger: counts the days' spending; None: nobody does.
+            ledger: counts the days' spending; None: it is not counted.
         """
         self._limits, self._clock, self._ledger = limits, clock, ledger
-        # By the whole key: one whose limits were changed in the keys file begins anew.
+        # By the whole key: one whose limits were changed in the keys file starts again.
         self._uses: dict[ApiKey, KeyUse] = {}
 
     @contextmanager
     def open(self, key: ApiKey | None) -> Iterator[KeyUse]:
-        """Holds one of the key's places; whoever asks without a key has no limits of their own.
+        """Holds one of the key's places; a client without a key has no limits of its own.
 
         Raises:
             TooManyError: 429, with the seconds to wait.

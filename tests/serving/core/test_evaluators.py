@@ -7,7 +7,7 @@ import pytest
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, Energies, Problem
 from raydebm.serving.core.activity import Activity
-from raydebm.serving.core.judges import Baselines, Scorer
+from raydebm.serving.core.evaluators import Baselines, Scorer
 
 
 @pytest.mark.parametrize(("reasoning", "expected"), [("answer", ["four"]), ("all", ["two and two\n\nfour"])])

@@ -6,8 +6,8 @@ from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.serving.access.keys import Keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.ray import metrics
-from raydebm.serving.ray.metrics import BatchMeter, RayMeter
+from raydebm.serving.ray import prometheus
+from raydebm.serving.ray.prometheus import BatchMeter, RayMeter
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
 
@@ -33,7 +33,7 @@ def seen(monkeypatch):
         inc = observe = set = record
 
     for kind in ("Counter", "Gauge", "Histogram"):
-        monkeypatch.setattr(metrics, kind, Recorder)
+        monkeypatch.setattr(prometheus, kind, Recorder)
     return found
 
 

@@ -20,7 +20,7 @@ class StopFields(BaseModel):
     num_cancelled: int | None = None
     """Requests that were cancelled in flight. They may have cost something, and do not count as saved."""
     tokens_saved: int | None = None
-    """Samples that were never asked for times the mean tokens of those that were drawn; null: nobody reports tokens."""
+    """Samples that were never asked for times the mean tokens of those that were drawn; null: none reports tokens."""
     saved_frac: float | None = None
     """Share of the planned samples that were never asked for."""
 
@@ -44,12 +44,12 @@ class GeneratorBody(BaseModel):
     name: str
     asked: int
     failed: int
-    """Of those asked: without a text that could be used, the late ones included."""
+    """Asked, and without a text that could be used; the late ones included."""
     late: int = 0
-    """Of those that failed: not there, or not checked and scored, within ``deadline_ms``."""
+    """Failed because not there, or not checked and scored, within ``deadline_ms``."""
     over_budget: int = 0
     """Not asked, because each might have cost more than what was left of ``max_usd``."""
     cancelled: int = 0
-    """Of those asked: cancelled in flight, because the others settled the pass."""
+    """Asked, and cancelled in flight, because the others settled the pass."""
     error: str | None
     """The first error, when some failed."""

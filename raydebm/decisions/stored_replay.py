@@ -15,7 +15,7 @@ from raydebm.config import CostsConfig
 from raydebm.decision.calibration.costs import accept_limit, answer_threshold
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Redecision, redecide_all, with_energies
-from raydebm.decisions.stored import Stored
+from raydebm.decisions.stored_decisions import Stored
 from raydebm.errors import ConfigError
 from raydebm.records import Decision, Verdict
 from raydebm.scorer.bisection import TextScorer
@@ -56,6 +56,8 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
+    """A decision, made again."""
+
     stored: Stored
     """As recorded; with new energies when it was scored again."""
     again: Redecision
@@ -152,6 +154,7 @@ class Tally:
 
     @property
     def num_decisions(self) -> int:
+        """Decisions that were made again."""
         return sum(self.moves.values())
 
     @property
@@ -162,6 +165,7 @@ class Tally:
 
     @property
     def num_accepted_before(self) -> int:
+        """Decisions that were recorded as accepted."""
         return sum(count for (old, _), count in self.moves.items() if old is Decision.ACCEPT)
 
     @property

@@ -66,7 +66,7 @@ class ClaimBody(BaseModel):
     """Answered requests with an outcome that were bet on."""
     wrong: int
     log10_wealth: float
-    """Of the betting martingale M: evidence against the promise."""
+    """Logarithm of the betting martingale M: evidence against the promise."""
     log10_alarm: float
     """An alarm is raised when ``log10_wealth`` reaches it: log10(1 / delta)."""
     suspended: bool
@@ -85,11 +85,11 @@ class PolicyOutcomes(BaseModel):
     coverage: float | None
     """Share of decisions that were answered."""
     right: int
-    """Of answered requests with an outcome."""
+    """Answered requests whose outcome is right."""
     wrong: int
     accuracy: float | None
     accuracy_low: float | None
-    """Of the exact 95 % interval (Clopper and Pearson)."""
+    """Bounds of the exact 95 % interval (Clopper and Pearson)."""
     accuracy_high: float | None
     refused_right: int
     """Abstentions that held a right answer back."""

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydebm.serving.api.schema.candidate import CandidateBody, Usage, ViolationBody
-from raydebm.serving.api.schema.passes import GeneratorBody, PassBody, StopFields
+from raydebm.serving.api.schema.candidate_bodies import CandidateBody, Usage, ViolationBody
+from raydebm.serving.api.schema.pass_bodies import GeneratorBody, PassBody, StopFields
 
 MAX_ANSWERS = 16
 """Most distinct answers whose evidence an answer of the service shows."""
@@ -74,7 +74,7 @@ class OutcomesBody(BaseModel):
     by: list[str] | None
     """Whose reports counted; null: everybody's."""
     audited: float | None
-    """Share of all decisions that they judged at random; null: nobody knows who reported and why, so the promise is
+    """Share of all decisions that they judged at random; null: it is not known who reported and why, so the promise is
     about decisions like those alone."""
 
 
@@ -104,7 +104,7 @@ class DecisionBody(StopFields):
 
     request_id: str
     record_id: str | None = None
-    """Of the stored decision, to look at it and to report its outcome; null where it is not stored."""
+    """Id of the stored decision, to look at it and to report its outcome; null where it is not stored."""
     task: str
     problem_id: str
     decision: Literal["accept", "abstain", "passthrough"]

@@ -53,17 +53,21 @@ class RayMeter:
         self._reloads = Counter("raydebm_reloads", "Changes of policy, adapters or limits", ("outcome",))
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
+        """See ``Meter``."""
         self._requests.inc(1, {"route": route, "status": str(status)})
         self._seconds.observe(seconds, {"route": route})
 
     def failed(self, *, task: str, status: int, code: str) -> None:
+        """See ``Meter``."""
         self._failures.inc(1, {"task": task, "status": str(status), "code": code})
 
     def load(self, *, num_running: int, num_waiting: int) -> None:
+        """See ``Meter``."""
         self._running.set(num_running)
         self._waiting.set(num_waiting)
 
     def decided(self, result: TriageResult) -> None:
+        """See ``Meter``."""
         task = {"task": result.task}
         self._decisions.inc(1, {**task, "decision": result.decision, "passes": str(result.num_passes)})
         for stage, elapsed_ms in result.stages_ms.items():
@@ -86,14 +90,17 @@ class RayMeter:
             self._saved_tokens.inc(stop.tokens_saved, labels)
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
+        """See ``Meter``."""
         for candidate in candidates:
             self._count(candidate)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
+        """See ``Meter``."""
         outcome = "right" if correct else "wrong"
         self._outcomes.inc(1, {"task": task, "decision": decision, "outcome": outcome})
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """See ``Meter``."""
         self._suspended.set(int(watch.alarmed), {"policy": policy})
         self._evidence.set(watch.log_wealth / math.log(10), {"policy": policy})
 
@@ -135,6 +142,7 @@ class BatchMeter:
         self._lookups = Counter("raydebm_energy_cache", "Texts looked up in the cache of energies", ("outcome",))
 
     def scored(self, *, num_requests: int, num_texts: int, seconds: float) -> None:
+        """One batch is done."""
         self._requests.observe(num_requests)
         self._texts.observe(num_texts)
         self._seconds.observe(seconds)

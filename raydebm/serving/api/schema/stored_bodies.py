@@ -10,10 +10,10 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from raydebm.config import CostsConfig
 from raydebm.decisions.reader import Filter, SortKey
-from raydebm.serving.api.schema.candidate import CandidateBody
-from raydebm.serving.api.schema.decision import AnswerBody, GuaranteeBody
-from raydebm.serving.api.schema.outcomes import OutcomeBody
-from raydebm.serving.api.schema.passes import PassBody, StopFields
+from raydebm.serving.api.schema.candidate_bodies import CandidateBody
+from raydebm.serving.api.schema.decision_bodies import AnswerBody, GuaranteeBody
+from raydebm.serving.api.schema.outcome_bodies import OutcomeBody
+from raydebm.serving.api.schema.pass_bodies import PassBody, StopFields
 from raydebm.serving.settings.fields import Body, Finite, Text
 from raydebm.serving.settings.overrides import PolicyChanges, settings_of_policy
 
@@ -50,7 +50,7 @@ class Where(Body):
     until: Time | None = None
     """Before."""
     min_sigma: Finite | None = None
-    """Of the selected candidate, inclusive."""
+    """Least sigma of the selected candidate, inclusive."""
     max_sigma: Finite | None = None
     violated: bool | None = None
     """Whether the selected candidate violates a constraint."""
@@ -63,6 +63,7 @@ class Where(Body):
     """Id of the policy that decided."""
 
     def to_filter(self) -> Filter:
+        """The same as the reader takes it."""
         return Filter(**{name: getattr(self, name) for name in Where.model_fields})
 
 
@@ -209,7 +210,7 @@ class Overview(BaseModel):
     """By the selected candidate's."""
     passes: list[Share]
     sigma: Histogram | None
-    """Of selected candidates; null when there is none."""
+    """Histogram over selected candidates; null when no candidate was selected."""
     energy: Histogram | None
     times: TimeBins | None
 
@@ -254,7 +255,7 @@ class ReplayFigures(BaseModel):
     num_other_answer: int
     """Accepted before and after, with another answer."""
     num_unknown: int
-    """A pass would be drawn that nobody drew."""
+    """A pass would be sampled that was never sampled."""
     num_inexact: int
     """A recorded pass stands in for one about another candidate."""
     num_promised: int

@@ -7,9 +7,9 @@ from typing import Any
 from raydebm.errors import ServiceError
 from raydebm.serving.api.chat.completions import Reply, answering_model, decision_object, pieces_of, replies_of
 from raydebm.serving.api.chat.json_form import json_form
-from raydebm.serving.api.schema.decision import TriageResponse
-from raydebm.serving.api.schema.requests import ChatMessage, ChatRequest, ContentPart, ResponseFormat
-from raydebm.serving.api.schema.responses import (
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
+from raydebm.serving.api.schema.request_bodies import ChatMessage, ChatRequest, ContentPart, ResponseFormat
+from raydebm.serving.api.schema.response_bodies import (
     InputMessage,
     OutputRefusal,
     OutputText,

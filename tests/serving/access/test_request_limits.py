@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.serving.access.keys import ApiKey, Keyring
-from raydebm.serving.access.limits import Admission, KeyLimits, TokenBucket
+from raydebm.serving.access.request_limits import Admission, KeyLimits, TokenBucket
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import TooManyError

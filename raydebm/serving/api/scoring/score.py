@@ -9,9 +9,9 @@ import time
 from raydebm.decision.evidence.posterior import confidences
 from raydebm.errors import ServiceError
 from raydebm.records import Energies, ScoredCandidate
-from raydebm.serving.api.schema.candidate import Usage
-from raydebm.serving.api.schema.requests import given_problem
-from raydebm.serving.api.schema.scores import ScoreItem, ScoreRequest, ScoreResponse
+from raydebm.serving.api.schema.candidate_bodies import Usage
+from raydebm.serving.api.schema.request_bodies import given_problem
+from raydebm.serving.api.schema.score_bodies import ScoreItem, ScoreRequest, ScoreResponse
 from raydebm.serving.api.triage.bodies import candidate_body
 from raydebm.serving.core.faults import check_lengths, check_tokens
 from raydebm.serving.core.given import given_candidates, judged, scored_pairs, within_deadline

@@ -13,10 +13,10 @@ from raydebm.cli.parameters import options_of
 from raydebm.config import CostsConfig
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
-from raydebm.decisions.comparison import Changes, Tally, replay_stored
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
-from raydebm.decisions.stored import stored_decisions
+from raydebm.decisions.stored_decisions import stored_decisions
+from raydebm.decisions.stored_replay import Changes, Tally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from raydebm.serving.api.schema.decision import MAX_ANSWERS
+from raydebm.serving.api.schema.decision_bodies import MAX_ANSWERS
 from raydebm.serving.core.request import GivenProblem
 from raydebm.serving.settings.fields import Body, Data, Text, writable
 from raydebm.serving.settings.overrides import SEED_LIMIT, OnAbstain, Overrides, SamplingOverrides

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from raydebm.serving.api.triage.batch import BatchRequest, triage_batch
+from raydebm.serving.api.triage.problem_batch import BatchRequest, triage_batch
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from raydebm.serving.api.schema.candidate import Usage
-from raydebm.serving.api.schema.decision import DecisionBody
+from raydebm.serving.api.schema.candidate_bodies import Usage
+from raydebm.serving.api.schema.decision_bodies import DecisionBody
 
 
 class AssistantMessage(BaseModel):

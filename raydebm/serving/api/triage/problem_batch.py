@@ -1,4 +1,4 @@
-"""``POST /v1/triage/batch``: many problems in one request. One that cannot be answered sinks no other."""
+"""``POST /v1/triage/batch``: many problems in one request. One that cannot be answered fails alone."""
 
 import asyncio
 import logging
@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, ValidationError
 
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.errors import RaydebmError, ServiceError
-from raydebm.serving.access.limits import KeyUse
+from raydebm.serving.access.request_limits import KeyUse
 from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.messages import read_conversation
-from raydebm.serving.api.schema.decision import TriageResponse
-from raydebm.serving.api.schema.requests import TriageRequest, given_problem
+from raydebm.serving.api.schema.decision_bodies import TriageResponse
+from raydebm.serving.api.schema.request_bodies import TriageRequest, given_problem
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.core.request import RequestContext, charged_to, request_context
 from raydebm.serving.core.service import TriageService
@@ -34,14 +34,14 @@ class BatchRequest(Body):
     requests: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_BATCH)
     """Each one a body of ``POST /v1/triage``."""
     max_parallel: int = Field(DEFAULT_PARALLEL, ge=1, le=MAX_PARALLEL)
-    """How many are worked on at once; they share the service with everybody else."""
+    """How many are worked on at once; they share the service with all other requests."""
 
 
 class BatchItem(BaseModel):
     """Exactly one of ``result`` and ``error``."""
 
     index: int
-    """Of the request in the batch."""
+    """Place of the request in the batch."""
     result: TriageResponse | None = None
     error: dict[str, Any] | None = None
     """As the route alone would answer it: message, type, code, param."""
@@ -92,7 +92,7 @@ class _Batch:
     headers: Mapping[str, str]
     key_use: KeyUse
     deadline: Deadline | None
-    """Of the whole batch."""
+    """Deadline of the whole batch; None: it has none."""
 
     async def item(self, index: int, body: Mapping[str, Any]) -> BatchItem:
         request_id = f"{self.request_id}-{index}"

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import beliefs_about
-from raydebm.decisions.comparison import Replayed, Tally
 from raydebm.decisions.outcomes.log import RIGHT, WRONG, ReportedOutcome
 from raydebm.decisions.record import DecisionRecord, record_row
+from raydebm.decisions.stored_replay import Replayed, Tally
 from raydebm.records import Decision, ScoredCandidate
 from raydebm.run.codec import Row
-from raydebm.serving.api.schema.decision import MAX_ANSWERS
-from raydebm.serving.api.schema.outcomes import OutcomeBody
-from raydebm.serving.api.schema.stored import (
+from raydebm.serving.api.schema.decision_bodies import MAX_ANSWERS
+from raydebm.serving.api.schema.outcome_bodies import OutcomeBody
+from raydebm.serving.api.schema.stored_bodies import (
     ChangedRow,
     DecisionRow,
     Histogram,
@@ -123,6 +123,13 @@ def _candidate(scored: ScoredCandidate, lambda_: float) -> StoredCandidate:
 
 
 def replay_figures(tally: Tally, *, num_passing: int, num_wanted: int) -> ReplayFigures:
+    """The counts of a replay so far.
+
+    Args:
+        tally: of the decisions that were made again.
+        num_passing: decisions that pass the filter.
+        num_wanted: those of them that are to be made again.
+    """
     return ReplayFigures(
         num_passing=num_passing,
         num_wanted=num_wanted,
