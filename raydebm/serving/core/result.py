@@ -120,8 +120,8 @@ class TriageResult:
     @property
     def answer(self) -> str | None:
         """The accepted answer in the task's canonical text; None after an abstention."""
-        is_given = self.best is not None and self.outcome.decision is Decision.ACCEPT
-        return self.best.report.answer if is_given and self.best is not None else None
+        best = self.best
+        return None if best is None or self.decision != "accept" else best.report.answer
 
     @property
     def energy(self) -> float | None:

@@ -20,7 +20,7 @@ from raydebm.serving.api.application import create_app
 from raydebm.serving.api.chat.event_streams import chat_events
 from raydebm.serving.api.schema.request_bodies import TriageRequest
 from raydebm.serving.api.schema.score_bodies import ScoreRequest
-from raydebm.serving.api.scoring.score import get_scores
+from raydebm.serving.api.scoring.score_items import get_scores
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.app_args import AppArgs

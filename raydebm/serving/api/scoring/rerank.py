@@ -13,7 +13,7 @@ from raydebm.serving.api.headers import merged_overrides
 from raydebm.serving.api.model_ids import AUTO_ID, parse_model
 from raydebm.serving.api.schema.candidate_bodies import Usage, ViolationBody
 from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest, ScoreResponse
-from raydebm.serving.api.scoring.score import get_scores, task_of_scores
+from raydebm.serving.api.scoring.score_items import get_scores, task_of_scores
 from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.fields import Body, NotNegative, Text, writable

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.serving.api.schema.score_bodies import MAX_CANDIDATES_TO_SCORE, ScoreItem, ScoreRequest
-from raydebm.serving.api.scoring.score import get_scores, task_of_scores
+from raydebm.serving.api.scoring.score_items import get_scores, task_of_scores
 from raydebm.serving.core.faults import NO_ANSWER
 from raydebm.serving.core.request import AUTO
 from raydebm.serving.core.service import TriageService

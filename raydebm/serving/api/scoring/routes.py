@@ -10,7 +10,7 @@ from raydebm.serving.api.schema.score_bodies import ScoreRequest, ScoreResponse
 from raydebm.serving.api.schema.verify_bodies import VerifyRequest, VerifyResponse
 from raydebm.serving.api.scoring.rerank import RerankRequest, RerankResponse, rerank
 from raydebm.serving.api.scoring.rewards import RewardRequest, RewardResponse, RewardSettings, get_rewards
-from raydebm.serving.api.scoring.score import get_scores
+from raydebm.serving.api.scoring.score_items import get_scores
 from raydebm.serving.api.scoring.verify import verify
 from raydebm.serving.core.service import TriageService
 
