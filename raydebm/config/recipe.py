@@ -53,9 +53,9 @@ class RayConfig(Section):
     cpus_per_adapter: float = Field(1.0, gt=0)
     """Logical CPUs per training or scoring worker."""
     threads_per_worker: int = Field(1, ge=1)
-    """Torch threads per CPU worker."""
+    """Torch threads per CPU worker; on a machine of your own, usable CPUs / threads workers train or score at once."""
     max_failures: int = Field(2, ge=0)
-    """Maximum number of restarts of an adapter's worker."""
+    """Maximum number of restarts per adapter."""
     object_store_mb: int = Field(512, ge=100)
     """Object store of the local cluster, in MB."""
 

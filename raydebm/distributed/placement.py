@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from raydebm.config import RayConfig
+from raydebm.cpus import usable_cpus
 from raydebm.errors import ResourceError
 
 DEFAULT_GPU_SHARE = 0.5
@@ -69,6 +70,21 @@ def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
             "ray.gpus_per_adapter (0 trains on CPUs), or start a larger cluster"
         )
     return found
+
+
+def at_once(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool) -> int:
+    """How many workers compute at once.
+
+    On a machine of our own the logical CPUs are more than the cores, and a worker without a GPU fills as many cores as
+    it has threads.
+
+    Raises:
+        ResourceError: none fits (see ``places``).
+    """
+    most = places(share, nodes)
+    if share.gpus == 0 and is_own_cluster:
+        return max(1, min(most, usable_cpus() // config.threads_per_worker))
+    return most
 
 
 def graph_gib(share: Share, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:

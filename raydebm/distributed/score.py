@@ -10,7 +10,6 @@ little padding and no long batch comes last.
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,9 +20,9 @@ import ray
 import ray.data
 from ray.exceptions import ActorDiedError
 
-from raydebm.config import RayConfig, Recipe
+from raydebm.config import Recipe
 from raydebm.distributed.label import require_problems
-from raydebm.distributed.placement import Share, cluster_nodes, places, share_of
+from raydebm.distributed.placement import Share, at_once, cluster_nodes, share_of
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, ScoringError, last_line
@@ -156,7 +155,8 @@ def _scored(texts: Sequence[Text], *, checkpoint: str, recipe: Recipe) -> Iterat
         return
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
-    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), _num_places(recipe.ray, share, nodes))
+    most = at_once(recipe.ray, share, nodes, is_own_cluster=is_own_cluster())
+    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), most)
     weights, checked = cast("Any", _read_weights).remote(checkpoint)
     trained_on = get_or_raise(checked)
     if trained_on != recipe.scorer.reasoning:
@@ -188,14 +188,6 @@ def _scored(texts: Sequence[Text], *, checkpoint: str, recipe: Recipe) -> Iterat
     except ActorDiedError as error:
         # A scorer that cannot be built dies in its constructor, and Ray keeps of its error only the text.
         raise CheckpointError(f"no scorer could be started from {checkpoint}: {last_line(str(error))}") from error
-
-
-def _num_places(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Scorers at once. On a machine of our own the logical CPUs are more than the cores, and scoring fills cores."""
-    found = places(share, nodes)
-    if share.gpus == 0 and is_own_cluster():
-        return max(1, min(found, (os.cpu_count() or 1) // config.threads_per_worker))
-    return found
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)

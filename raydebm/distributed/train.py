@@ -1,33 +1,28 @@
-"""Ray Train: one trainer per adapter, all sharing one copy of the frozen backbone's weights.
+"""Ray Train: one run per slot (a share of a GPU, or a CPU), all sharing one copy of the frozen backbone's weights.
 
 In:   training groups, a recipe.
 Out:  ``<run>/<stage>/``: one folder per adapter, ``ensemble.json`` and the model card (see ``scorer.checkpoint``).
 
-Why a trainer per adapter and not one with five ranks: there, a rank that dies restarts all five, and one that stops
-early leaves the others waiting in ``report``. Here each adapter stops, fails and resumes alone. The weights lie in
-Ray's object store once per node, and CPU workers map them instead of copying; on a GPU each worker holds a copy of its
-own on the device.
+A slot's worker trains its adapters one after another, and each of them stops, fails and resumes alone (``slots``). The
+weights lie in Ray's object store once per node, and CPU workers map them instead of copying; on a GPU each worker holds
+a copy of its own on the device.
 """
 
-import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 import ray
-import ray.train
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raydebm import __version__
 from raydebm.config import REPORTING, Recipe
-from raydebm.distributed.placement import Share, cluster_nodes, graph_gib, places, share_of
+from raydebm.distributed.placement import Share, at_once, cluster_nodes, graph_gib, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.distributed.train_worker import assemble, read_backbone, size_mib, train_loop
-from raydebm.errors import PoolError, TrainingError, last_line
+from raydebm.distributed.slots import SlotContext, fit_all
+from raydebm.distributed.train_worker import assemble, read_backbone, size_mib
+from raydebm.errors import PoolError, TrainingError
 from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
 from raydebm.run.directory import RunDir
@@ -38,10 +33,6 @@ from raydebm.tasks import task_of
 from raydebm.tracking import check_trackers
 
 LOG = logging.getLogger(__name__)
-
-POLL_S = 0.5
-START_LIMIT = 5
-"""How often Ray Train may fail to start a worker before it gives up; its own default is for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +50,11 @@ class AdapterSummary:
     seconds: float
     """Sum over its epochs."""
     restarts: int
-    """Workers before the last one, lost or stopped."""
+    """Starts before the last one, whose workers were lost or stopped."""
     gpu: str | None
     """The GPU of its last worker; None on a CPU."""
     mapped_mib: float | None
-    """Private memory that the worker gained by taking the backbone (USS); None where the system does not tell."""
+    """Private memory that its worker gained by taking the backbone (USS); None where the system does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +110,9 @@ def train_ensemble(
         raise PoolError("nothing to train on: no problem has a correct and an incorrect candidate")
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
-    num_parallel = places(share, nodes)
-    memory = graph_gib(share, nodes, num_workers=min(num_parallel, len(recipe.scorer.adapters)))
+    own = is_own_cluster()
+    num_slots = at_once(recipe.ray, share, nodes, is_own_cluster=own)
+    memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))
     jobs = _jobs(recipe, run.absolute(), stage, train=train, validation=validation, share=share, memory=memory)
     weights, backbone = cast("Any", read_backbone).remote(recipe.scorer.backbone)
     reused = [job for job in jobs if _is_complete(job, backbone)]
@@ -128,10 +120,11 @@ def train_ensemble(
     watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress)
     if waiting:
         run.remove(stage, ENSEMBLE_FILE)
-        inputs = [weights, ray.put((list(train), list(validation)))]
+        inputs = (weights, ray.put((list(train), list(validation))))
+        context = SlotContext(inputs=inputs, backbone=backbone, share=share, is_own_cluster=own)
         with tracked(waiting, train=train, validation=validation) as tracking:
             watch.on_epoch = [tracking.epoch, *([] if on_epoch is None else [on_epoch])]
-            failed = _fit_all(waiting, inputs, backbone, share=share, num_parallel=num_parallel, watch=watch)
+            failed = fit_all(waiting, context, num_slots=num_slots, look=watch.look)
             tracking.finish([job for job in waiting if job.adapter.name not in failed])
         if failed:
             kept = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
@@ -187,104 +180,14 @@ def _jobs(
 
 def _is_complete(job: TrainingJob, backbone: Any) -> bool:
     """Whether the adapter on disk came from the same data, settings and weights; says so in the log when not."""
-    found = job.finished()
-    if found is None:
+    done = job.finished()
+    if done is None:
         return False
-    if found["plan"] != job.plan:
-        LOG.warning("adapter %s was trained from other data or settings: training it again", job.adapter.name)
-        return False
-    if found["backbone_fingerprint"] != get_or_raise(backbone):
-        LOG.warning("adapter %s was trained on other backbone weights: training it again", job.adapter.name)
-        return False
-    return True
-
-
-class _LeanTrainer(DataParallelTrainer):
-    """Ray's trainer without a process group, and without the helper processes that have nothing to do here.
-
-    Each helper is a Python process of its own, for each adapter: with five adapters on two cores, starting them took
-    longer than starting everything else. The data set manager has no data sets to manage; the cleaner frees the
-    resources of a driver that died, which on a cluster of our own die with it. Should Ray rename this hook, the
-    helpers are back and nothing else changes.
-    """
-
-    def _create_default_callbacks(self) -> list[Any]:
-        needless = {"DatasetsCallback"} | ({"PlacementGroupCleanerCallback"} if is_own_cluster() else set())
-        return [found for found in super()._create_default_callbacks() if type(found).__name__ not in needless]
-
-
-def _fit_all(
-    jobs: Sequence[TrainingJob], inputs: list[Any], backbone: Any, *, share: Share, num_parallel: int, watch: "_Watch"
-) -> dict[str, str]:
-    """Train side by side as many as fit; returns why adapters failed, by name."""
-    todo: SimpleQueue[TrainingJob] = SimpleQueue()
-    ended: SimpleQueue[tuple[str, str | BaseException | None]] = SimpleQueue()
-    given_up = threading.Event()
-    for job in jobs:
-        todo.put(job)
-
-    def work() -> None:
-        with contextlib.suppress(Empty):
-            while not given_up.is_set():
-                job = todo.get_nowait()
-                try:
-                    ended.put((job.adapter.name, _fit(job, inputs, share)))
-                except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
-                    ended.put((job.adapter.name, error))
-
-    # Daemons and not an executor, whose threads Python joins at exit: after Ctrl-C, or where the backbone cannot be
-    # read, a trainer still waits for a Ray that is no longer there.
-    for number in range(min(num_parallel, len(jobs))):
-        threading.Thread(target=work, name=f"adapter_{number}", daemon=True).start()
-    failed: dict[str, str] = {}
-    num_ended = 0
-    try:
-        while num_ended < len(jobs):
-            with contextlib.suppress(Empty):
-                name, outcome = ended.get(timeout=POLL_S)
-                num_ended += 1
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                if outcome is not None:
-                    failed[name] = outcome
-                    LOG.error("adapter %s failed for good: %s", name, outcome)
-            watch.look()
-            if ray.wait([backbone], timeout=0)[0]:
-                get_or_raise(backbone)  # a backbone that cannot be read is not five adapters' own failure
-    finally:
-        given_up.set()
-    return failed
-
-
-def _fit(job: TrainingJob, inputs: list[Any], share: Share) -> str | None:
-    """Train one adapter; returns why it failed for good, or None."""
-    trainer = _LeanTrainer(
-        train_loop,
-        # In a list, so that nothing on the way resolves the references.
-        train_loop_config={"job": job, "inputs": inputs},
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=1, use_gpu=share.gpus > 0, resources_per_worker=share.resources
-        ),
-        run_config=ray.train.RunConfig(
-            name=job.name,
-            storage_path=job.run.uri(job.stage, PROGRESS),
-            failure_config=ray.train.FailureConfig(  # type: ignore[call-arg]  # typed as of Ray Train v1
-                max_failures=job.recipe.ray.max_failures, controller_failure_limit=START_LIMIT
-            ),
-            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-        ),
-    )
-    try:
-        refused: str | None = trainer.fit().return_value  # type: ignore[attr-defined]
-    except ray.train.WorkerGroupError as error:
-        return _last_line(next(iter(error.worker_failures.values()), error))
-    except (ray.train.ControllerError, ray.exceptions.RayError) as error:
-        return _last_line(error)
-    return refused
-
-
-def _last_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {last_line(str(error)) or 'no message'}"
+    if job.is_complete(get_or_raise(backbone)):
+        return True
+    what = "on other backbone weights" if done["plan"] == job.plan else "from other data or settings"
+    LOG.warning("adapter %s was trained %s: training it again", job.adapter.name, what)
+    return False
 
 
 class _Watch:

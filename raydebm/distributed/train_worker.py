@@ -1,7 +1,7 @@
-"""What runs inside the cluster while adapters are trained: the backbone's reader, each adapter's worker, the last step.
+"""What runs inside the cluster while adapters are trained: the backbone's reader, each slot's worker, the last step.
 
-An adapter's worker maps the shared weights, trains in its own bag of problems, and reports every epoch to Ray Train
-with a checkpoint from which another worker can go on.
+A slot's worker maps the shared weights and trains its adapters in turn, each in its own bag of problems. Every epoch is
+reported to Ray Train with a checkpoint from which another worker can go on, which leaves complete adapters alone.
 """
 
 import json
@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,39 +57,67 @@ def assemble(jobs: Sequence[TrainingJob]) -> None:
                 first.run.write_bytes((folder / file).read_bytes(), first.stage, file)
 
 
-def train_loop(config: Mapping[str, Any]) -> str | None:
-    """What one adapter's worker does. Returns why training was refused, or None.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An adapter that cannot be trained, and why."""
+
+    adapter: str
+    reason: str
+
+
+def train_loop(config: Mapping[str, Any]) -> Refusal | None:
+    """Train a slot's adapters in turn, those that are complete left out; ends with the first that is refused.
 
     An error of our own would come again on a new worker, so it is returned and not raised: restarts are for workers
     that die.
     """
+    jobs: Sequence[TrainingJob] = config["jobs"]
+    job = jobs[0]
     try:
-        _train(config["job"], config["inputs"])
+        loaded = _load(job, config["inputs"])
+        for job in jobs:
+            if not job.is_complete(loaded.backbone.fingerprint):
+                _train(job, loaded)
     except TrainingError as error:
-        return "; ".join(error.failed.values())
+        return Refusal(adapter=job.adapter.name, reason="; ".join(error.failed.values()))
     except RaydebmError as error:
-        return f"{type(error).__name__}: {error}"
+        return Refusal(adapter=job.adapter.name, reason=f"{type(error).__name__}: {error}")
     return None
 
 
-def _train(job: TrainingJob, inputs: Sequence[Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """What the adapters of a slot share."""
+
+    backbone: Any
+    train: Sequence[TrainingGroup]
+    validation: Sequence[TrainingGroup]
+    mapped_mib: float | None
+    """Private memory gained by taking the backbone."""
+
+
+def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
     import torch
 
     from raydebm.scorer.model.backbone import load_backbone
 
-    pids = [*(job.epoch(0) or {"pids": []})["pids"], os.getpid()]
-    job.record_epoch(0, {"pids": pids})
     torch.set_num_threads(job.recipe.ray.threads_per_worker)
     weights, (train, validation) = ray.get(list(inputs))
     before = private_mib()
     backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
     after = private_mib()
+    gained = None if before is None or after is None else round(after - before, 1)
+    return _Loaded(backbone=backbone, train=train, validation=validation, mapped_mib=gained)
+
+
+def _train(job: TrainingJob, loaded: _Loaded) -> None:
+    job.record_start(os.getpid())
     with tempfile.TemporaryDirectory(prefix=f"raydebm-{job.adapter.name}-") as folder:
-        record = _run_epochs(job, backbone, train, validation, out_dir=Path(folder))
+        record = _run_epochs(job, loaded, out_dir=Path(folder))
         best = record.best
         facts = {
             "plan": job.plan,
-            "backbone_fingerprint": backbone.fingerprint,
+            "backbone_fingerprint": loaded.backbone.fingerprint,
             "summary": {
                 "num_epochs": len(record.epochs),
                 "best_epoch": record.best_epoch,
@@ -97,43 +125,40 @@ def _train(job: TrainingJob, inputs: Sequence[Any]) -> None:
                 "validation_loss": best.validation_loss,
                 "validation_accuracy": best.validation_accuracy,
                 "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
-                "restarts": len(pids) - 1,
+                "restarts": job.num_starts() - 1,
                 "gpu": _gpu(),
-                "mapped_mib": None if before is None or after is None else round(after - before, 1),
+                "mapped_mib": loaded.mapped_mib,
             },
         }
         (Path(folder) / DONE_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         job.run.publish(Path(folder), job.stage, job.adapter.name, last=DONE_FILE)
 
 
-def _run_epochs(
-    job: TrainingJob,
-    backbone: Any,
-    train: Sequence[TrainingGroup],
-    validation: Sequence[TrainingGroup],
-    *,
-    out_dir: Path,
-) -> Any:
-    """Train in this adapter's bag, going on after the last reported epoch where there is one."""
+def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
+    """Train in this adapter's bag, going on after its last stored epoch where there is one."""
     from raydebm.scorer.training.adapter import train_adapter
     from raydebm.scorer.training.settings import TrainingSettings
 
     recipe, name = job.recipe, job.adapter.name
     settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
-    ids = [group.problem_id for group in train]
+    ids = [group.problem_id for group in loaded.train]
     bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
 
     def report(epoch: Any) -> None:
         metrics = epoch.metrics.model_dump()
         job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(epoch.checkpoint)))
+        checkpoint = ray.train.Checkpoint.from_directory(str(epoch.checkpoint))
+        ray.train.report(metrics | {"adapter": name}, checkpoint=checkpoint)
+        stored = ray.train.get_checkpoint()  # where Ray Train put it, which is certain only now
+        if stored is not None:
+            job.record_checkpoint(metrics["epoch"], stored.path)
 
     def run(resume_from: Path | None) -> Any:
         return train_adapter(
             job.adapter,
-            backbone=backbone,
-            train=[group for group in train if group.problem_id in bagged],
-            validation=validation,
+            backbone=loaded.backbone,
+            train=[group for group in loaded.train if group.problem_id in bagged],
+            validation=loaded.validation,
             settings=replace(settings, graph_gib=job.graph_gib, gpu_share=gpu_share(recipe.ray)),
             out_dir=out_dir,
             report=report,
@@ -141,12 +166,12 @@ def _run_epochs(
             data=job.data,
         ).record
 
-    checkpoint = ray.train.get_checkpoint()
-    if checkpoint is None:
+    address = job.checkpoint()
+    if address is None:
         return run(None)
-    with checkpoint.as_directory() as folder:
+    with local_copy(address) as folder:
         try:
-            return run(Path(folder))
+            return run(folder)
         except CheckpointError as error:
             LOG.warning("adapter %s: cannot go on from its last epoch, starting again: %s", name, error)
     return run(None)

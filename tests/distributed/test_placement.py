@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.config import RayConfig
-from raydebm.distributed.placement import Share, gpu_share, graph_gib, places, share_of
+from raydebm.distributed.placement import Share, at_once, gpu_share, graph_gib, places, share_of
 from raydebm.errors import ResourceError
 
 LAPTOP = [{"CPU": 8.0}]
@@ -41,6 +41,23 @@ def test_the_configuration_alone_decides_the_placement(config, nodes, expected):
 def test_what_no_node_can_hold_is_refused_with_a_way_out(share, nodes):
     with pytest.raises(ResourceError, match=r"asks for .* GPU.*at most .* CPU.*Lower ray\.cpus_per_adapter"):
         places(share, nodes)
+
+
+@pytest.mark.parametrize(
+    ("threads", "gpus", "own", "expected"),
+    [
+        pytest.param(1, 0, True, 2, id="one per core, not per logical CPU"),
+        pytest.param(2, 0, True, 1, id="threads take cores too"),
+        pytest.param(4, 0, True, 1, id="at least one"),
+        pytest.param(1, 0, False, 8, id="a given cluster says itself what it has"),
+        pytest.param(1, 0.5, True, 6, id="GPUs are no cores"),
+    ],
+)
+def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpus, own, expected):
+    monkeypatch.setattr("raydebm.distributed.placement.usable_cpus", lambda: 2)
+    config = RayConfig(threads_per_worker=threads)
+
+    assert at_once(config, Share(cpus=1, gpus=gpus), THREE_GPUS, is_own_cluster=own) == expected
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
     """Fifteen different texts, in four batches of two workers each."""
     from raydebm.scorer.ensemble import EnsembleScorer
 
-    monkeypatch.setattr("raydebm.distributed.score._num_places", lambda *of: 2)
+    monkeypatch.setattr("raydebm.distributed.score.at_once", lambda *of, **how: 2)
     monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", 8)
     checkpoint = five[1].checkpoint
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]

@@ -9,6 +9,8 @@ from raydebm.run.directory import RunDir
 
 DONE_FILE = "finished.json"
 """In an adapter's folder, written last: what it was trained from, and how that went."""
+STARTS = "starts.json"
+CHECKPOINT = "checkpoint.json"
 PROGRESS = "progress"
 """Folder of resumable epochs; removed when the ensemble is complete."""
 
@@ -30,21 +32,59 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
-        """Name of the Ray Train run. Holds the plan, so that other data or settings never resume from these epochs."""
+        """Name of its folder of epochs. Holds the plan, so that other data or settings never resume from these."""
         return f"{self.adapter.name}-{self.plan[:12]}"
 
+    @property
+    def max_restarts(self) -> int:
+        return self.recipe.ray.max_failures
+
+    def record_start(self, pid: int) -> None:
+        """Note that a worker begins with this adapter, for the first time or again."""
+        self._write({"pids": [*self._pids(), pid]}, STARTS)
+
+    def num_starts(self) -> int:
+        """How often workers began with this adapter, those of earlier calls included."""
+        return len(self._pids())
+
     def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:
-        self.run.write_json(dict(facts), self.stage, PROGRESS, f"{self.name}.epochs", f"{epoch:04d}.json")
+        self._write(facts, f"{epoch:04d}.json")
 
     def epoch(self, epoch: int) -> dict[str, Any] | None:
-        parts = (self.stage, PROGRESS, f"{self.name}.epochs", f"{epoch:04d}.json")
-        if not self.run.exists(*parts):
-            return None
-        facts: dict[str, Any] = self.run.read_json(*parts)
-        return facts
+        return self._read(f"{epoch:04d}.json")
+
+    def record_checkpoint(self, epoch: int, path: str) -> None:
+        """Note where the epoch is stored: ``path`` ends in the Ray Train run's folder and the checkpoint's."""
+        run, checkpoint = path.rstrip("/").split("/")[-2:]
+        self._write({"epoch": epoch, "run": run, "checkpoint": checkpoint}, CHECKPOINT)
+
+    def checkpoint(self) -> str | None:
+        """Address of the last stored epoch; None before the first."""
+        place = self._read(CHECKPOINT)
+        return None if place is None else self.run.uri(self.stage, PROGRESS, place["run"], place["checkpoint"])
 
     def finished(self) -> dict[str, Any] | None:
+        """What the adapter's folder says it was trained from, whatever that was; None while it is not complete."""
         if not self.run.exists(self.stage, self.adapter.name, DONE_FILE):
             return None
         facts: dict[str, Any] = self.run.read_json(self.stage, self.adapter.name, DONE_FILE)
+        return facts
+
+    def is_complete(self, backbone_fingerprint: str) -> bool:
+        """Whether the adapter on disk came from this job's data and settings and from these weights."""
+        done = self.finished()
+        return done is not None and (done["plan"], done["backbone_fingerprint"]) == (self.plan, backbone_fingerprint)
+
+    def _pids(self) -> list[int]:
+        pids: list[int] = (self._read(STARTS) or {"pids": []})["pids"]
+        return pids
+
+    def _write(self, facts: Mapping[str, Any], file: str) -> None:
+        self.run.write_json(dict(facts), self.stage, PROGRESS, f"{self.name}.epochs", file)
+
+    def _read(self, file: str) -> dict[str, Any] | None:
+        parts = (self.stage, PROGRESS, f"{self.name}.epochs", file)
+        if not self.run.exists(*parts):
+            return None
+        facts: dict[str, Any] = self.run.read_json(*parts)
         return facts

@@ -1,0 +1,177 @@
+"""Slots of a training: a share of a GPU or a CPU, and the one process that trains the slot's adapters in turn.
+
+In:   training jobs, dealt to slots; the shared weights and the data, as references.
+Out:  adapter folders (see ``train_worker``), and why adapters failed for good.
+
+Why a Ray Train run per slot and not one with a rank per slot: there, a rank that dies restarts all of them, and one
+that stops early leaves the others waiting in ``report``. Why not a run per adapter: each costs a controller, a
+synchronization actor and a worker, and where adapters outnumber the slots these start only to wait for a core.
+"""
+
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import ray
+import ray.train
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from raydebm.distributed.placement import Share
+from raydebm.distributed.session import get_or_raise
+from raydebm.distributed.train_worker import Refusal, train_loop
+from raydebm.errors import last_line
+from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
+
+LOG = logging.getLogger(__name__)
+
+POLL_S = 0.5
+START_LIMIT = 5
+"""How often Ray Train may fail to start a worker before it gives up; its own default is for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotContext:
+    """What all slots of a training have in common."""
+
+    inputs: tuple[Any, Any]
+    """References: the backbone's weights, and (training groups, validation groups)."""
+    backbone: Any
+    """Reference to the fingerprint of the weights; its task fails when the backbone cannot be read."""
+    share: Share
+    """What a slot's worker takes."""
+    is_own_cluster: bool
+
+
+class _LeanTrainer(DataParallelTrainer):
+    """Ray's trainer without a process group, and without the helper processes that have nothing to do here.
+
+    Each helper is a Python process of its own, for each slot. The data set manager has no data sets to manage; the
+    cleaner frees the resources of a driver that died, which on a cluster of our own die with it. Should Ray rename
+    this hook, the helpers are back and nothing else changes.
+    """
+
+    needless: frozenset[str] = frozenset()
+    """Class names of callbacks to leave out."""
+
+    def _create_default_callbacks(self) -> list[Any]:
+        return [one for one in super()._create_default_callbacks() if type(one).__name__ not in self.needless]
+
+
+def deal(jobs: Sequence[TrainingJob], num_slots: int) -> list[tuple[TrainingJob, ...]]:
+    """The jobs of each slot, dealt in turn: a0, a2, a4 and a1, a3 of five jobs in two slots. No slot is empty."""
+    return [tuple(jobs[first::num_slots]) for first in range(min(num_slots, len(jobs)))]
+
+
+def fit_all(
+    jobs: Sequence[TrainingJob], context: SlotContext, *, num_slots: int, look: Callable[[], None]
+) -> dict[str, str]:
+    """Train the jobs, each slot in a thread of this process; returns why adapters failed, by name.
+
+    Args:
+        look: called twice a second while workers train.
+
+    Raises:
+        CheckpointError: the backbone cannot be read; likewise ConfigError, for a name that is wrong.
+    """
+    slots = deal(jobs, num_slots)
+    ended: SimpleQueue[dict[str, str] | BaseException] = SimpleQueue()
+    given_up = threading.Event()
+
+    def work(slot: tuple[TrainingJob, ...]) -> None:
+        try:
+            ended.put(_fit_slot(slot, context, given_up))
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
+            ended.put(error)
+
+    # Daemons and not an executor, whose threads Python joins at exit: after Ctrl-C, or where the backbone cannot be
+    # read, a trainer still waits for a Ray that is no longer there.
+    for number, slot in enumerate(slots):
+        threading.Thread(target=work, args=(slot,), name=f"slot_{number}", daemon=True).start()
+    failed: dict[str, str] = {}
+    num_ended = 0
+    try:
+        while num_ended < len(slots):
+            with contextlib.suppress(Empty):
+                outcome = ended.get(timeout=POLL_S)
+                num_ended += 1
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                failed |= outcome
+            look()
+            if ray.wait([context.backbone], timeout=0)[0]:
+                get_or_raise(context.backbone)  # a backbone that cannot be read is not an adapter's own failure
+    finally:
+        given_up.set()
+    return failed
+
+
+def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threading.Event) -> dict[str, str]:
+    """Train the slot's jobs; returns why adapters failed, by name.
+
+    A run ends with the first adapter that fails for good, and another run trains those after it. Restarts count per
+    adapter: a run that used them up on several goes on.
+    """
+    failed: dict[str, str] = {}
+    waiting = list(slot)
+    starts_before = {job.name: job.num_starts() for job in slot}
+    while waiting and not given_up.is_set():
+        starts = {job.name: job.num_starts() for job in waiting}
+        try:
+            refusal = _fit(waiting, context)
+        except ray.train.WorkerGroupError as error:
+            fingerprint = get_or_raise(context.backbone)
+            waiting = [job for job in waiting if not job.is_complete(fingerprint)]
+            started = [job for job in waiting if job.num_starts() > starts[job.name]]
+            if started and started[-1].num_starts() - starts_before[started[-1].name] <= started[-1].max_restarts:
+                continue
+            refusal = _refusal((started[-1:] or waiting[:1]), next(iter(error.worker_failures.values()), error))
+        except (ray.train.ControllerError, ray.exceptions.RayError) as error:
+            return failed | {job.adapter.name: _in_words(error) for job in waiting}
+        if refusal is None:
+            break
+        failed[refusal.adapter] = refusal.reason
+        LOG.error("adapter %s failed for good: %s", refusal.adapter, refusal.reason)
+        fingerprint = get_or_raise(context.backbone)
+        waiting = [job for job in waiting if job.adapter.name != refusal.adapter and not job.is_complete(fingerprint)]
+    return failed
+
+
+def _refusal(blamed: Sequence[TrainingJob], error: BaseException) -> Refusal | None:
+    return Refusal(adapter=blamed[0].adapter.name, reason=_in_words(error)) if blamed else None
+
+
+def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
+    """One Ray Train run over the jobs; what its worker refused to train, or None."""
+    first = jobs[0]
+    trainer = _LeanTrainer(
+        train_loop,
+        # References in a list, so that nothing on the way resolves them.
+        train_loop_config={"jobs": list(jobs), "inputs": list(context.inputs)},
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=1, use_gpu=context.share.gpus > 0, resources_per_worker=context.share.resources
+        ),
+        run_config=ray.train.RunConfig(
+            # A name of its own: Ray Train would go on with the epochs of an earlier run of the same name, which may be
+            # another adapter's. Each adapter notes where its last epoch lies.
+            name=f"slot-{secrets.token_hex(6)}",
+            storage_path=first.run.uri(first.stage, PROGRESS),
+            failure_config=ray.train.FailureConfig(  # type: ignore[call-arg]  # typed as of Ray Train v1
+                max_failures=first.max_restarts, controller_failure_limit=START_LIMIT
+            ),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    trainer.needless = frozenset(
+        ["DatasetsCallback", *(["PlacementGroupCleanerCallback"] if context.is_own_cluster else [])]
+    )
+    refusal: Refusal | None = trainer.fit().return_value  # type: ignore[attr-defined]
+    return refusal
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {last_line(str(error)) or 'no message'}"
