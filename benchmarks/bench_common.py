@@ -15,7 +15,8 @@ from transformers import ModernBertConfig, ModernBertModel
 from transformers.utils import logging as transformers_logging
 
 from raydebm.config import AdapterConfig
-from raydebm.scorer.model.backbone import Backbone, load_backbone, make_backbone, structure_copy
+from raydebm.scorer.model.backbone import Backbone, load_backbone, make_backbone
+from raydebm.scorer.model.blocks import structure_copy
 from raydebm.scorer.model.lora import lora_config
 
 

@@ -55,7 +55,8 @@ class ScorerConfig(Section):
     paper captures both). The default is ``answer`` because thinking reveals the author, fills the context, and is
     withheld by many endpoints, so that the candidates of a pool would not be comparable."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the encoder; auto: float32 on CPUs, bfloat16 on GPUs. Heads and energies are float32."""
+    """Type of the encoder. auto: bfloat16 on GPUs; on CPUs, training takes float32, and scoring takes bfloat16 where a
+    short probe shows this machine to be clearly faster in it (docs/performance.md). Heads and energies are float32."""
     device: str = "auto"
     """auto: the first visible GPU, else the CPU; or a torch device name."""
     micro_batch_tokens: int = Field(8192, ge=1)

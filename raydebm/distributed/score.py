@@ -48,12 +48,14 @@ TEXTS_PER_WORKER = 64
 """Below that a second worker costs more to start than it saves."""
 BATCHES_PER_WORKER = 4
 """Few texts are divided so finely that all workers have something to do, and end together."""
-INDEX = "index"
+INDEX, DTYPE = "index", "dtype"
+FIRST_PASS = "energies"
+"""The stage whose type of the encoder later passes take."""
 
 _INPUT = pa.schema(
     [(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_()))]
 )
-_OUTPUT = pa.schema([(INDEX, pa.int64()), *list(ENERGIES.schema)[1:]])
+_OUTPUT = pa.schema([(INDEX, pa.int64()), (DTYPE, pa.string()), *list(ENERGIES.schema)[1:]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class ScoreSummary:
     """Candidates whose problem was cut to fit the context."""
     num_texts: int
     """Distinct texts that were run."""
+    dtype: str
+    """Type of the encoder; with ``scorer.dtype: auto`` what was chosen, or auto where there was nothing to score."""
     errors: tuple[str, ...]
     """The first three."""
 
@@ -76,6 +80,7 @@ class ScoreSummary:
             "failed": self.num_failed,
             "truncated": self.num_truncated,
             "texts": self.num_texts,
+            "dtype": self.dtype,
             "errors": list(self.errors),
         }
 
@@ -87,7 +92,7 @@ def score(
     checkpoint: str,
     recipe: Recipe,
     run: RunDir,
-    stage: str = "energies",
+    stage: str = FIRST_PASS,
     members: Mapping[str, Sequence[bool]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:
@@ -110,10 +115,14 @@ def score(
     members = members or {}
     texts = _distinct_texts(problems, candidates, members)
     found: dict[int, Row] = {}
-    for batch in _scored(list(texts), checkpoint=resolved(checkpoint), recipe=recipe):
-        found.update({row[INDEX]: row for row in batch.to_pylist()})
-        if on_progress is not None:
-            on_progress(len(found), len(texts))
+    dtype = _dtype_of(run, recipe)
+    if texts:
+        source = _read(resolved(checkpoint), recipe, dtype)
+        for batch in _scored(list(texts), source, recipe):
+            found.update({row[INDEX]: row for row in batch.to_pylist()})
+            if on_progress is not None:
+                on_progress(len(found), len(texts))
+        dtype = found[0][DTYPE]
     rows = [
         _candidate_row(candidate, found.get(texts.get(_text_of(problems, candidate, members), -1)))
         for candidate in candidates
@@ -125,6 +134,7 @@ def score(
         num_failed=len(errors),
         num_truncated=sum(row.num_truncated > 0 for row in rows),
         num_texts=len(texts),
+        dtype=dtype,
         errors=tuple(dict.fromkeys(errors))[:3],
     )
 
@@ -150,24 +160,53 @@ def _candidate_row(candidate: Candidate, row: Row | None) -> EnergyRow:
     return ENERGIES.record(row | {"candidate_id": candidate.candidate_id})
 
 
-def _scored(texts: Sequence[Text], *, checkpoint: str, recipe: Recipe) -> Iterator[pa.Table]:
-    if not texts:
-        return
-    nodes = cluster_nodes()
-    share = share_of(recipe.ray, nodes)
-    most = at_once(recipe.ray, share, nodes, is_own_cluster=is_own_cluster())
-    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), most)
-    weights, checked = cast("Any", _read_weights).remote(checkpoint)
-    trained_on = get_or_raise(checked)
+def _dtype_of(run: RunDir, recipe: Recipe) -> str:
+    """The recipe's type; with ``auto`` that of the run's energies, where it has any, so that later passes compare."""
+    if recipe.scorer.dtype != "auto":
+        return recipe.scorer.dtype
+    return str(run.facts(FIRST_PASS).get("dtype", "auto"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """What all scorers of a stage load."""
+
+    checkpoint: str
+    weights: Any
+    """Reference to the backbone's."""
+    dtype: str
+    device: str
+    share: Share
+    """What one scorer takes."""
+
+
+def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
+    """Read the checkpoint on the cluster, and choose its type once for all scorers.
+
+    Raises:
+        CheckpointError: see ``score``; likewise ResourceError.
+    """
+    share = share_of(recipe.ray, cluster_nodes())
+    device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
+    weights, checked = cast("Any", _read_weights).remote(checkpoint, dtype, device)
+    trained_on, chosen = get_or_raise(checked)
     if trained_on != recipe.scorer.reasoning:
         raise CheckpointError(
             f"{checkpoint} was trained with scorer.reasoning {trained_on!r}, and the recipe says "
             f"{recipe.scorer.reasoning!r}; set the recipe's to {trained_on!r}, or train again"
         )
+    return _Source(checkpoint=checkpoint, weights=weights, dtype=chosen, device=device, share=share)
+
+
+def _scored(texts: Sequence[Text], source: _Source, recipe: Recipe) -> Iterator[pa.Table]:
+    share = source.share
+    most = at_once(recipe.ray, share, cluster_nodes(), is_own_cluster=is_own_cluster())
+    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), most)
     rows = [{INDEX: index} | text._asdict() for index, text in enumerate(texts)]
     batch_size = min(BATCH_SIZE, math.ceil(len(rows) / (num_workers * BATCHES_PER_WORKER)))
     tables = in_tables(rows, schema=_INPUT, size=batch_size)
-    setup = {"checkpoint": checkpoint, "recipe": recipe, "share": share, "weights": [weights]}
+    # The reference in a list, so that nothing on the way resolves it.
+    setup = {"source": replace(source, weights=[source.weights]), "recipe": recipe}
     if share.gpus == 0:
         # Loading takes as long as scoring one or two texts.
         yield from map_in_tasks(ScoreBatch, setup, tables, num_cpus=share.cpus, num_at_once=num_workers)
@@ -187,36 +226,45 @@ def _scored(texts: Sequence[Text], *, checkpoint: str, recipe: Recipe) -> Iterat
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
     except ActorDiedError as error:
         # A scorer that cannot be built dies in its constructor, and Ray keeps of its error only the text.
-        raise CheckpointError(f"no scorer could be started from {checkpoint}: {last_line(str(error))}") from error
+        raise CheckpointError(
+            f"no scorer could be started from {source.checkpoint}: {last_line(str(error))}"
+        ) from error
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def _read_weights(checkpoint: str) -> tuple[dict[str, Any], Reasoning]:
-    """The backbone's weights, for the object store, and what the training texts held."""
+def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, Any], tuple[Reasoning, str]]:
+    """The backbone's weights, for the object store, what the training texts held, and the type to score in: on CPUs
+    one for all scorers, so that no two of them choose differently."""
     from raydebm.scorer.checkpoint import read_ensemble
-    from raydebm.scorer.model.backbone import frozen_weights
+    from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 
     with local_copy(checkpoint) as folder:
         record, _ = read_ensemble(folder)
-    return frozen_weights(record.backbone), record.reasoning
+    weights = frozen_weights(record.backbone)
+    if dtype == "auto" and device == "cpu":
+        dtype = load_backbone(record.backbone, weights=weights, device=device).dtype
+    return weights, (record.reasoning, dtype)
 
 
 class ScoreBatch:
-    """Columns needed: ``index``, ``prompt``, ``text``. Columns given: ``index``, ``ENERGIES`` without the id."""
+    """Columns needed: ``index``, ``prompt``, ``text``. Columns given: ``index``, ``dtype``, ``ENERGIES`` without the
+    id."""
 
-    def __init__(self, *, checkpoint: str, recipe: Recipe, share: Share, weights: list[Any]) -> None:
+    def __init__(self, *, source: _Source, recipe: Recipe) -> None:
+        import torch
+
+        from raydebm.scorer.checkpoint import read_ensemble
         from raydebm.scorer.ensemble import EnsembleScorer
+        from raydebm.scorer.model.backbone import load_backbone
 
-        config = recipe.scorer
-        with local_copy(checkpoint) as folder:
-            self._scorer = EnsembleScorer.load(
-                folder,
-                device="cpu" if share.gpus == 0 and config.device == "auto" else config.device,
-                dtype=config.dtype,
-                threads=recipe.ray.threads_per_worker,
-                weights=ray.get(weights[0]),
-                micro_batch_tokens=config.micro_batch_tokens,
-            )
+        with local_copy(source.checkpoint) as folder:
+            record, adapters = read_ensemble(folder)
+        weights = ray.get(source.weights[0])
+        backbone = load_backbone(record.backbone, weights=weights, device=source.device, dtype=source.dtype)
+        torch.set_num_threads(recipe.ray.threads_per_worker)
+        tokens = recipe.scorer.micro_batch_tokens
+        self._scorer = EnsembleScorer.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=tokens)
+        self._dtype = backbone.dtype
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         groups = [(key, list(rows)) for key, rows in groupby(batch.to_pylist(), key=lambda row: tuple(row["members"]))]
@@ -227,7 +275,9 @@ class ScoreBatch:
         texts = [(row["prompt"], row["text"]) for row in rows]
         scorer = self._scorer.asking(members) if members else self._scorer
         for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
-            yield {INDEX: row[INDEX]} | ENERGIES.row(replace(scored, members=_spread(scored.members, members)))
+            yield {INDEX: row[INDEX], DTYPE: self._dtype} | ENERGIES.row(
+                replace(scored, members=_spread(scored.members, members))
+            )
 
     def close(self) -> None:
         """Nothing outlives the scorer."""

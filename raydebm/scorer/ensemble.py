@@ -132,7 +132,8 @@ class EnsembleScorer:
         Args:
             folder: with ensemble.json; or the name of a repository on the hub, ``user/repo`` or ``user/repo@revision``.
             device: ``"auto"`` is the first visible GPU, else the CPU.
-            dtype: of the encoder; heads and energies are float32. ``"auto"``: float32 on the CPU, bfloat16 on a GPU.
+            dtype: of the encoder; heads and energies are float32. ``"auto"``: bfloat16 on a GPU, on the CPU what a
+                short probe chooses (see ``model.precision``). An explicit type gives the same energies at every start.
             threads: torch's threads, for the whole process; None: on a CPU ``cpus.free_cpus`` of this moment, unless
                 ``OMP_NUM_THREADS`` says how many.
             weights: the backbone's, from ``backbone.frozen_weights``, to map instead of reading the file.

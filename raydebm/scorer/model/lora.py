@@ -16,7 +16,8 @@ from transformers import PreTrainedConfig
 
 from raydebm.config import AdapterConfig
 from raydebm.errors import CheckpointError
-from raydebm.scorer.model.backbone import encoder_on_meta, structure_copy
+from raydebm.scorer.model.backbone import encoder_on_meta
+from raydebm.scorer.model.blocks import structure_copy
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.model.targets import target_modules
 

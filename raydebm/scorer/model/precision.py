@@ -1,0 +1,74 @@
+"""The type in which a CPU scores, chosen by a timed probe.
+
+A CPU's flags do not say whether bfloat16 is faster: with AMX or AVX512-BF16 a forward pass takes a fraction of the
+time, without them more than twice as long, and what surrounds the matrix products gains nothing. So the lowest blocks
+of the encoder run in both types, on made-up states.
+"""
+
+import copy
+import json
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from raydebm.scorer.model.blocks import block_list, structure_copy, with_blocks
+
+MIN_WIDTH = 256
+"""Hidden size below which float32 is taken without a probe: such an encoder scores quickly in either type, and its gain
+lies so close to the threshold that it could come out differently at the next start."""
+MIN_GAIN = 1.2
+"""How many times faster bfloat16 must be: it moves energies in their third digit."""
+NUM_BLOCKS = 2
+TEXTS, TOKENS = 4, 128
+ROUNDS = 3
+
+_chosen: dict[str, torch.dtype] = {}
+"""What was probed in this process, by the encoder's config and the number of threads."""
+
+
+def cpu_dtype(encoder: nn.Module) -> torch.dtype:
+    """bfloat16 where this machine runs the encoder's blocks at least ``MIN_GAIN`` times as fast in it, else float32.
+
+    Probed once per process for encoders of one config, in less than a second.
+    """
+    config: Any = encoder.config
+    if config.hidden_size < MIN_WIDTH:
+        return torch.float32
+    key = json.dumps([config.to_dict(), torch.get_num_threads()], sort_keys=True, default=str)
+    if key not in _chosen:
+        _chosen[key] = torch.bfloat16 if gain_of_bfloat16(encoder) >= MIN_GAIN else torch.float32
+    return _chosen[key]
+
+
+@torch.inference_mode()
+def gain_of_bfloat16(encoder: nn.Module) -> float:
+    """CPU time of the lowest blocks in float32 by that in bfloat16: the least of interleaved rounds, so that other
+    processes on the machine do not count."""
+    dtypes = (torch.float32, torch.bfloat16)
+    models = [_lowest_blocks(encoder, dtype) for dtype in dtypes]
+    config: Any = encoder.config
+    length = min(TOKENS, config.max_position_embeddings // 2)  # RoBERTa's positions begin above 0
+    states_BTD = torch.randn(TEXTS, length, config.hidden_size, generator=torch.Generator().manual_seed(0))
+    mask_BT = torch.ones(TEXTS, length, dtype=torch.long)
+    seconds = [float("inf"), float("inf")]
+    for number in range(ROUNDS + 1):
+        for index, (model, dtype) in enumerate(zip(models, dtypes, strict=True)):
+            started = time.process_time()
+            model(inputs_embeds=states_BTD.to(dtype), attention_mask=mask_BT)
+            if number > 0:  # the first round warms up
+                seconds[index] = min(seconds[index], time.process_time() - started)
+    return seconds[0] / max(seconds[1], 1e-9)
+
+
+def _lowest_blocks(encoder: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The encoder with its lowest blocks alone, in a type. The word embeddings, which the probe does not read, stay the
+    encoder's own: they are most of a small model's weights."""
+    shell: Any = structure_copy(encoder)
+    with_blocks(shell, block_list(shell)[1][:NUM_BLOCKS])
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in shell.buffers()}
+    memo |= {id(weight): nn.Parameter(weight.to(dtype), requires_grad=False) for weight in shell.parameters()}
+    memo |= {id(weight): weight for weight in shell.get_input_embeddings().parameters()}
+    model: nn.Module = copy.deepcopy(shell, memo)
+    return model

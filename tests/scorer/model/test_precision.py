@@ -1,0 +1,66 @@
+"""The type in which a CPU scores."""
+
+import pytest
+import torch
+
+from raydebm.scorer.model import precision
+from raydebm.scorer.model.backbone import load_backbone
+from raydebm.scorer.model.blocks import block_list
+from raydebm.scorer.model.precision import cpu_dtype, gain_of_bfloat16
+
+
+class Gains:
+    """A probe that answers from a list, and fails when it is asked once more."""
+
+    def __init__(self, *gains: float) -> None:
+        self._gains = list(gains)
+
+    def __call__(self, encoder):
+        return self._gains.pop(0)
+
+
+@pytest.fixture
+def probed(monkeypatch):
+    """Make the probe give these gains, for encoders of any width."""
+    monkeypatch.setattr(precision, "MIN_WIDTH", 1)
+    monkeypatch.setattr(precision, "_chosen", {})
+    return lambda *gains: monkeypatch.setattr(precision, "gain_of_bfloat16", Gains(*gains))
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(1.19, "float32"), (1.2, "bfloat16"), (0.4, "float32")])
+def test_bfloat16_is_taken_only_where_it_wins_clearly(tiny_folders, probed, gain, expected):
+    probed(gain)
+
+    assert load_backbone(str(tiny_folders["bert"]), device="cpu").dtype == expected
+
+
+def test_a_process_probes_a_backbone_once(tiny, probed):
+    probed(3.0, 0.5)
+
+    assert [cpu_dtype(tiny[family].encoder) for family in ("bert", "mpnet", "bert")] == [
+        torch.bfloat16, torch.float32, torch.bfloat16,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_stated_type_is_taken_without_a_probe(tiny_folders, probed, dtype):
+    probed()
+
+    assert load_backbone(str(tiny_folders["bert"]), device="cpu", dtype=dtype).dtype == dtype
+
+
+def test_narrow_encoders_are_scored_in_float32(tiny, monkeypatch):
+    monkeypatch.setattr(precision, "gain_of_bfloat16", Gains())
+
+    assert cpu_dtype(tiny["bert"].encoder) == torch.float32
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2", "llama", "modernbert", "mpnet", "qwen2"])
+def test_the_probe_measures_every_family_and_leaves_it_alone(tiny, family):
+    encoder = tiny[family].encoder
+    before = {name: weight.data_ptr() for name, weight in encoder.named_parameters()}
+
+    assert gain_of_bfloat16(encoder) > 0
+    assert {name: weight.data_ptr() for name, weight in encoder.named_parameters()} == before
+    assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
+    assert len(block_list(encoder)[1]) == 2
