@@ -1,11 +1,12 @@
 """Scoring one pool: raydebm's engine against the plain PEFT loop over adapters, in the same run.
 
 python benchmarks/bench_scoring.py --backbone package:minilm --texts 32 --rounds 5
+python benchmarks/bench_scoring.py --layers "upper half"      # the blocks below run once for all adapters
 """
 
 import argparse
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +14,15 @@ from bench_common import backbone_of, interleave, peft_model, pool_ids, versions
 from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
-from raydebm.config import PAPER_ADAPTERS
+from raydebm.config import PAPER_ADAPTERS, AdapterConfig
+from raydebm.config.scorer import NAMED_LAYERS
 from raydebm.scorer.checkpoint import StoredAdapter
 from raydebm.scorer.checkpoint_records import AdapterRecord
 from raydebm.scorer.ensemble import MergedEngine
 from raydebm.scorer.model.backbone import Backbone, converted
 from raydebm.scorer.model.batching import micro_batches, pad
 from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.precision import gain_of_bfloat16
 
 
 def heads_of(backbone: Backbone) -> list[EnergyHead]:
@@ -36,7 +39,9 @@ def heads_of(backbone: Backbone) -> list[EnergyHead]:
 class PeftLoop:
     """What one writes first: for each adapter ``set_adapter`` and a forward pass."""
 
-    def __init__(self, model: PeftModel, heads: list[EnergyHead], ids: list[tuple[int, ...]], *, batches: str) -> None:
+    def __init__(
+        self, model: PeftModel, heads: Sequence[EnergyHead], ids: Sequence[tuple[int, ...]], *, batches: str
+    ) -> None:
         self._model, self._heads, self._num_texts = model, heads, len(ids)
         if batches == "padded":
             self._batches = [pad(ids, positions=range(len(ids)), pad_id=0)]
@@ -56,9 +61,11 @@ class PeftLoop:
         return energies
 
 
-def stored_adapters(model: PeftModel, heads: list[EnergyHead]) -> list[StoredAdapter]:
+def stored_adapters(
+    model: PeftModel, heads: Sequence[EnergyHead], adapters: Sequence[AdapterConfig]
+) -> list[StoredAdapter]:
     # Engines read nothing but the adapter of a record.
-    records = [AdapterRecord.model_construct(**dict[str, Any](adapter=adapter)) for adapter in PAPER_ADAPTERS]
+    records = [AdapterRecord.model_construct(**dict[str, Any](adapter=adapter)) for adapter in adapters]
     return [
         StoredAdapter(
             record=record,
@@ -89,14 +96,16 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=32, help="candidates of the pool")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--layers", choices=NAMED_LAYERS, default="all", help="blocks that the adapters adapt")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
 
     backbone = backbone_of(arguments.backbone)
     ids = pool_ids(backbone, num_texts=arguments.texts, seed=arguments.seed)
     heads = heads_of(backbone)
-    model = peft_model(backbone, PAPER_ADAPTERS)
-    stored = stored_adapters(model, heads)
+    adapters = [adapter.model_copy(update={"layers": arguments.layers}) for adapter in PAPER_ADAPTERS]
+    model = peft_model(backbone, adapters)
+    stored = stored_adapters(model, heads, adapters)
     single = MergedEngine(backbone, stored, micro_batch_tokens=8192)
     half = MergedEngine(in_bfloat16(backbone), stored, micro_batch_tokens=8192)
     variants: dict[str, Callable[[], Tensor]] = {
@@ -107,8 +116,9 @@ def main() -> None:
     }
     reference = variants["PEFT set_adapter loop, one padded batch"]()
     num_tokens = sum(map(len, ids))
-    print(f"{arguments.backbone}: {len(ids)} texts, {num_tokens} tokens, K={len(PAPER_ADAPTERS)}, 1 thread, CPU time")
+    print(f"{arguments.backbone}: {len(ids)} texts, {num_tokens} tokens, K={len(adapters)}, 1 thread, CPU time")
     print(f"median of {arguments.rounds} interleaved rounds; {versions_line()}")
+    print(f"probe of the scoring type: bfloat16 is {gain_of_bfloat16(backbone.encoder):.2f} times as fast")
     for timing in interleave(variants, rounds=arguments.rounds):
         energies = variants[timing.name]()
         difference = float((energies - reference).abs().max())

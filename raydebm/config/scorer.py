@@ -7,6 +7,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from raydebm.config.section import Section
 from raydebm.records import Reasoning
 
+NAMED_LAYERS = ("all", "upper half", "upper quarter")
+Layers = Literal["all", "upper half", "upper quarter"] | tuple[int, ...]
+
 
 class AdapterConfig(Section):
     """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
@@ -22,6 +25,17 @@ class AdapterConfig(Section):
     names of the backbone's modules, such as ``q_proj``."""
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout on the input of the low-rank update."""
+    # Left out of what is written where it is the default, so that adapters trained before it was there stay current.
+    layers: Layers = Field("all", exclude_if=lambda layers: layers == "all")
+    """Blocks of the backbone to adapt: ``all`` (as in the paper), ``upper half``, ``upper quarter``, or their numbers,
+    from 0 for the lowest, or from -1 for the highest. Blocks below the lowest one that any member adapts are computed
+    once for all members."""
+
+    @model_validator(mode="after")
+    def _layers_are_named_once(self) -> "AdapterConfig":
+        if not isinstance(self.layers, str) and (not self.layers or len(set(self.layers)) != len(self.layers)):
+            raise ValueError(f"layers must be {' or '.join(NAMED_LAYERS)}, or distinct numbers, got {self.layers}")
+        return self
 
 
 PAPER_ADAPTERS = (

@@ -16,7 +16,7 @@ from transformers import (
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.pairs import TrainingGroup
-from raydebm.scorer.model.backbone import load_backbone
+from raydebm.scorer.model.backbone import load_backbone, make_backbone
 from raydebm.scorer.training.adapter import train_adapter
 from raydebm.scorer.training.settings import TrainingSettings
 
@@ -92,6 +92,21 @@ def tiny_folders(tmp_path_factory):
 def tiny(tiny_folders):
     """family -> loaded backbone."""
     return {family: load_backbone(str(folder), device="cpu") for family, folder in tiny_folders.items()}
+
+
+@pytest.fixture(scope="session")
+def deep():
+    """Makes backbones of a family with some number of blocks and random weights, in memory."""
+
+    def make(family, num_blocks):
+        options = {name: value for name, value in CONFIGS[family].to_dict().items() if name != "layer_types"}
+        config = type(CONFIGS[family])(**options | {"num_hidden_layers": num_blocks})
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            encoder = AutoModel.from_config(config).eval()
+        return make_backbone(encoder, word_tokenizer(), name=family, fingerprint="f")
+
+    return make
 
 
 def make_groups(first, count):

@@ -250,3 +250,54 @@ def test_threads_are_chosen_where_nobody_says_how_many(monkeypatch, wanted, devi
     monkeypatch.setattr("os.environ", environment)
 
     assert _threads(wanted, torch.device(device)) == expected
+
+
+class ReadMembers:
+    """An engine that reads energies from a table, rows being members, and notes what each was asked."""
+
+    def __init__(self, table: list[list[float]]) -> None:
+        self._table = table
+        self.asked: dict[int, list[int]] = {}
+
+    def energies(self, ids, members):
+        texts = [tokens[-2] - len(SPECIAL_IDS) for tokens in ids]  # a text is one word, its number
+        self.asked |= {member: texts for member in members}
+        return torch.tensor([[self._table[member][text] for text in texts] for member in members])
+
+
+SPECIAL_IDS = range(4)
+TABLE = [
+    [0.0, 1.0, 2.0, 3.0, 4.0],
+    [1.0, 0.5, 0.0, 3.0, 4.0],
+    [9.0, 0.0, 5.0, -9.0, -9.0],
+]
+
+
+def scorer_of(table, scorer):
+    engine = ReadMembers(table)
+    record = scorer.record.model_copy(update={"adapters": NAMES[: len(table)]})
+    return EnsembleScorer(record=record, encoder=scorer._encoder, engine=engine), engine
+
+
+def test_later_adapters_read_only_what_can_still_win(scorer):
+    """Sums of the first two: 1, 1.5, 2, 6, 8. The three lowest are read on: 10, 1.5, 7."""
+    table_scorer, engine = scorer_of(TABLE, scorer)
+
+    assert table_scorer.lowest([("", f"w{text}") for text in range(5)], first=2, share=0.5) == 1
+    assert {member: sorted(texts) for member, texts in engine.asked.items()} == {
+        0: [0, 1, 2, 3, 4], 1: [0, 1, 2, 3, 4], 2: [0, 1, 2],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "share", "expected"),
+    [
+        pytest.param(2, 1.0, 3, id="all read by all: 10, 1.5, 7, -3, -1"),
+        pytest.param(3, 0.01, 3, id="no later adapters"),
+        pytest.param(1, 0.01, 1, id="two at least: 10 and 1.5"),
+    ],
+)
+def test_the_text_with_the_lowest_sum_is_chosen(scorer, first, share, expected):
+    table_scorer, _ = scorer_of(TABLE, scorer)
+
+    assert table_scorer.lowest([("", f"w{text}") for text in range(5)], first=first, share=share) == expected

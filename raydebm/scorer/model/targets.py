@@ -1,4 +1,4 @@
-"""Which linear layers of a backbone an adapter adapts, found in its module tree.
+"""Which linear layers of a backbone an adapter adapts, in which blocks, found in its module tree.
 
 Targets are the paper's roles, named by ModernBERT's modules, or names of the backbone's own modules:
 
@@ -17,6 +17,7 @@ which is no translation of the others: ``Wqkv`` is query and value, with it ``Wo
 attention's out.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch import nn
 
 from raydebm.config import AdapterConfig
 from raydebm.errors import ConfigError
+from raydebm.scorer.model.blocks import block_list
 
 ROLES = ("Wqkv", "Wo", "Wi")
 ATTENTION_OUT = frozenset({"Wo", "wo", "o", "o_proj", "out_proj", "out_lin", "dense", "c_proj", "proj"})
@@ -40,11 +42,52 @@ def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...
     """Suffixes of the module names that the adapter adapts, and of no others, as PEFT takes them.
 
     Raises:
-        ConfigError: a target is neither a role nor a module of the backbone; on DeBERTa, roles without Wqkv.
+        ConfigError: a target is neither a role nor a module of the backbone; on DeBERTa, roles without Wqkv. Or a
+            layer's number is none of the backbone's.
     """
-    if _is_deberta(encoder) and set(adapter.targets) <= set(ROLES):
-        return _of_deberta(adapter)
     linear = linear_layers(encoder)
+    if _is_deberta(encoder) and set(adapter.targets) <= set(ROLES):
+        suffixes = _of_deberta(adapter)
+        chosen = {name for name in linear if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)}
+    else:
+        chosen = _chosen(adapter, encoder, linear)
+    chosen &= _in_layers(adapter, encoder, linear)
+    if not chosen:
+        raise ConfigError(f"adapter {adapter.name!r}: layers {adapter.layers} hold none of its targets")
+    everything = [name for name, _ in encoder.named_modules() if name]
+    return tuple(sorted({_suffix(name, chosen, everything) for name in chosen}))
+
+
+def adapted_blocks(adapter: AdapterConfig, encoder: nn.Module) -> tuple[int, ...]:
+    """Numbers of the blocks that the adapter adapts, ascending.
+
+    Raises:
+        ConfigError: a number is none of the backbone's.
+    """
+    count = len(block_list(encoder)[1])
+    if isinstance(adapter.layers, str):
+        lowest = {"all": 0, "upper half": count // 2, "upper quarter": count - math.ceil(count / 4)}[adapter.layers]
+        return tuple(range(lowest, count))
+    outside = [number for number in adapter.layers if not -count <= number < count]
+    if outside:
+        raise ConfigError(
+            f"adapter {adapter.name!r}: layers {outside} do not exist; the backbone has {count}, numbered 0 to "
+            f"{count - 1}, or -{count} to -1"
+        )
+    return tuple(sorted({number % count for number in adapter.layers}))
+
+
+def _in_layers(adapter: AdapterConfig, encoder: nn.Module, linear: Mapping[str, nn.Linear]) -> set[str]:
+    """The linear layers in the adapter's blocks."""
+    if adapter.layers == "all":
+        return set(linear)
+    prefix, _ = block_list(encoder)
+    starts = tuple(f"{prefix}.{number}." for number in adapted_blocks(adapter, encoder))
+    return {name for name in linear if name.startswith(starts)}
+
+
+def _chosen(adapter: AdapterConfig, encoder: nn.Module, linear: Mapping[str, nn.Linear]) -> set[str]:
+    """The linear layers of the adapter's targets, in all blocks."""
     roles = {name: role_of(name, layer, hidden_size=_hidden_size(encoder)) for name, layer in linear.items()}
     chosen: set[str] = set()
     for target in adapter.targets:
@@ -55,8 +98,7 @@ def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...
                 f"linear layer of the backbone; its linear layers are called {_leaves(linear) or 'nothing'}"
             )
         chosen |= found
-    everything = [name for name, _ in encoder.named_modules() if name]
-    return tuple(sorted({_suffix(name, chosen, everything) for name in chosen}))
+    return chosen
 
 
 def linear_layers(encoder: nn.Module) -> dict[str, nn.Linear]:

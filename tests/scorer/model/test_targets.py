@@ -1,13 +1,14 @@
 """Which layers an adapter adapts, by role and by name, on models of several families."""
 
 import pytest
+from pydantic import ValidationError
 from torch import nn
 from transformers import DistilBertConfig, GPT2Config, GPTNeoXConfig
 
 from raydebm.config import AdapterConfig
 from raydebm.errors import ConfigError
 from raydebm.scorer.model.backbone import encoder_on_meta
-from raydebm.scorer.model.targets import target_modules
+from raydebm.scorer.model.targets import adapted_blocks, linear_layers, target_modules
 
 SMALL = {"vocab_size": 32, "max_position_embeddings": 16}
 
@@ -78,3 +79,43 @@ def test_heads_outside_the_blocks_are_not_adapted(tiny):
     names = {name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
 
     assert adapted(encoder, "Wqkv", "Wo", "Wi") <= {name.split(".0.", 1)[-1] for name in names if ".0." in name}
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("all", (0, 1, 2, 3, 4, 5)),
+        ("upper half", (3, 4, 5)),
+        ("upper quarter", (4, 5)),
+        ((5, 1), (1, 5)),
+        ((-1, -6), (0, 5)),
+    ],
+)
+def test_layers_are_blocks_of_the_backbone(layers, expected):
+    encoder = encoder_on_meta(DistilBertConfig(**SMALL, dim=8, n_heads=2, n_layers=6, hidden_dim=16))
+    chosen = AdapterConfig(name="x", rank=2, alpha=4, targets=("Wqkv",), layers=layers)
+
+    assert adapted_blocks(chosen, encoder) == expected
+    suffixes = target_modules(chosen, encoder)
+    matched = {name for name in linear_layers(encoder) if any(f".{name}".endswith(f".{end}") for end in suffixes)}
+    assert matched == {
+        f"transformer.layer.{number}.attention.{leaf}" for number in expected for leaf in ("q_lin", "k_lin", "v_lin")
+    }
+
+
+def test_a_layer_that_the_backbone_lacks_is_named(tiny):
+    chosen = AdapterConfig(name="x", rank=2, alpha=4, targets=("Wqkv",), layers=(0, 2, -3))
+
+    with pytest.raises(ConfigError, match=r"layers \[2, -3\] do not exist; the backbone has 2, numbered 0 to 1"):
+        target_modules(chosen, tiny["bert"].encoder)
+
+
+@pytest.mark.parametrize("layers", [(), (1, 1), "lower half"])
+def test_layers_are_a_name_or_distinct_numbers(layers):
+    with pytest.raises(ValidationError, match="layers"):
+        AdapterConfig(name="x", rank=2, alpha=4, targets=("Wqkv",), layers=layers)
+
+
+def test_adapters_of_all_layers_are_written_as_before_there_was_a_choice():
+    assert "layers" not in adapter("Wqkv").model_dump(mode="json")
+    assert adapter("Wqkv").model_copy(update={"layers": (1,)}).model_dump(mode="json")["layers"] == [1]

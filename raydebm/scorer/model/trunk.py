@@ -1,0 +1,69 @@
+"""The blocks below the lowest adapted one, computed once for all members of an ensemble.
+
+Members are copies of one frozen encoder that differ from their lowest adapted block upwards. Below it they compute the
+same states, so the first member to run keeps what comes out there, and the others take it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import nn
+
+from raydebm.scorer.model.blocks import block_list
+
+
+def lowest_adapted(encoder: nn.Module, modules: Iterable[str]) -> int:
+    """Number of the lowest block that holds one of these modules, by their names; 0 where one is in no block."""
+    prefix, blocks = block_list(encoder)
+    numbers = []
+    for name in modules:
+        number = name.removeprefix(f"{prefix}.").partition(".")[0]
+        numbers.append(int(number) if name.startswith(f"{prefix}.") and number.isdigit() else 0)
+    return min(numbers, default=len(blocks))
+
+
+class Trunk:
+    """The shared blocks of some encoders, which it replaces in them."""
+
+    def __init__(self, encoders: Sequence[nn.Module], num_blocks: int) -> None:
+        """Share the lowest ``num_blocks`` blocks, which must compute the same in all encoders."""
+        self._num_blocks = num_blocks
+        self._output: Any = None
+        for encoder in encoders:
+            _, blocks = block_list(encoder)
+            for number in range(num_blocks):
+                blocks[number] = _SharedBlock(blocks[number], self, is_last=number == num_blocks - 1)
+
+    def forget(self) -> None:
+        """Before other texts: the next encoder to run computes the trunk again."""
+        self._output = None
+
+    def run(self, block: nn.Module, is_last: bool, states: Any, *arguments: Any, **options: Any) -> Any:
+        """What the block gives, or what stands in for it once the trunk's output is known."""
+        if self._output is None:
+            output = block(states, *arguments, **options)
+            self._output = output if is_last else None
+            return output
+        if is_last:
+            return self._output
+        # Some families' blocks give a tuple, states first.
+        return (states, *self._output[1:]) if isinstance(self._output, tuple) else states
+
+
+class _SharedBlock(nn.Module):
+    """A block of the trunk, in the place of the encoder's own."""
+
+    def __init__(self, block: nn.Module, trunk: Trunk, *, is_last: bool) -> None:
+        super().__init__()
+        self.block = block
+        self._trunk, self._is_last = trunk, is_last
+
+    def forward(self, states: Any, *arguments: Any, **options: Any) -> Any:
+        """As the block's, with the states as the first argument."""
+        return self._trunk.run(self.block, self._is_last, states, *arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._modules["block"], name)  # encoders ask a block for its kind of attention
