@@ -92,14 +92,63 @@ class Tree:
         for name, tree in self.parsed.items():
             yield from ((name, node) for node in ast.walk(tree) if isinstance(node, Function))
 
-    def public_functions(self) -> Iterator[Function]:
-        """Functions of modules, and methods of their classes, where no name begins with ``_``."""
+    def public_functions(self) -> Iterator[tuple[str, Function, bool]]:
+        """Functions of modules and methods of their public classes, where no name begins with ``_``: the place, the
+        function, and whether it is documented. A method is also documented where it carries out a documented one, of a
+        base class or of a protocol of which its class has every method."""
+        for name, tree in self.parsed.items():
+            for node in tree.body:
+                if isinstance(node, Function) and _is_public(node):
+                    yield f"{name}:{node.name}", node, ast.get_docstring(node) is not None
+                if isinstance(node, ast.ClassDef) and _is_public(node):
+                    known = self._documented_names(node)
+                    for method in filter(_is_public, _methods(node)):
+                        yield f"{name}:{node.name}.{method.name}", method, method.name in known
+
+    @cached_property
+    def _classes(self) -> dict[str, list[ast.ClassDef]]:
+        """By name; classes of different modules may share one."""
+        found: dict[str, list[ast.ClassDef]] = defaultdict(list)
         for tree in self.parsed.values():
-            scopes = [
-                tree.body,
-                *(node.body for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)),
-            ]
-            yield from (node for body in scopes for node in body if isinstance(node, Function) and _is_public(node))
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef):
+                    found[node.name].append(node)
+        return found
+
+    def _family(self, node: ast.ClassDef) -> list[ast.ClassDef]:
+        """The class and its base classes in the package."""
+        above = [other for base in _bases(node) for other in self._classes.get(base, []) if other is not node]
+        return [node, *(each for other in above for each in self._family(other))]
+
+    def _documented_names(self, node: ast.ClassDef) -> set[str]:
+        """The methods with a docstring, of the class, its base classes and the protocols that it carries out."""
+        family = self._family(node)
+        names = {name for each in family for name, documented in _members(each).items() if documented}
+        own = {name for each in family for name in _members(each)}
+        for protocol in (each for group in self._classes.values() for each in group if "Protocol" in _bases(each)):
+            members = _members(protocol)
+            if members and members.keys() <= own:
+                names |= {name for name, documented in members.items() if documented}
+        return names
+
+
+def _methods(node: ast.ClassDef) -> list[Function]:
+    return [each for each in node.body if isinstance(each, Function)]
+
+
+def _members(node: ast.ClassDef) -> dict[str, bool]:
+    """Methods and attributes of a class by name, and whether each is a method with a docstring."""
+    fields = {
+        each.target.id: False
+        for each in node.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    return fields | {method.name: ast.get_docstring(method) is not None for method in _methods(node)}
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    """Names of the base classes, without modules and type arguments."""
+    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
 
 
 def _is_public(node: Function | ast.ClassDef) -> bool:
@@ -166,9 +215,8 @@ def figures(tree: Tree) -> dict[str, str]:
     longest = max(tree.sources, key=lambda name: tree.sources[name].count("\n"))
     where, function = max(tree.functions(), key=lambda found: length(found[1]))
     caller, widest = max(tree.functions(), key=lambda found: num_arguments(found[1]))
-    public = list(tree.public_functions())
+    documented = [is_documented for _, _, is_documented in tree.public_functions()]
     classes = [node.name for each in tree.parsed.values() for node in each.body if isinstance(node, ast.ClassDef)]
-    documented = sum(ast.get_docstring(node) is not None for node in public) / len(public)
     chains = [levels(graphs[f"{PACKAGE}.{name}"]) for name in ("evaluation", "serving")]
     return {
         "modules, and their lines": f"{len(tree.modules)}, {sum(map(num_lines, tree.sources.values())):,}",
@@ -183,7 +231,7 @@ def figures(tree: Tree) -> dict[str, str]:
         "longest function, lines": f"{length(function)} ({where}:{function.name})",
         "most arguments": f"{num_arguments(widest)} ({caller}:{widest.name})",
         "lines of a task (gsm8k)": str(num_lines(tree.sources[f"{PACKAGE}.tasks.gsm8k"])),
-        "public functions and methods with a docstring": f"{100 * documented:.0f} %",
+        "public functions and methods with a docstring": f"{100 * sum(documented) / len(documented):.0f} %",
     }
 
 

@@ -50,6 +50,7 @@ class DeadlineChecker:
         return LABELS.record(reply["label"]), REPORTS.record(reply["report"])
 
     def close(self) -> None:
+        """End the child process; a later check starts another one."""
         self._child.close()
 
 

@@ -44,6 +44,7 @@ class Child:
 
     @property
     def pid(self) -> int:
+        """Process id of the child."""
         return self._process.pid
 
     def ask(self, request: Any, *, timeout_s: float) -> dict[str, Any]:
@@ -125,6 +126,7 @@ class LastingChild:
             raise
 
     def close(self) -> None:
+        """Kill the child, where one runs."""
         if self._child is not None:
             self._child.kill()
             self._child = None

@@ -68,6 +68,7 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
+        """Whether the temperature is 0."""
         return self.temperature == 0.0
 
 
@@ -235,6 +236,7 @@ class ConstraintReport:
 
     @property
     def parsed(self) -> bool:
+        """Whether an answer was found in the text."""
         return self.answer is not None
 
 

@@ -60,10 +60,12 @@ class Span:
         self._span = span
 
     def set(self, attributes: Attributes) -> None:
+        """Set attributes; those that are None are left out."""
         if self._span is not None:
             self._span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 
     def rename(self, name: str) -> None:
+        """Give the span another name than it began with."""
         if self._span is not None:
             self._span.update_name(name)
 
@@ -121,6 +123,7 @@ def start_tracing(component: str, environ: Mapping[str, str] = os.environ) -> bo
 
 
 def is_tracing() -> bool:
+    """Whether OpenTelemetry is configured in this process."""
     return _tracer is not None
 
 

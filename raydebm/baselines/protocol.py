@@ -35,6 +35,7 @@ class TextScore:
 
     @classmethod
     def failed(cls, error: str) -> "TextScore":
+        """A text that could not be scored, and why."""
         return cls(None, error)
 
 

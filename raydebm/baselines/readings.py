@@ -38,6 +38,7 @@ class Reading:
 
     @classmethod
     def failed(cls, error: str) -> "Reading":
+        """An answer that could not be read, and why."""
         return cls(None, None, None, error=error)
 
     def signals(self) -> dict[str, float]:

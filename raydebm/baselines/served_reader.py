@@ -92,7 +92,7 @@ class ServedReader:
                 )
         except openai.OpenAIError as error:
             return Reading.failed(self._explained(error))
-        log_probs = answer_log_probs(completion, start=len(before), end=len(before) + len(answer))
+        log_probs = _answer_log_probs(completion, start=len(before), end=len(before) + len(answer))
         if not log_probs:
             reason = "the reply has no log-probabilities of the answer's tokens"
             return Reading.failed(f"{self._endpoint.base_url}: {reason}; {REMEDY}")
@@ -107,7 +107,7 @@ class ServedReader:
         return without_credentials(text)
 
 
-def answer_log_probs(completion: Any, *, start: int, end: int) -> list[float]:
+def _answer_log_probs(completion: Any, *, start: int, end: int) -> list[float]:
     """Log-probabilities of the tokens that begin in the answer; [] where the reply has none.
 
     Args:

@@ -124,7 +124,7 @@ def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", 
     _write(recipe, run, sample, found)
     console.print_json(json.dumps(found.policy.settings()))
     show_promise(run.read_json("calibration", "decision.json"))
-    for line in sample_lines(sample, found):
+    for line in _sample_lines(sample, found):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -147,7 +147,7 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", found: "Pol
     run.finish("calibration", new_manifest("calibration", recipe, run, facts=facts))
 
 
-def sample_lines(sample: "OutcomeSample", found: "PolicyFit") -> list[str]:
+def _sample_lines(sample: "OutcomeSample", found: "PolicyFit") -> list[str]:
     """What the thresholds rest on, and how far to trust them."""
     first, last = sample.times
     lines = [

@@ -54,12 +54,15 @@ class VerbGroup(TyperGroup):
     """Commands that are imported when they are called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """The verbs in the order in which the help shows them; no module of a verb is imported."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a verb, imported when it is asked for."""
         return command_of(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one line per verb."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
 

@@ -33,7 +33,7 @@ def pipeline_for(
     from raydebm.pipeline.runner import Pipeline
 
     with ProgressBars() as bars:
-        pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(describe(report)))
+        pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(_describe(report)))
         if retry_failed:
             pipeline.forget_failed()
         if own_candidates:
@@ -90,7 +90,7 @@ _QUIET = {"seconds", "num_unpriced", "startup_seconds", "backbone_mib", "num_inc
 _MAX_TEXT = 80
 
 
-def describe(report: "StageReport") -> str:
+def _describe(report: "StageReport") -> str:
     """One line about a finished stage."""
     facts = ", ".join(
         f"{name} {_short(value)}"

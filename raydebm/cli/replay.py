@@ -71,17 +71,17 @@ def replay(
     where = decision_filter(task, since, until, outcome)
     scorer = None if checkpoint is None else _scorer(checkpoint, device)
     reader, tally = DecisionReader(records), Tally()
-    verdicts = reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
+    verdicts = _reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where, texts=scorer is not None)
     found = _counted(replay_stored(stored, different, scorer=scorer), tally, verdicts)
     if out is None:
         for _ in found:
             pass
     else:
-        write_replayed(found, out)
+        _write_replayed(found, out)
     if tally.num_decisions == 0:
         raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
-    show_tally(tally, different, with_labels=bool(verdicts))
+    _show_tally(tally, different, with_labels=bool(verdicts))
 
 
 def _costs(given: Mapping[str, float]) -> CostsConfig | None:
@@ -139,7 +139,7 @@ def decision_filter(task: str | None, since: str | None, until: str | None, outc
     return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
 
 
-def reported_verdicts(reports: Iterable["ReportedOutcome"]) -> dict[str, "Verdict"]:
+def _reported_verdicts(reports: Iterable["ReportedOutcome"]) -> dict[str, "Verdict"]:
     """Verdicts by candidate id of what users reported, in the order of arrival: the last report counts."""
     from raydebm.records import Verdict
 
@@ -183,7 +183,7 @@ def _scorer(checkpoint: str, device: str) -> "TextScorer":
     return EnsembleScorer.load(checkpoint, device=device)
 
 
-def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
+def _write_replayed(found: Iterator["Replayed"], out: Path) -> int:
     """Write one row per decision as they come; returns how many.
 
     Raises:
@@ -201,19 +201,19 @@ def write_replayed(found: Iterator["Replayed"], out: Path) -> int:
         raise ConfigError(f"--out {str(out)!r} cannot be written: {error}") from error
 
 
-def show_tally(tally: "Tally", changes: "Changes", *, with_labels: bool) -> None:
+def _show_tally(tally: "Tally", changes: "Changes", *, with_labels: bool) -> None:
     """The table, and what it does not say by itself."""
     table = Table(title=f"{tally.num_decisions:,} stored decisions, decided again", title_justify="left")
     for column in ("recorded", "again", "decisions", "share"):
         table.add_column(column, justify="left" if column in ("recorded", "again") else "right")
-    for row in move_rows(tally):
+    for row in _move_rows(tally):
         table.add_row(*row)
     console.print(table)
-    for line in tally_lines(tally, changes, with_labels=with_labels):
+    for line in _tally_lines(tally, changes, with_labels=with_labels):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def move_rows(tally: "Tally") -> Iterator[tuple[str, str, str, str]]:
+def _move_rows(tally: "Tally") -> Iterator[tuple[str, str, str, str]]:
     """From what to what, how many, what share; the most frequent first."""
     from raydebm.records import Decision
 
@@ -231,7 +231,7 @@ def _percent(count: int, tally: "Tally") -> str:
     return f"{count / tally.num_decisions:.1%}"
 
 
-def tally_lines(tally: "Tally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
+def _tally_lines(tally: "Tally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
     """What changes, coverage, candidates, accuracy, and how far to trust it, in words."""
     total = tally.num_decisions
     unknown = f"; {tally.num_pass_missing:,} cannot be known" if tally.num_pass_missing else ""

@@ -81,11 +81,11 @@ def validate(
     try:
         task = find_task(file)
         console.print(f"task {task.name}: {len(task.constraints)} constraint(s), max_length {task.defaults.max_length}")
-        found, faults = read_rows(task, data or [])
-        for line in describe_rows(task, found):
+        found, faults = _read_rows(task, data or [])
+        for line in _describe_rows(task, found):
             console.print(line, markup=False, soft_wrap=True)
         if answers is not None and found:
-            show_answers(task, found, answers)
+            _show_answers(task, found, answers)
     except RaydebmError as error:
         found, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
@@ -97,7 +97,7 @@ def validate(
     console.print("[bold green]the task is valid[/bold green]")
 
 
-def read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
+def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
     """Every problem of the files (none: the task's own), and what is wrong with the rows that are none."""
     from raydebm.tasks.declared import SPLITS, DeclaredTask
     from raydebm.tasks.sources import file_rows
@@ -125,7 +125,7 @@ def read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem"
     return found, faults
 
 
-def describe_rows(task: "Task", found: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
+def _describe_rows(task: "Task", found: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
     """What people should know of the data before they spend money on it."""
     from raydebm.tasks.declared import DeclaredTask
 
@@ -144,7 +144,7 @@ def describe_rows(task: "Task", found: Sequence[tuple["Problem", "Gold"]]) -> It
         yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(found)} rows do not have"
 
 
-def show_answers(task: "Task", found: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
+def _show_answers(task: "Task", found: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
     """Counts of all answers, and for the first ones: what was parsed, what it costs, which label it gets.
 
     Raises:

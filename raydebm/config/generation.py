@@ -37,6 +37,7 @@ class GenerationConfig(Section):
     """With ``waves``: chance that is accepted of losing the vote that all candidates would give."""
 
     def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
+        """Settings of one request; a greedy one has temperature 0."""
         if greedy:
             return Sampling(temperature=0.0, top_p=1.0, max_tokens=max_tokens)
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=max_tokens)

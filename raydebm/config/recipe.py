@@ -168,4 +168,5 @@ class Recipe(Section):
 
     @property
     def resolved_run_dir(self) -> str:
+        """``run_dir`` with ``{name}`` and ``{task}`` filled in."""
         return self.run_dir.replace("{name}", self.name).replace("{task}", self.task.name)

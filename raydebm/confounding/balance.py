@@ -73,6 +73,7 @@ def balanced_pairs(texts: Sequence[RepairText]) -> tuple[list[tuple[int, int]], 
 
 
 def check_split(train: Sequence[RepairText], validation: Sequence[RepairText]) -> None:
+    """Raise PoolError where training and validation texts share a problem."""
     shared = {example.problem_id for example in train} & {example.problem_id for example in validation}
     if shared:
         raise PoolError(f"{len(shared)} problems are in repair's train and validation part, such as {min(shared)!r}")

@@ -76,10 +76,12 @@ class FeatureExtractor:
 
     @property
     def hidden_size(self) -> int:
+        """Width of a feature vector."""
         return self._backbone.hidden_size
 
     @property
     def num_backbone_parameters(self) -> int:
+        """Parameters of the encoder, without adapters and heads."""
         return sum(parameter.numel() for parameter in self._backbone.encoder.parameters())
 
     def stream(self, texts: Sequence[tuple[str, str]]) -> Iterator[AdapterFeatures]:

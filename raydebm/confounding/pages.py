@@ -27,11 +27,25 @@ class Report(Protocol):
     """What both reports offer."""
 
     @property
-    def title(self) -> str: ...
-    def summary(self) -> str: ...
-    def tables(self) -> list[Table]: ...
-    def screens(self) -> Mapping[str, Screen]: ...
-    def to_json(self) -> dict[str, Any]: ...
+    def title(self) -> str:
+        """Heading of the page."""
+        ...
+
+    def summary(self) -> str:
+        """The finding in a few sentences."""
+        ...
+
+    def tables(self) -> list[Table]:
+        """Tables in the order of the page."""
+        ...
+
+    def screens(self) -> Mapping[str, Screen]:
+        """The screens whose energies are drawn, by name."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that the page shows, as JSON values."""
+        ...
 
 
 def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
@@ -55,7 +69,7 @@ def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
     return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
 
 
-def energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
+def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
     """Mean energies of each generator's answers; None without any energy."""
     known = (row.energy_correct.value for found in screens.values() for row in found.generators)
     if all(value is None for value in known):
@@ -66,13 +80,13 @@ def energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
         "together and the generators apart, it reads authors."
     )
     titles = {name.removeprefix("picked "): found for name, found in screens.items()}
-    return plate_of(energies_by_generator_figure(titles), "Energies by generator", caption)
+    return plate_of(_energies_by_generator_figure(titles), "Energies by generator", caption)
 
 
 def plates(report: Report) -> list[Plate]:
     """The figures that have something to show."""
     screens = report.screens()
-    return [plate for plate in (pick_plate(screens), energies_plate(screens)) if plate is not None]
+    return [plate for plate in (pick_plate(screens), _energies_plate(screens)) if plate is not None]
 
 
 def document(report: Report, *, provenance: Mapping[str, str] | None = None) -> Document:
@@ -99,7 +113,7 @@ def write_report(
     return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))
 
 
-def energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
+def _energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
     """Mean mu of each generator's correct and incorrect answers with intervals; a panel per scorer."""
     names = [row.generator for row in next(iter(screens.values())).generators]
     figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")

@@ -77,7 +77,7 @@ _CODE_SIGNS = re.compile(
 
 def without_headers(text: str) -> str:
     """No headings, rules, bold marks, bullets or fences around JSON, outside code; their words stay."""
-    return outside_code(text, _without_headers)
+    return _outside_code(text, _without_headers)
 
 
 def _without_headers(text: str) -> str:
@@ -87,7 +87,7 @@ def _without_headers(text: str) -> str:
 
 def without_latex(text: str) -> str:
     r"""Formulas in plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
-    return outside_code(text, _without_latex)
+    return _outside_code(text, _without_latex)
 
 
 def _without_latex(text: str) -> str:
@@ -103,7 +103,7 @@ def _without_latex(text: str) -> str:
 
 def with_plain_io(text: str) -> str:
     """Python's ways of reading and writing made one: ``input()``, ``print()``, no main guard."""
-    return inside_code(text, _with_plain_io)
+    return _inside_code(text, _with_plain_io)
 
 
 def _with_plain_io(code: str) -> str:
@@ -123,7 +123,7 @@ def _dedented(block: str) -> str:
 
 def without_comments(text: str) -> str:
     """No comments and docstrings in code. What does not tokenize as Python loses ``#``, ``//`` and ``/* */``."""
-    return inside_code(text, _without_comments)
+    return _inside_code(text, _without_comments)
 
 
 def _without_comments(code: str) -> str:
@@ -187,12 +187,12 @@ def explanation_only(text: str) -> str | None:
     return rest or None
 
 
-def outside_code(text: str, rewrite: Rewrite) -> str:
+def _outside_code(text: str, rewrite: Rewrite) -> str:
     """Rewrite everything but fenced programs; a text that is a program without fences stays as it is."""
     return "".join(piece.whole if piece.is_code else rewrite(piece.whole) for piece in _pieces(text))
 
 
-def inside_code(text: str, rewrite: Rewrite) -> str:
+def _inside_code(text: str, rewrite: Rewrite) -> str:
     """Rewrite the fenced programs, or all of a text that is a program without fences."""
     return "".join(piece.with_code(rewrite(piece.code)) if piece.is_code else piece.whole for piece in _pieces(text))
 

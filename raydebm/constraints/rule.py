@@ -210,13 +210,13 @@ def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> 
     """
 
     def check(problem: Problem, answer: Any) -> list[Finding]:
-        return rule_findings(rule, Document({"answer": view(problem, answer), "problem": dict(problem.data)}))
+        return _rule_findings(rule, Document({"answer": view(problem, answer), "problem": dict(problem.data)}))
 
     # The sentence is made here, by the closed templates; a constraint's own template only passes it on.
     return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)
 
 
-def rule_findings(rule: Rule, document: Document) -> list[Finding]:
+def _rule_findings(rule: Rule, document: Document) -> list[Finding]:
     """What a rule finds; the value ``text`` is the whole sentence. Never raises for any JSON document."""
     try:
         found = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]

@@ -77,6 +77,7 @@ class Bounds(Strict):
         return {name: operand for name, operand in found.items() if operand is not None}
 
     def limit_expressions(self) -> Iterator[str]:
+        """The bounds that are expressions, and not numbers."""
         return (operand for operand in self.operands().values() if isinstance(operand, str))
 
     def bound_checker(self, document: Document, scale: float | None) -> Callable[[Any], Iterator[Fault]]:

@@ -71,6 +71,7 @@ class Redecision:
 
     @property
     def selected(self) -> str | None:
+        """Id of the selected candidate; None where nothing could be selected."""
         return None if self.best is None else self.best.candidate.candidate_id
 
 

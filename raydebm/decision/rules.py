@@ -167,10 +167,10 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
     side = "below" if decision is not Decision.ACCEPT else "at or above"
     what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
     broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
-    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence_in_words(first)}{broken}"
+    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {_evidence_in_words(first)}{broken}"
 
 
-def evidence_in_words(belief: Belief, count: int = 3) -> str:
+def _evidence_in_words(belief: Belief, count: int = 3) -> str:
     """The largest terms of evidence in words, such as ``share of candidates +1.2``, in log-odds."""
     terms = [(name, value) for name, value in belief.contributions.items() if name != "base" and abs(value) >= 0.005]
     terms.sort(key=lambda term: -abs(term[1]))

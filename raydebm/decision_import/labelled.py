@@ -36,10 +36,12 @@ class LabelledDecision:
 
     @property
     def problem(self) -> Problem:
+        """The problem that was asked."""
         return self.record.problem
 
     @property
     def pool(self) -> Sequence[ScoredCandidate]:
+        """Every candidate that the decision was about."""
         return self.record.outcome.pool
 
 
@@ -61,7 +63,7 @@ def labelled_decisions(
     Raises:
         UnknownNameError: ``task_named`` knows a decision's task not.
     """
-    reports = reports_by_record(reader.outcomes.reports(), by=by)
+    reports = _reports_by_record(reader.outcomes.reports(), by=by)
     tasks: dict[str, Task] = {}
     for record in reader.records(where):
         about = reports.get(record.record_id)
@@ -70,10 +72,10 @@ def labelled_decisions(
         name = record.problem.task
         if name not in tasks:
             tasks[name] = task_named(name)
-        yield label_decision(tasks[name], record, about)
+        yield _label_decision(tasks[name], record, about)
 
 
-def reports_by_record(
+def _reports_by_record(
     reports: Iterator[ReportedOutcome], *, by: Sequence[str] | None = None
 ) -> dict[str, list[ReportedOutcome]]:
     """The current reports about each decision, one for each name, in the order of arrival."""
@@ -86,7 +88,7 @@ def reports_by_record(
     return {record_id: list(about.values()) for record_id, about in current.items()}
 
 
-def label_decision(task: Task, record: DecisionRecord, reports: Sequence[ReportedOutcome]) -> LabelledDecision:
+def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[ReportedOutcome]) -> LabelledDecision:
     """Labels of one decision's candidates.
 
     Args:

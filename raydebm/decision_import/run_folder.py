@@ -122,7 +122,7 @@ def write_run(
             "least 3 (to train, to validate, to test): report more outcomes"
         )
     train, test = split_problems(tables.problems, validation_frac=test_frac, seed=seed)
-    own = imported_recipe(recipe, out)
+    own = _imported_recipe(recipe, out)
     _write(tables, run, own, test=frozenset(test))
     verdicts = Counter(str(label.verdict) for label in tables.labels.values())
     return ImportSummary(
@@ -136,7 +136,7 @@ def write_run(
     )
 
 
-def imported_recipe(recipe: Recipe, out: str) -> Recipe:
+def _imported_recipe(recipe: Recipe, out: str) -> Recipe:
     """The recipe with a run directory of its own and a single pass, because nobody can be asked what users asked."""
     changes = [
         f"name={recipe.name}-decisions",

@@ -52,6 +52,7 @@ class Preference:
     rejected: Candidate
 
     def standard(self) -> Row:
+        """A row of TRL's standard format, with texts."""
         return {
             "prompt": self.problem.prompt + GAP,
             "chosen": self.chosen.text,
@@ -60,6 +61,7 @@ class Preference:
         }
 
     def conversational(self) -> Row:
+        """A row of TRL's conversational format, with messages."""
         return {
             "prompt": [{"role": message["role"], "content": message["content"]} for message in self.messages],
             "chosen": [{"role": "assistant", "content": self.chosen.text}],
@@ -140,14 +142,14 @@ def export_pairs(
     for split in SPLITS:
         for name, (schema, row_of) in FORMATS.items():
             found = preferences(pairs[split], candidates=by_id, problems=problem_of_id, messages_of=task.messages)
-            write_rows(map(row_of, found), schema, folder / name / split)
+            _write_rows(map(row_of, found), schema, folder / name / split)
     num_pairs = {split: len(pairs[split]) for split in SPLITS}
-    card = pairs_card(finished, num_pairs, title=title or f"{finished.recipe.name} pairs", license=license)
+    card = _pairs_card(finished, num_pairs, title=title or f"{finished.recipe.name} pairs", license=license)
     (folder / "README.md").write_text(card, encoding="utf-8")
     return PairsExport(folder=folder, num_pairs=num_pairs)
 
 
-def write_rows(rows: Iterator[Row], schema: pa.Schema, stem: Path) -> None:
+def _write_rows(rows: Iterator[Row], schema: pa.Schema, stem: Path) -> None:
     """``<stem>.parquet`` and ``<stem>.jsonl`` with the same rows, a part of them in memory at a time."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -159,7 +161,7 @@ def write_rows(rows: Iterator[Row], schema: pa.Schema, stem: Path) -> None:
             lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in part)
 
 
-def pairs_card(finished: FinishedRun, num_pairs: Mapping[str, int], *, title: str, license: str | None) -> str:
+def _pairs_card(finished: FinishedRun, num_pairs: Mapping[str, int], *, title: str, license: str | None) -> str:
     """README.md of the data set, with the metadata by which ``load_dataset`` finds the files."""
     recipe = finished.recipe
     metadata = front_matter(

@@ -26,6 +26,7 @@ class Account:
 
     @property
     def folder(self) -> str:
+        """Where the journal lies."""
         return self.run.uri(*self.journal)
 
     def elsewhere_usd(self, recipe: Recipe) -> float:

@@ -92,7 +92,7 @@ def _new_layer() -> DynamicLayer:
     return _GrowingLayer()  # type: ignore[no-untyped-call]
 
 
-def growing_cache(config: Any) -> Any:
+def _growing_cache(config: Any) -> Any:
     """The model's own kind of cache, with its full-attention layers exchanged for growing ones."""
     cache = DynamicCache(config=config)
     cache.layers = [_new_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
@@ -161,7 +161,7 @@ class _Batch:
         ids = [[self._pad_id] * (width - len(prompt)) + list(prompt) for prompt in distinct]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct]
         self._mask_BT = torch.tensor(mask, device=self._device)
-        self._cache = growing_cache(self._model.config)
+        self._cache = _growing_cache(self._model.config)
         positions = (self._mask_BT.cumsum(-1) - 1).clamp(min=0)
         logits_BV = self._forward(torch.tensor(ids, device=self._device), positions)
         owner_B = torch.tensor([distinct[row.prompt_ids] for row in active], device=self._device)

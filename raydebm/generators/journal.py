@@ -63,6 +63,7 @@ class Journal:
         return self._read_usd
 
     def get(self, candidate_id: str) -> Candidate | None:
+        """The recorded candidate; None where it was not answered yet."""
         return self._answers.get(candidate_id)
 
     def put(self, candidate: Candidate) -> None:
@@ -102,6 +103,7 @@ class Journal:
                 self._read(entry.name)
 
     def close(self) -> None:
+        """Close the file; what was written stays."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -166,6 +168,7 @@ class JournaledGenerator:
         self._journal = journal
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        """Answer from the journal, and ask the generator for the rest."""
         self._journal.catch_up()
         missing = []
         for request in requests:
@@ -179,4 +182,5 @@ class JournaledGenerator:
             yield candidate
 
     async def aclose(self) -> None:
+        """Close the generator; the journal stays open."""
         await self._inner.aclose()

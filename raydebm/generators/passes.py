@@ -31,6 +31,7 @@ class PassRequests:
 
     @property
     def asked(self) -> list[GeneratorConfig]:
+        """The generators of the recipe that are asked in a first pass."""
         chosen = self.generators
         return [config for config in self.recipe.generators if chosen is None or config.name in chosen]
 

@@ -141,6 +141,7 @@ class RecordedGenerator:
         self._answered = {found_id for (found_id, *_), found in self._recorded.items() if found.text is not None}
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        """Answer from the pool, in the order of the requests."""
         for request in requests:
             yield self.reply(request)
 

@@ -134,6 +134,7 @@ def request_row(request: GenerationRequest) -> dict[str, Any]:
 
 
 def request_of(row: Mapping[str, Any]) -> GenerationRequest:
+    """A request from its row of a Ray Data block."""
     return GenerationRequest(
         task=row["task"],
         problem_id=row["problem_id"],

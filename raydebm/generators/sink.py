@@ -51,6 +51,7 @@ class CandidateSink:
         return [(position, request) for position, request, found in answers if found is None]
 
     def write_candidates(self, candidates: Iterable[tuple[int, Candidate]], *, reused: bool = False) -> None:
+        """Write (place, candidate) pairs; ``reused`` ones came from a journal and cost nothing now."""
         rows: list[dict[str, Any]] = [CANDIDATES.row(found) | {"position": position} for position, found in candidates]
         if rows:
             self._write(pa.Table.from_pylist(rows, schema=WITH_POSITION), reused=reused)

@@ -78,6 +78,7 @@ class Tally:
 
     @property
     def num_rows(self) -> int:
+        """Answered and failed requests."""
         return self.num_ok + self.num_failed
 
     def add(self, rows: Iterable[Mapping[str, Any]], *, reused: bool = False) -> None:
@@ -120,6 +121,7 @@ class Tally:
         )
 
     def summary(self, *, seconds: float, saved: SavedSamples | None = None) -> GenerationSummary:
+        """The counts with time and cost, for the stage's manifest."""
         return GenerationSummary(
             num_requests=self.num_rows,
             num_ok=self.num_ok,

@@ -78,6 +78,7 @@ class LocalGenerator:
                 yield candidate
 
     async def aclose(self) -> None:
+        """Forget the prompts."""
         self._prompts.clear()
 
     async def _in_thread(self, batch: Sequence[_Prepared]) -> list[Candidate]:

@@ -49,15 +49,18 @@ class StageContext:
 
     @cached_property
     def run(self) -> RunDir:
+        """The run directory, at an absolute path."""
         # Workers have a working directory of their own, so that a relative path would mean another place there.
         return RunDir(resolved(self.recipe.resolved_run_dir))
 
     @cached_property
     def task(self) -> Task:
+        """The recipe's task."""
         return task_of(self.recipe.task)
 
     @cached_property
     def passes(self) -> PassRequests:
+        """Makes the requests of each pass."""
         return PassRequests(recipe=self.recipe, task=self.task)
 
     @property
@@ -96,6 +99,7 @@ class StageContext:
         return {TRAIN: train, VALIDATION: validation, TEST: tested}
 
     def problems_of(self, split: str) -> list[Problem]:
+        """The problems of a split, in its order."""
         problems = self.problems()
         return [problems[problem_id] for problem_id in self.splits()[split]]
 

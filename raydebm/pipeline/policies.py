@@ -13,6 +13,7 @@ def default_policy(context: StageContext) -> Policy:
 
 
 def calibrated_policy(context: StageContext) -> Policy:
+    """The policy that the calibration stage wrote."""
     return Policy.from_json(context.run.read_json("calibration", "policy.json"))
 
 

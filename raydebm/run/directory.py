@@ -45,9 +45,11 @@ class RunDir(Folder):
     # ---- tables --------------------------------------------------------------------------------------------------
 
     def problems(self) -> tuple[SplitProblem, ...]:
+        """The problems with their splits, in their order."""
         return self.read_records(PROBLEMS, "problems", "problems.parquet")
 
     def write_problems(self, problems: Iterable[SplitProblem]) -> int:
+        """Write the problems, and return how many."""
         return self.write_records(PROBLEMS, problems, "problems", "problems.parquet")
 
     def has_problems(self) -> bool:
@@ -55,27 +57,35 @@ class RunDir(Folder):
         return self.exists("problems", "problems.parquet")
 
     def golds(self) -> tuple[Gold, ...]:
+        """Gold of every problem; nothing that decides or serves reads it."""
         return self.read_records(GOLDS, "problems", "golds.parquet")
 
     def write_golds(self, golds: Iterable[Gold]) -> int:
+        """Write gold, and return how many rows."""
         return self.write_records(GOLDS, golds, "problems", "golds.parquet")
 
     def candidates(self, stage: str = "candidates") -> tuple[Candidate, ...]:
+        """The candidates of a stage, such as ``regenerated/test-2``."""
         return self.read_records(CANDIDATES, stage, "candidates.parquet")
 
     def write_candidates(self, candidates: Iterable[Candidate], stage: str = "candidates") -> int:
+        """Write a stage's candidates, and return how many."""
         return self.write_records(CANDIDATES, candidates, stage, "candidates.parquet")
 
     def labels(self, stage: str = "labels") -> tuple[Label, ...]:
+        """The labels of a stage's candidates."""
         return self.read_records(LABELS, stage, "labels.parquet")
 
     def write_labels(self, labels: Iterable[Label], stage: str = "labels") -> int:
+        """Write a stage's labels, and return how many."""
         return self.write_records(LABELS, labels, stage, "labels.parquet")
 
     def reports(self, stage: str = "labels") -> tuple[ConstraintReport, ...]:
+        """The constraint reports of a stage's candidates."""
         return self.read_records(REPORTS, stage, "reports.parquet")
 
     def write_reports(self, reports: Iterable[ConstraintReport], stage: str = "labels") -> int:
+        """Write a stage's constraint reports, and return how many."""
         return self.write_records(REPORTS, reports, stage, "reports.parquet")
 
     def pairs(self, split: str) -> tuple[Pair, ...]:
@@ -83,12 +93,15 @@ class RunDir(Folder):
         return self.read_records(PAIRS, "pairs", f"{split}.parquet")
 
     def write_pairs(self, pairs: Iterable[Pair], split: str) -> int:
+        """Write the pairs of a part, and return how many."""
         return self.write_records(PAIRS, pairs, "pairs", f"{split}.parquet")
 
     def energies(self, stage: str = "energies") -> tuple[EnergyRow, ...]:
+        """The energies of a stage's candidates."""
         return self.read_records(ENERGIES, stage, "energies.parquet")
 
     def write_energies(self, energies: Iterable[EnergyRow], stage: str = "energies") -> int:
+        """Write a stage's energies, and return how many."""
         return self.write_records(ENERGIES, energies, stage, "energies.parquet")
 
     def scores(self, baseline: str, folder: str = SCORES_FOLDER) -> tuple[CandidateScore, ...]:
@@ -96,9 +109,11 @@ class RunDir(Folder):
         return self.read_records(SCORES, folder, f"{baseline}.parquet")
 
     def write_scores(self, scores: Iterable[CandidateScore], baseline: str, folder: str = SCORES_FOLDER) -> int:
+        """Write a baseline's scores, and return how many."""
         return self.write_records(SCORES, scores, folder, f"{baseline}.parquet")
 
     def has_scores(self, baseline: str, folder: str = SCORES_FOLDER) -> bool:
+        """Whether a baseline's scores were written."""
         return self.exists(folder, f"{baseline}.parquet")
 
     def baseline_uri(self, baseline: str) -> str:
@@ -108,6 +123,7 @@ class RunDir(Folder):
     # ---- the recipe ----------------------------------------------------------------------------------------------
 
     def write_recipe(self, recipe: Recipe) -> None:
+        """Write ``recipe.json``, from which later stages and the service start."""
         self.write_json(recipe.model_dump(mode="json", by_alias=True), RECIPE)
 
     def recipe(self) -> Recipe:

@@ -38,7 +38,7 @@ def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
     return content_id(__version__, settings)
 
 
-def stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
+def _stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
     """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
 
     They are the sources of problems, recorded pools, and models in folders or embedded in the package. What a hub or a
@@ -74,7 +74,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
     upstream = stage_named(stage).upstream
     return {
         "fingerprint": stage_fingerprint(stage, recipe),
-        "contents": stage_contents(stage, recipe),
+        "contents": _stage_contents(stage, recipe),
         "upstream": None if upstream is None else build_id(upstream.name, run),
         "making": uuid.uuid4().hex,
         "version": __version__,
@@ -91,7 +91,7 @@ def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str,
     manifest = run.manifest(stage)
     if manifest is None or manifest.get("fingerprint") != stage_fingerprint(stage, recipe):
         return None
-    if not is_unchanged(manifest, stage_contents(stage, recipe)):
+    if not is_unchanged(manifest, _stage_contents(stage, recipe)):
         return None
     upstream = stage_named(stage).upstream
     before = None if upstream is None else run.manifest(upstream.name)

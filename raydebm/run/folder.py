@@ -37,6 +37,7 @@ class Folder:
         return "/".join([self.root.rstrip("/"), *parts])
 
     def exists(self, *parts: str) -> bool:
+        """Whether there is a file or folder of that name."""
         filesystem, path = self._at(*parts)
         return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
@@ -60,15 +61,18 @@ class Folder:
             _records.cache_clear()  # the clock of a filesystem may be too coarse to tell two versions apart
 
     def read_bytes(self, *parts: str) -> bytes:
+        """The whole contents of a file."""
         filesystem, path = self._at(*parts)
         with filesystem.open_input_stream(path) as stream:
             content: bytes = stream.read()
         return content
 
     def write_json(self, value: object, *parts: str) -> None:
+        """Write a value with sorted keys and a last line break."""
         self.write_bytes((json.dumps(value, indent=2, sort_keys=True) + "\n").encode(), *parts)
 
     def read_json(self, *parts: str) -> Any:
+        """The value in a JSON file."""
         return json.loads(self.read_bytes(*parts))
 
     def write_records(self, codec: Codec[T], records: Iterable[T], *parts: str) -> int:

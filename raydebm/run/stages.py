@@ -100,4 +100,5 @@ _BY_NAME = {stage.name: stage for stage in STAGES}
 
 
 def stage_named(name: StageName) -> Stage:
+    """The stage of that name."""
     return _BY_NAME[name]

@@ -167,6 +167,7 @@ class Session:
         self._pending = _line({"value": encode(value)})
 
     def answer_raised(self, reason: str) -> None:
+        """Answer the program's pending call with an exception."""
         self._pending = _line({"raised": reason})
 
     def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> CallResult:

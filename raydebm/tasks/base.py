@@ -63,10 +63,14 @@ class Task(Protocol):
     """One benchmark, or a user's own job."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name in recipes; small letters, digits and ``_``."""
+        ...
 
     @property
-    def defaults(self) -> TaskDefaults: ...
+    def defaults(self) -> TaskDefaults:
+        """The paper's settings for the task."""
+        ...
 
     @property
     def constraints(self) -> Sequence[Constraint]:

@@ -31,6 +31,7 @@ class TrackedTraining:
     """Those that are trained now, by name; adapters that are kept from before were told about then."""
 
     def name_of(self, adapter: str) -> str:
+        """Name of an adapter's curve."""
         return f"{self.run_name}/{adapter}"
 
 
@@ -41,7 +42,9 @@ class Tracker(Protocol):
     takes care that each stands once in its curves.
     """
 
-    def epoch(self, adapter: str, epoch: int, metrics: Mapping[str, float]) -> None: ...
+    def epoch(self, adapter: str, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Record the numbers of an adapter's epoch."""
+        ...
 
     def finish(self, adapter: str, summary: Mapping[str, Any]) -> None:
         """The adapter is trained."""

@@ -76,10 +76,12 @@ class CalibrationResult:
 
     @property
     def lift(self) -> float | None:
+        """pass@1 minus that of one pass without abstention; None without labels."""
         return self.chosen.lift
 
     @property
     def abstain_frac(self) -> float:
+        """Share of problems on which the chosen thresholds abstain."""
         return self.chosen.abstain_frac
 
     def to_paste(self) -> str:
@@ -109,6 +111,7 @@ class CalibrationResult:
         }
 
     def to_json(self) -> dict[str, Any]:
+        """The contents of ``calibration/grid.json``."""
         return {
             "policy": self.policy.to_json(),
             "chosen": asdict(self.chosen),
@@ -165,7 +168,7 @@ def calibrate(
     tables = {lambda_: _Table.of(found, num_steps=base.max_passes) for lambda_, found in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     _check_labelled(single_pass, len(problems))
-    grid = threshold_grid(tables.values(), num_thresholds=num_thresholds)
+    grid = _threshold_grid(tables.values(), num_thresholds=num_thresholds)
     rows = {
         lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
         for lambda_ in sorted(set(lambdas))
@@ -269,7 +272,7 @@ def _num_incomplete(traces: Iterable[Sequence[Trace]], *, num_steps: int) -> int
     return len({found.problem_id for group in traces for found in group if len(found.steps) < num_steps})
 
 
-def threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:
+def _threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:
     """(theta_sigma, theta_abstain) pairs: quantiles of the observed sigmas and the paper's values, first < second."""
     tables = list(tables)
     gate = _quantiles([table.signal[:, 0] for table in tables], num_thresholds) | {PAPER_THETA_SIGMA}

@@ -75,6 +75,7 @@ class PolicyFit:
     """Labelled problems."""
 
     def to_json(self) -> dict[str, Any]:
+        """The contents of ``calibration/decision.json``."""
         return {
             "profile": self.choice.to_json(),
             "promises": [guarantee.to_json() for guarantee in self.promises],

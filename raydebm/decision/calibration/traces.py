@@ -77,6 +77,7 @@ async def trace_all(
     base: Policy,
     lambdas: Sequence[float],
 ) -> dict[float, list[Trace]]:
+    """Trace every problem at every lambda, in the order of the problems."""
     return {
         lambda_: [
             await trace(problem, parts=parts, labels=labels, policy=base.replaced(lambda_=lambda_))

@@ -50,6 +50,7 @@ class LabelledPool:
 
     @property
     def is_labelled(self) -> bool:
+        """Whether any candidate has a label."""
         return bool(np.isfinite(self.worth).any())
 
 
@@ -70,6 +71,7 @@ class LabelledTable:
 
     @classmethod
     def of(cls, pools: Sequence[LabelledPool], lambda_: float) -> "LabelledTable":
+        """Lay labelled pools out as columns; ``lambda_`` weighs E_constraint in the choice of representatives."""
         table = PoolTable.of([pool.candidates for pool in pools], lambda_)
         codes = {name: code for code, name in enumerate(table.authors)}
         right, total = np.zeros((len(pools), len(codes))), np.zeros((len(pools), len(codes)))

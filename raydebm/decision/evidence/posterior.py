@@ -75,6 +75,7 @@ class PoolBeliefs:
 
     @property
     def best(self) -> Belief | None:
+        """The most probable answer; None where no candidate has one."""
         return self.beliefs[0] if self.beliefs else None
 
 
@@ -255,6 +256,7 @@ class Posterior:
         return added
 
     def to_json(self) -> dict[str, Any]:
+        """Weights and reference as they stand in a policy file."""
         return {
             "weights": dict(self.weights),
             "context_weights": dict(self.context_weights),

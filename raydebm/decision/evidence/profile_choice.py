@@ -47,6 +47,7 @@ class ProfileChoice:
     num_problems: int
 
     def to_json(self) -> dict[str, Any]:
+        """The choice with its tests, as JSON values."""
         return {**asdict(self), "worth": dict(self.worth), "tests": [asdict(test) for test in self.tests]}
 
 

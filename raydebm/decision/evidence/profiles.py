@@ -25,7 +25,7 @@ from raydebm.decision.evidence.terms import PoolTable
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
-def preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Floats:
+def _preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Floats:
     """What the profile orders the clusters of a pool by, higher first; shape (C,), -inf for what it cannot select."""
     if profile == "posterior":
         return np.zeros(table.num_clusters)
@@ -53,7 +53,7 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
     """(P,): index of each pool's selected cluster; -1 without an answer that is not refuted."""
-    value = preference(profile, table, posterior)
+    value = _preference(profile, table, posterior)
     # A proven answer beats all others whatever the profile says.
     value = np.where(estimates.probability >= 1, np.inf, value)
     owner, rows = table.pool_of_cluster, np.flatnonzero(estimates.probability > 0)
@@ -79,7 +79,7 @@ def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tupl
         return beliefs.beliefs
     pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
     table = PoolTable.of([pool], posterior.reference.lambda_)
-    value = preference(profile, table, posterior)
+    value = _preference(profile, table, posterior)
     by_key = {cluster.key: float(value[row]) for row, cluster in enumerate(table.clusters[0])}
     usable = [belief for belief in beliefs.beliefs if belief.probability > 0]
     selected = max(usable, key=lambda belief: by_key[belief.cluster.key])

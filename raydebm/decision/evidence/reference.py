@@ -40,6 +40,7 @@ class Reference:
     """Weight of E_constraint in ``energy_vote`` and ``minus_energy``."""
 
     def author(self, name: str) -> Author:
+        """What is known about an author; the default for one without labelled candidates."""
         return self.authors.get(name, self.default)
 
     def score_norm(self, author: str, score: str) -> tuple[float, float]:
@@ -47,6 +48,7 @@ class Reference:
         return self.author(author).scores.get(score) or self.default.scores.get(score, (0.0, 1.0))
 
     def to_json(self) -> dict[str, Any]:
+        """The reference as it stands in a policy file, authors in the order of their names."""
         value = asdict(self)
         return {**value, "authors": {name: asdict(author) for name, author in sorted(self.authors.items())}}
 

@@ -88,6 +88,7 @@ class Guarantee:
     table: tuple[ThresholdTest, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """The guarantee with its table, as it stands in a policy file."""
         return {**asdict(self), "table": [asdict(row) for row in self.table]}
 
     def summary(self) -> dict[str, Any]:

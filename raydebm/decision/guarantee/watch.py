@@ -89,6 +89,7 @@ class ErrorWatch:
 
     @property
     def alarmed(self) -> bool:
+        """Whether the alarm was ever raised; it is not withdrawn."""
         return self.alarmed_at is not None
 
     def after(self, wrong: bool) -> "ErrorWatch":
@@ -116,6 +117,7 @@ class ErrorWatch:
         return watch
 
     def to_json(self) -> dict[str, Any]:
+        """The state from which the watch goes on after a restart."""
         return asdict(self)
 
     @classmethod
@@ -168,6 +170,7 @@ class ConfidenceWatch:
 
     @property
     def alarmed(self) -> bool:
+        """Whether the alarm was ever raised; it is not withdrawn."""
         return self.alarmed_at is not None
 
     def observe(self, confidence: float) -> float:
@@ -199,6 +202,7 @@ class ConfidenceWatch:
         self.log_capital += math.log(total)
 
     def to_json(self) -> dict[str, Any]:
+        """The state from which the watch goes on after a restart."""
         return {
             "delta": self.delta,
             "seed": self.seed,

@@ -41,11 +41,19 @@ class Sample(Protocol):
     """A request for a candidate, or a recorded candidate."""
 
     @property
-    def candidate_id(self) -> str: ...
+    def candidate_id(self) -> str:
+        """Content id of the request's candidate."""
+        ...
+
     @property
-    def generator(self) -> str: ...
+    def generator(self) -> str:
+        """Name of the generator that is asked."""
+        ...
+
     @property
-    def sample_index(self) -> int: ...
+    def sample_index(self) -> int:
+        """Number of the sample among those of its generator."""
+        ...
 
 
 S = TypeVar("S", bound=Sample)
@@ -279,7 +287,7 @@ class PassWaves:
         decision = self._decision
         if decision is None or decision.reason is None:  # what ends a pass from outside is its deadline
             decision = PassDecision(StopReason.BUDGET, "the deadline ended the pass")
-        return stopped(decision, drawn, num_planned=self._num_planned, num_cancelled=len(self.cancelled))
+        return _stopped(decision, drawn, num_planned=self._num_planned, num_cancelled=len(self.cancelled))
 
 
 async def _decided(
@@ -304,7 +312,7 @@ async def _decided(
         await arrivals.news.wait()
 
 
-def stopped(
+def _stopped(
     decision: PassDecision, drawn: Sequence[ScoredCandidate], *, num_planned: int, num_cancelled: int = 0
 ) -> PassStop:
     """The record of a pass that ended.

@@ -111,6 +111,7 @@ class Standing:
 
     @property
     def total(self) -> float:
+        """Samples so far, with and without an answer."""
         return math.fsum(self.votes) + self.unanswered
 
 

@@ -100,6 +100,7 @@ class WaveSchedule:
 
     @property
     def num_problems(self) -> int:
+        """Problems that are sampled in waves."""
         return len(self._problems)
 
     @property

@@ -116,6 +116,7 @@ class SamplingState:
 
     @property
     def remaining(self) -> int:
+        """Samples that may still be drawn."""
         return max(self.max_samples - self.num_samples, 0)
 
     @property
@@ -160,6 +161,7 @@ class StopDecision:
 
     @property
     def stop(self) -> bool:
+        """Whether sampling ends."""
         return self.reason is not None
 
     @property
@@ -204,7 +206,9 @@ def wave_ends(waves: Sequence[int], max_samples: int) -> tuple[int, ...]:
 class StoppingRule(Protocol):
     """Judges a state that has at least one sample and samples left; ``SamplingPlan`` handles the others."""
 
-    def decide(self, state: SamplingState, posterior: AnswerPosterior | None = None) -> StopDecision: ...
+    def decide(self, state: SamplingState, posterior: AnswerPosterior | None = None) -> StopDecision:
+        """Whether to stop after the last wave; ``posterior`` serves rules that weigh answers by evidence."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +231,7 @@ class SamplingPlan:
             raise ConfigError(f"max_samples must be >= 1, got {self.max_samples}")
 
     def start(self) -> SamplingState:
+        """The state before the first wave."""
         return SamplingState(max_samples=self.max_samples)
 
     def next_wave(self, state: SamplingState) -> int:

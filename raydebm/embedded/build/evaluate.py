@@ -41,7 +41,7 @@ Answers = list[list[Assignment | None]]
 """By puzzle, then sample; None where the text had no answer."""
 
 
-def interval(shares: Sequence[float], *, rounds: int = 1000) -> tuple[float, float]:
+def _interval(shares: Sequence[float], *, rounds: int = 1000) -> tuple[float, float]:
     """95 % interval of the mean by bootstrap over problems."""
     rng = random.Random(seed_for("embedded-interval", len(shares)))
     means = sorted(sum(rng.choices(shares, k=len(shares))) / len(shares) for _ in range(rounds))
@@ -49,7 +49,8 @@ def interval(shares: Sequence[float], *, rounds: int = 1000) -> tuple[float, flo
 
 
 def figure(shares: Sequence[float]) -> dict[str, Any]:
-    low, high = interval(shares)
+    """Mean over problems with its interval, as the model card has it."""
+    low, high = _interval(shares)
     return {
         "mean": round(sum(shares) / len(shares), 3),
         "low": round(low, 3),
@@ -58,7 +59,7 @@ def figure(shares: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def share_right(answers: Sequence[Assignment | None], solution: Assignment) -> float:
+def _share_right(answers: Sequence[Assignment | None], solution: Assignment) -> float:
     return sum(answer == solution for answer in answers) / len(answers)
 
 
@@ -73,6 +74,7 @@ class Measured:
         self.num_tokens = 0
 
     def answers(self, puzzles: Sequence[Puzzle], chats: Sequence[Sequence[Message]], *, seed: int) -> Answers:
+        """Samples of every puzzle as answers, in the order of the puzzles."""
         rows = [(place, chat) for place, chat in enumerate(chats) for _ in range(NUM_SAMPLES)]
         found: Answers = [[] for _ in puzzles]
         for start in range(0, len(rows), BATCH):
@@ -90,13 +92,13 @@ class Measured:
         return found
 
 
-def measure(folder: Path, puzzles: Sequence[Puzzle], *, seed: int) -> tuple[dict[str, Any], Answers]:
+def _measure(folder: Path, puzzles: Sequence[Puzzle], *, seed: int) -> tuple[dict[str, Any], Answers]:
     """Figures of one generator on puzzles of one size, and its first-pass answers."""
     generator = Measured(folder)
     first = generator.answers(puzzles, [_question(puzzle) for puzzle in puzzles], seed=seed)
     figures: dict[str, Any] = {
         "pass_1": figure(
-            [share_right(answers, puzzle.solution) for puzzle, answers in zip(puzzles, first, strict=True)]
+            [_share_right(answers, puzzle.solution) for puzzle, answers in zip(puzzles, first, strict=True)]
         ),
         "parsed": round(
             sum(answer is not None for answers in first for answer in answers) / len(first) / NUM_SAMPLES, 3
@@ -111,10 +113,10 @@ def measure(folder: Path, puzzles: Sequence[Puzzle], *, seed: int) -> tuple[dict
         again = [puzzle for puzzle, _ in failed]
         second = generator.answers(again, [_feedback_chat(puzzle, wrong) for puzzle, wrong in failed], seed=seed + 1)
         figures["pass_2"] = figure(
-            [share_right(answers, puzzle.solution) for puzzle, answers in zip(again, second, strict=True)]
+            [_share_right(answers, puzzle.solution) for puzzle, answers in zip(again, second, strict=True)]
         )
         figures["pass_1_same_problems"] = figure(
-            [share_right(answers, puzzle.solution) for puzzle, answers in zip(puzzles, first, strict=True)
+            [_share_right(answers, puzzle.solution) for puzzle, answers in zip(puzzles, first, strict=True)
              if _a_wrong(puzzle, answers)]
         )  # fmt: skip
     return figures, first
@@ -136,20 +138,20 @@ def _feedback_chat(puzzle: Puzzle, wrong: Assignment) -> list[Message]:
     ]
 
 
-def measure_all(folder: Path, *, num_problems: int) -> dict[str, Any]:
+def _measure_all(folder: Path, *, num_problems: int) -> dict[str, Any]:
     """All generators on all sizes; and, a size, the mean and the oracle over everybody's first-pass samples."""
     report: dict[str, Any] = {"seed": SEED, "num_samples": NUM_SAMPLES, "generators": {}, "pool": {}}
     for size in SIZES:
         puzzles = [make_puzzle(size, part="test", seed=SEED, index=index) for index in range(num_problems)]
         pooled: Answers = [[] for _ in puzzles]
         for name in GENERATORS:
-            figures, first = measure(folder / name, puzzles, seed=seed_for("embedded", name, size))
+            figures, first = _measure(folder / name, puzzles, seed=seed_for("embedded", name, size))
             report["generators"].setdefault(name, {})[str(size)] = figures
             for answers, own in zip(pooled, first, strict=True):
                 answers += own
             logger.info("%s, %d people: %s", name, size, figures)
         report["pool"][str(size)] = {
-            "random": figure([share_right(a, p.solution) for p, a in zip(puzzles, pooled, strict=True)]),
+            "random": figure([_share_right(a, p.solution) for p, a in zip(puzzles, pooled, strict=True)]),
             "oracle": figure([float(p.solution in a) for p, a in zip(puzzles, pooled, strict=True)]),
         }
     return report
@@ -207,7 +209,7 @@ def _cell_pair(figures: dict[str, Any]) -> str:
     return f"{_cell(figures['pass_2'])}, was {before:.0f}, n={figures['pass_2']['num_problems']}"
 
 
-def write_card(card: Path, text: str) -> None:
+def _write_card(card: Path, text: str) -> None:
     """Put the tables between the card's two marks."""
     before, _, rest = card.read_text().partition(CARD_MARKS[0])
     after = rest.partition(CARD_MARKS[1])[2]
@@ -215,6 +217,7 @@ def write_card(card: Path, text: str) -> None:
 
 
 def main() -> None:
+    """Evaluate the models, and write their card."""
     home = Path(__file__).parents[1]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=home / "models", help="folder of model folders")
@@ -223,9 +226,9 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
-    report = measure_all(arguments.models, num_problems=arguments.problems)
+    report = _measure_all(arguments.models, num_problems=arguments.problems)
     (arguments.models / "accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
-    write_card(arguments.card, tables(report))
+    _write_card(arguments.card, tables(report))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ class PackedBatch:
 
     @property
     def causal_mask(self) -> torch.Tensor:
+        """(rows, width, width): which earlier tokens of its own text a token may see."""
         width = self.ids.shape[1]
         return self.same_sequence & torch.ones(width, width, dtype=torch.bool).tril()
 

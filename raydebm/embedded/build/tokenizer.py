@@ -90,6 +90,7 @@ def _wrapped(**settings: Any) -> PreTrainedTokenizerFast:
 
 
 def for_generators(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """The tokenizer for chats: padded on the left, with the chat template."""
     wrapped = _wrapped(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
@@ -120,6 +121,7 @@ def for_encoder(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def main() -> None:
+    """Write the tokenizer's files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder to write tokenizer.json and its settings to")
     for_generators(build_tokenizer()).save_pretrained(parser.parse_args().out)

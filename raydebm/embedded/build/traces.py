@@ -51,14 +51,17 @@ class Style:
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
+    """The pieces joined."""
     return "".join(piece.text for piece in pieces)
 
 
 def learned(*texts: str) -> Pieces:
+    """Pieces on which the loss is taken."""
     return [Piece(text, text) for text in texts]
 
 
 def skipped(*texts: str) -> Pieces:
+    """Pieces that are read but not learned, such as the writer's mistakes."""
     return [Piece(text, None) for text in texts]
 
 
@@ -119,7 +122,7 @@ def guess_pieces(
     return pieces
 
 
-def claim_pieces(
+def _claim_pieces(
     puzzle: Puzzle,
     statement: Statement,
     guess: Assignment,
@@ -166,7 +169,7 @@ def _checked(puzzle: Puzzle, guess: Assignment) -> range:
     return range(broken[0] + 1 if broken else len(guess))
 
 
-def write_ada(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_ada(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     """Prose; every guess is checked statement by statement."""
     pieces: Pieces = []
     for guess in plan.guesses(puzzle):
@@ -177,13 +180,13 @@ def write_ada(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
             statement, knight = puzzle.statements[person], guess[person]
             truth = is_true(statement, guess)
             pieces += learned(puzzle.names[person], _spaced_role(knight), ": ")
-            pieces += claim_pieces(puzzle, statement, guess, role_text=_spaced_role, mark=_yes_or_no)
+            pieces += _claim_pieces(puzzle, statement, guess, role_text=_spaced_role, mark=_yes_or_no)
             pieces += learned(f": {_truth(truth)}", ". Good.\n" if truth == knight else ". Bad.\n")
     pieces += learned("No more tries. Best guess:\n" if plan.gives_up else "All good.\n")
     return [*pieces, *_answer_pieces(puzzle, puzzle.solution)]
 
 
-def write_bo(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_bo(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     """A bullet list; some statements that agree with the guess are not looked at."""
     pieces: Pieces = []
     for guess in plan.guesses(puzzle):
@@ -196,7 +199,7 @@ def write_bo(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
             if fits and rng.random() < 0.25:
                 continue
             pieces += learned("- ", puzzle.names[person], _equals_role(knight), " says ")
-            pieces += claim_pieces(
+            pieces += _claim_pieces(
                 puzzle, statement, guess, role_text=_equals_role, mark=lambda true: " [T]" if true else " [F]"
             )
             pieces += learned(" => possible\n" if fits else " => impossible\n")
@@ -205,7 +208,7 @@ def write_bo(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     return [*pieces, *learned("Answer: "), *_answer_pieces(puzzle, puzzle.solution)]
 
 
-def write_cy(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_cy(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     """A table, one guess a row; the checks are done in the head, only the first misfit is named."""
     pieces: Pieces = []
     for person, name in enumerate(puzzle.names):
@@ -220,11 +223,11 @@ def write_cy(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     return [*pieces, *learned("=> "), *_answer_pieces(puzzle, puzzle.solution)]
 
 
-def write_dee(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_dee(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     """Prose; one guess a person, nothing is checked."""
     pieces: Pieces = []
     for name, statement, knight in zip(puzzle.names, puzzle.statements, puzzle.solution, strict=True):
-        claim = claim_pieces(puzzle, statement, puzzle.solution)
+        claim = _claim_pieces(puzzle, statement, puzzle.solution)
         pieces += [*learned(name, " says "), *claim, *learned(". I think ", name, f" is a {_role(knight)}", ".\n")]
     return [*pieces, *learned("So the answer is "), *_answer_pieces(puzzle, puzzle.solution), *learned(".")]
 
@@ -246,8 +249,8 @@ def _truth(value: bool) -> str:
 
 
 STYLES: dict[str, Style] = {
-    "kk-ada": Style("kk-ada", write_ada, (3, 5, 4, 3, 2, 1, 1)),
-    "kk-bo": Style("kk-bo", write_bo, (2, 2, 2, 1, 1, 1, 1)),
-    "kk-cy": Style("kk-cy", write_cy, (3, 4, 4, 3, 3, 3, 3)),
-    "kk-dee": Style("kk-dee", write_dee, (0, 0, 0, 0, 0, 0, 0)),
+    "kk-ada": Style("kk-ada", _write_ada, (3, 5, 4, 3, 2, 1, 1)),
+    "kk-bo": Style("kk-bo", _write_bo, (2, 2, 2, 1, 1, 1, 1)),
+    "kk-cy": Style("kk-cy", _write_cy, (3, 4, 4, 3, 3, 3, 3)),
+    "kk-dee": Style("kk-dee", _write_dee, (0, 0, 0, 0, 0, 0, 0)),
 }

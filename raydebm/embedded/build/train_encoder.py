@@ -42,7 +42,7 @@ SIZES = {2: 0.2, 3: 0.4, 4: 0.3, 5: 0.06, 6: 0.04}
 ROWS, WIDTH = 10, 320
 
 
-def new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMaskedLM:
+def _new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMaskedLM:
     """The encoder with its prediction head, with random weights from the recipe's seed."""
     torch.manual_seed(recipe.seed)
     pad, start, end = (token_id(tokenizer, token) for token in ("[PAD]", "[CLS]", "[SEP]"))
@@ -71,7 +71,7 @@ def new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMas
     return ModernBertForMaskedLM(ModernBertConfig(**settings))
 
 
-def transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> None:
+def _transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> None:
     """Begin with a generator's embeddings and first layers, which can already look names up and copy.
 
     The architectures agree but for the norms (ModernBERT's subtract the mean) and the input: ModernBERT normalises the
@@ -100,7 +100,7 @@ def transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> Non
     model.model.load_state_dict(target | {name: weight.clone() for name, weight in moved.items()})
 
 
-def misread(rng: random.Random, puzzle: Puzzle) -> Puzzle:
+def _misread(rng: random.Random, puzzle: Puzzle) -> Puzzle:
     """The same text with a wrong solution, and with statements that fit it: an atom or the operator was misread."""
     wrong = puzzle.solution
     while wrong == puzzle.solution:
@@ -129,19 +129,19 @@ def _other_atom(atom: Statement) -> Statement:
     return ("lying" if atom[0] == "telling-truth" else "telling-truth", atom[1])
 
 
-def draw_text(rng: random.Random, tokenizer: Tokenizer) -> tuple[list[int], bool]:
+def _draw_text(rng: random.Random, tokenizer: Tokenizer) -> tuple[list[int], bool]:
     """Token ids of one puzzle with one solution, and whether the solution is for a misread puzzle."""
     (size,) = rng.choices(list(SIZES), weights=list(SIZES.values()))
     puzzle = draw_puzzle(rng, size, part="build")
     style = rng.choice(list(STYLES.values()))
     is_misread = rng.random() < MISREAD_SHARE
-    told = misread(rng, puzzle) if is_misread else puzzle
+    told = _misread(rng, puzzle) if is_misread else puzzle
     solution = text_of(style.write(told, draw_plan(rng, told, style), rng))
     encoding = tokenizer.encode(puzzle.quiz, solution)
     return encoding.ids, is_misread
 
 
-def masked(rng: random.Random, ids: list[int], mask_id: int, share: float) -> Encoded:
+def _masked(rng: random.Random, ids: list[int], mask_id: int, share: float) -> Encoded:
     """A share of the tokens is replaced by ``[MASK]`` and becomes the label; the first and last token stay."""
     labels = [
         token if 0 < place < len(ids) - 1 and rng.random() < share else IGNORED for place, token in enumerate(ids)
@@ -149,7 +149,7 @@ def masked(rng: random.Random, ids: list[int], mask_id: int, share: float) -> En
     return Encoded([mask_id if label >= 0 else token for token, label in zip(ids, labels, strict=True)], labels)
 
 
-def train(folder: Path, recipe: EncoderRecipe, *, start: Path, minutes: float, compiled: bool) -> None:
+def _train(folder: Path, recipe: EncoderRecipe, *, start: Path, minutes: float, compiled: bool) -> None:
     """Train the encoder and save it to ``folder``, without the prediction heads.
 
     Args:
@@ -158,8 +158,8 @@ def train(folder: Path, recipe: EncoderRecipe, *, start: Path, minutes: float, c
     wrapped = for_encoder(build_tokenizer())
     wrapped.save_pretrained(folder)
     tokenizer = wrapped.backend_tokenizer
-    model: Any = new_encoder(recipe, tokenizer)
-    transplant(model, LlamaForCausalLM.from_pretrained(start))
+    model: Any = _new_encoder(recipe, tokenizer)
+    _transplant(model, LlamaForCausalLM.from_pretrained(start))
     verdict = torch.nn.Sequential(torch.nn.LayerNorm(recipe.hidden_size), torch.nn.Linear(recipe.hidden_size, 2))
     body: Any = torch.compile(model.model, dynamic=False) if compiled else model.model
     parameters = [*model.parameters(), *verdict.parameters()]
@@ -195,8 +195,8 @@ def _batches(tokenizer: Tokenizer, recipe: EncoderRecipe) -> Callable[[], Packed
     waiting: list[Encoded] = []
 
     def draw() -> Encoded:
-        ids, is_misread = draw_text(rng, tokenizer)
-        hidden = masked(rng, ids, mask_id, recipe.mask_share if rng.random() < 0.6 else 0.05)
+        ids, is_misread = _draw_text(rng, tokenizer)
+        hidden = _masked(rng, ids, mask_id, recipe.mask_share if rng.random() < 0.6 else 0.05)
         return Encoded(hidden.ids, [VERDICTS[is_misread], *hidden.labels[1:]])
 
     return lambda: pack(draw, waiting, rows=ROWS, width=WIDTH, pad_id=pad_id)
@@ -221,6 +221,7 @@ def _step(model: Any, body: Any, verdict: torch.nn.Module, batch: PackedBatch) -
 
 
 def main() -> None:
+    """Train the encoder, and write it."""
     recipe = EncoderRecipe()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of model folders")
@@ -230,7 +231,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
-    train(
+    _train(
         arguments.out / ENCODER,
         recipe,
         start=arguments.start,

@@ -40,7 +40,7 @@ EASY_SHARE = 0.12
 ROWS, WIDTH = 10, 320
 
 
-def new_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> LlamaForCausalLM:
+def _new_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> LlamaForCausalLM:
     """The model with random weights from the recipe's seed."""
     torch.manual_seed(recipe.seed)
     heads = recipe.hidden_size // recipe.head_size
@@ -72,7 +72,7 @@ def save_model(model: Any, folder: Path) -> None:
     config.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
 
 
-def batches(style: Style, tokenizer: Tokenizer, seed: int, progress: Callable[[], float]) -> Callable[[], PackedBatch]:
+def _batches(style: Style, tokenizer: Tokenizer, seed: int, progress: Callable[[], float]) -> Callable[[], PackedBatch]:
     """A source of training batches; sizes depend on how far the training is."""
     rng = random.Random(seed_for("embedded", style.name, seed))
 
@@ -86,7 +86,7 @@ def batches(style: Style, tokenizer: Tokenizer, seed: int, progress: Callable[[]
     return lambda: pack(draw, waiting, rows=ROWS, width=WIDTH, pad_id=pad_id)
 
 
-def train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Path | None = None) -> None:
+def _train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Path | None = None) -> None:
     """Train one generator and save it to ``folder``, measuring it on held-out puzzles on the way.
 
     Args:
@@ -94,7 +94,7 @@ def train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Pat
     """
     recipe, style = GENERATORS[name], STYLES[name]
     tokenizer = build_tokenizer()
-    model: Any = new_model(recipe, tokenizer)
+    model: Any = _new_model(recipe, tokenizer)
     if start is not None:
         model.load_state_dict(LlamaForCausalLM.from_pretrained(start).state_dict())
     wrapped = for_generators(tokenizer)
@@ -113,7 +113,7 @@ def train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Pat
     def progress() -> float:
         return min(1.0, elapsed() / (60 * minutes))
 
-    draw = batches(style, tokenizer, recipe.seed, progress)
+    draw = _batches(style, tokenizer, recipe.seed, progress)
     while progress() < 1:
         batch = draw()
         loss = _loss(model, body, batch)
@@ -174,6 +174,7 @@ def _accuracy(model: Any, tokenizer: PreTrainedTokenizerBase, size: int, *, seed
 
 
 def main() -> None:
+    """Train the named models, and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=sorted(GENERATORS))
     parser.add_argument("--out", type=Path, required=True, help="folder of model folders")
@@ -186,7 +187,7 @@ def main() -> None:
     for name in arguments.names:
         minutes = arguments.minutes or GENERATORS[name].minutes
         start = arguments.start / name if arguments.start else None
-        train(name, arguments.out / name, minutes=minutes, compiled=not arguments.no_compile, start=start)
+        _train(name, arguments.out / name, minutes=minutes, compiled=not arguments.no_compile, start=start)
 
 
 if __name__ == "__main__":

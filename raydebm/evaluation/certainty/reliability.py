@@ -126,6 +126,7 @@ def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[Si
 
 
 def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
+    """Probabilities that ``asked`` is correct, by a standardised logistic regression on labelled rows."""
     probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(asked)[:, 1]
     return probabilities
 
@@ -180,7 +181,7 @@ def _both_classes(correct: Floats) -> bool:
     return min(int((correct == 1).sum()), int((correct == 0).sum())) >= MIN_PER_CLASS
 
 
-def columns(found: Sequence[Signal], names: Sequence[str]) -> Floats:
+def _columns(found: Sequence[Signal], names: Sequence[str]) -> Floats:
     """(P, F): signals as features, in the order of the names."""
     by_name = {signal.name: signal.values for signal in found}
     return np.stack([by_name[name] for name in names], axis=1)
@@ -213,8 +214,8 @@ def pick_reliabilities(
     ):
         if not names:
             continue
-        others = None if validation is None else (columns(validation[0], names), validation[1])
-        probabilities = fitted(fit, (columns(found, names), correct), others, seed=seed)
+        others = None if validation is None else (_columns(validation[0], names), validation[1])
+        probabilities = fitted(fit, (_columns(found, names), correct), others, seed=seed)
         if probabilities is not None:
             raw.append(
                 reliability(f"{name} regression {how}, fitted on {where}", event, probabilities, correct, bootstrap)

@@ -34,6 +34,7 @@ class Trust:
     """Where fitted probabilities come from."""
 
     def signal(self, name: str) -> SignalRow | None:
+        """The row of a signal; None where it was not measured."""
         return next((row for row in self.signals if row.name == name), None)
 
     @property

@@ -124,6 +124,7 @@ class Ranking:
 
     @classmethod
     def of(cls, certainty: Floats, right: Floats) -> "Ranking":
+        """Rank choices by certainty, the surest first; equal ones form one group."""
         order = np.argsort(-certainty, kind="stable")
         return cls(order, np.flatnonzero(np.r_[True, np.diff(certainty[order]) != 0]), right)
 

@@ -42,6 +42,7 @@ class ReproducedTable:
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
     def count(self, status: Status) -> int:
+        """Cells with this status."""
         return sum(cell.status == status for _, cells in self.rows for cell in cells)
 
 
@@ -125,6 +126,7 @@ Measure = Callable[[Context, str, str], Answer]
 
 
 def no_pool(column: str) -> Absent:
+    """Why a cell is empty where no pool of the column was given."""
     return Absent(f"no scored pool of {column} was given")
 
 
@@ -146,6 +148,7 @@ def by_mu_and_energy(cell: TransferCell, *, remark: str = "") -> Answer:
 
 
 def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:
+    """The estimate in words, or the reason why the cell is empty."""
     if estimate is None or estimate.value is None:
         return Absent(absent)
     text = number(estimate) if plain else with_interval(estimate)

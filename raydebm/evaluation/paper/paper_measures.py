@@ -53,11 +53,13 @@ def repair_in(row: str) -> bool | None:
 # ---- groups and dimensions -------------------------------------------------------------------------------------------
 
 
-def plain_group(text: str) -> str:
+def _plain_group(text: str) -> str:
     return "".join(character for character in text.lower() if character.isalnum()).rstrip("s")
 
 
 def by_group(task: str, selectors: dict[str, str]) -> Measure:
+    """A measure that reads a task's selector by the row's group."""
+
     def measure(context: Context, row: str, column: str) -> Answer:
         study, single = context.study(task), column.startswith("Single-model ")
         if study is None:
@@ -68,7 +70,7 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
                 return Absent("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
         found = next(
-            (each for each in study.evaluation.difficulties if plain_group(each.difficulty) == plain_group(row)), None
+            (each for each in study.evaluation.difficulties if _plain_group(each.difficulty) == _plain_group(row)), None
         )
         if found is None:
             return Absent(f"the pool has no group {row!r}")
@@ -101,6 +103,7 @@ _DIMENSION_SELECTORS = {
 
 
 def dimension(context: Context, row: str, column: str) -> Answer:
+    """A part of the TravelPlanner violation by selector."""
     study = context.study("TravelPlanner")
     if study is None:
         return no_pool("TravelPlanner")
@@ -110,7 +113,7 @@ def dimension(context: Context, row: str, column: str) -> Answer:
         return Absent("plans of this model need an API key", "needs a key or GPU")
     if found is None or wanted not in found.selectors:
         return Absent("the labels carry no dimensions")
-    values = next((v for name, v in found.rows if plain_group(name) == plain_group(row)), None)
+    values = next((v for name, v in found.rows if _plain_group(name) == _plain_group(row)), None)
     if values is None:
         return Absent(f"the pool has no dimension {row!r}")
     place = found.selectors.index(wanted)
@@ -121,6 +124,7 @@ def dimension(context: Context, row: str, column: str) -> Answer:
 
 
 def transferred(context: Context, row: str, column: str) -> Answer:
+    """What a scorer of another task reaches on the column's task."""
     for found in context.transfers:
         tasks = paper().tasks
         target = next((name for name in found.targets if tasks.get(name, name) == tasks.get(column, column)), None)
@@ -161,6 +165,7 @@ def _in_domain(context: Context, row: str, column: str) -> Answer | None:
 
 
 def screen(context: Context, row: str, column: str) -> Answer:
+    """A figure of the confounding screen, before or after the repair."""
     name, repaired = row.split(" (")[0], repair_in(row)
     if not context.studies_of(name):
         return no_pool(name)
@@ -171,11 +176,12 @@ def screen(context: Context, row: str, column: str) -> Answer:
     if column == "Energy spread":
         reason = "needs two generators with five correct, scored candidates each"
         return found_or(study.energy_spread, reason, plain=True)
-    found = next((each for each in study.generators if plain_group(column) in plain_group(each.name)), None)
+    found = next((each for each in study.generators if _plain_group(column) in _plain_group(each.name)), None)
     return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
 
 
 def overview(context: Context, row: str, column: str) -> Answer:
+    """Size and difficulty of a task's pools."""
     study = context.study(row)
     if study is None:
         return no_pool(row)
@@ -194,19 +200,20 @@ def overview(context: Context, row: str, column: str) -> Answer:
 
 
 def by_generator(context: Context, row: str, column: str) -> Answer:
+    """Accuracy of one generator."""
     study = context.study(column)
     if study is None:
         return no_pool(column)
-    wanted = plain_group(row.removesuffix("-IT"))
+    wanted = _plain_group(row.removesuffix("-IT"))
     if study.training is not None:
         by_name = study.training.best_quarter or study.training.by_generator
-        estimate = next((value for name, value in by_name.items() if wanted in plain_group(name)), None)
+        estimate = next((value for name, value in by_name.items() if wanted in _plain_group(name)), None)
         if estimate is None:
             return Absent("this generator is not in the pool")
         return found_or(
             estimate, "no label", remark="share among the best quarter" if study.training.best_quarter else ""
         )
-    found = next((each for each in study.generators if wanted in plain_group(each.name)), None)
+    found = next((each for each in study.generators if wanted in _plain_group(each.name)), None)
     if found is None:
         return Absent("this generator is not in the pool")
     if found.best_quarter.value is not None:
@@ -215,6 +222,7 @@ def by_generator(context: Context, row: str, column: str) -> Answer:
 
 
 def text_claim(context: Context, row: str, column: str) -> Answer:
+    """A number that the paper states in its text."""
     name, what = row.split(": ", 1)
     study = context.study(name)
     if study is None:

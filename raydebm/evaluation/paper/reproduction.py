@@ -51,6 +51,7 @@ class Reproduction:
     versions: dict[str, str]
 
     def count(self, status: str) -> int:
+        """Cells of all tables with this status."""
         return sum(cell.status == status for table in self.tables for _, cells in table.rows for cell in cells)
 
     def facts(self) -> dict[str, Any]:
@@ -61,6 +62,7 @@ class Reproduction:
         }
 
     def to_json(self) -> dict[str, Any]:
+        """The contents of ``reproduction/results.json``."""
         value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return value
 

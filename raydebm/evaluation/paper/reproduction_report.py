@@ -33,7 +33,7 @@ Training = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Study's name -> adapter -> contents of its training.json."""
 
 
-def transfer_plate(found: Transfer) -> Plate:
+def _transfer_plate(found: Transfer) -> Plate:
     return plate_of(
         study_figures.transfer_figure(found),
         found.title,
@@ -42,7 +42,7 @@ def transfer_plate(found: Transfer) -> Plate:
     )
 
 
-def picks_plate(found: Picks) -> Plate:
+def _picks_plate(found: Picks) -> Plate:
     return plate_of(
         study_figures.pick_figure(found.shares, share_of_correct=found.share_of_correct),
         found.title,
@@ -66,7 +66,7 @@ def _markdown_paper_table(table: PaperTable) -> str:
     return "\n\n".join(part for part in (markdown_table(shown), reasons) if part)
 
 
-def counted(found: Reproduction) -> str:
+def _counted(found: Reproduction) -> str:
     """How many of the paper's cells have a value here."""
     counts = ", ".join(f"{found.count(status)} {status}" for status in STATUSES)
     settings = ", ".join(paper().settings)
@@ -95,7 +95,7 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
                 anchor="across",
                 paragraphs=(),
                 tables=tuple(table for each in found.transfers for table in transfer_tables(each)),
-                plates=tuple(map(transfer_plate, found.transfers)),
+                plates=tuple(map(_transfer_plate, found.transfers)),
             )
         )
     for index, variants in enumerate(found.variants, start=1):
@@ -131,7 +131,7 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
                 anchor=f"section-{index}",
                 paragraphs=(section.text,),
                 tables=section.tables,
-                plates=tuple(map(picks_plate, section.picks)),
+                plates=tuple(map(_picks_plate, section.picks)),
             )
         )
     return parts
@@ -139,7 +139,7 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
 
 def render_markdown(found: Reproduction, parts: Sequence[Chapter], *, figures: str | None = "figures") -> str:
     """The report as Markdown, with links to ``<figures>/<chapter>-<number>.svg``; None leaves them out."""
-    text = [f"# {found.title}", counted(found)]
+    text = [f"# {found.title}", _counted(found)]
     if found.studies:
         overview = overview_of(found)
         text += [overview.caption, markdown_table(overview)]
@@ -164,7 +164,7 @@ def render_html(found: Reproduction, parts: Sequence[Chapter]) -> str:
     """One self-contained page: no script, nothing loaded from elsewhere."""
     return template("reproduction.html.j2").render(
         found=found,
-        counted=counted(found),
+        counted=_counted(found),
         overview=overview_of(found) if found.studies else None,
         paper_tables=[paper_table(table) for table in found.tables],
         chapters=parts,

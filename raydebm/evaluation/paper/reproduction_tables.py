@@ -110,6 +110,7 @@ class PaperTable:
 
 
 def paper_table(found: ReproducedTable) -> PaperTable:
+    """The paper's table with our figures next to its own, and reasons as numbered notes."""
     reasons: dict[str, int] = {}
 
     def text(cell: Cell) -> tuple[str, str, str, str]:

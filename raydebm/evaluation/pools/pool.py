@@ -71,10 +71,12 @@ class EvaluatedPool:
 
     @property
     def in_pool(self) -> Bools:
+        """(N + G,): True for the N candidates that selectors choose from."""
         return np.arange(len(self.correct)) < len(self.candidates)
 
     @property
     def everything(self) -> tuple[ScoredCandidate, ...]:
+        """The N + G candidates in the order of the arrays' rows."""
         return self.candidates + self.greedy
 
     @property

@@ -93,6 +93,7 @@ class Stack:
 
     @property
     def num_members(self) -> int:
+        """K, the members of the ensemble."""
         return int(self.members.shape[2])
 
     @property
@@ -164,6 +165,7 @@ class Stack:
         return self.mean_of(self.correct, within)
 
     def violation_by_chance(self, within: Bools | None = None) -> Floats:
+        """(P,): mean violation of a random candidate, of all or of those in ``within``."""
         return self.mean_of(self.violation, within)
 
     def mean_of(self, values: Floats, within: Bools | None = None) -> Floats:

@@ -5,7 +5,7 @@ from raydebm.evaluation.report.table_cells import Table, number, percent, with_i
 from raydebm.evaluation.results.evaluation import Evaluation
 
 
-def promise_table(found: DecisionStudy) -> Table:
+def _promise_table(found: DecisionStudy) -> Table:
     """What may be promised."""
     return Table(
         title="What may be promised",
@@ -43,7 +43,7 @@ def _promise_cells(row: Promise) -> tuple[str, ...]:
     )
 
 
-def profile_table(found: DecisionStudy) -> Table:
+def _profile_table(found: DecisionStudy) -> Table:
     """The tests by which the profile was chosen."""
     return Table(
         title="Choice of the profile",
@@ -66,7 +66,7 @@ def profile_table(found: DecisionStudy) -> Table:
     )
 
 
-def confidence_table(found: DecisionStudy) -> Table:
+def _confidence_table(found: DecisionStudy) -> Table:
     """What the posterior's confidence is worth on the test problems."""
     row = found.confidence
     return Table(
@@ -90,4 +90,4 @@ def decision_tables(evaluation: Evaluation) -> list[Table]:
     found = evaluation.decision
     if found is None:
         return []
-    return [table for table in (promise_table(found), confidence_table(found), profile_table(found)) if table.rows]
+    return [table for table in (_promise_table(found), _confidence_table(found), _profile_table(found)) if table.rows]

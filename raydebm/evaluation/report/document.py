@@ -22,10 +22,13 @@ class Plate:
 
 
 def plate_of(figure: Figure, title: str, caption: str) -> Plate:
+    """A drawn figure with its title and caption."""
     return Plate(title=title, caption=caption, svg=figures.svg_of(figure))
 
 
 def markdown_table(table: Table) -> str:
+    """The table in GitHub's Markdown, with its caption."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

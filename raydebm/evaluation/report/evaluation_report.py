@@ -19,10 +19,10 @@ OPENING_FILE = "main_selectors.svg"
 
 def summary(evaluation: Evaluation) -> str:
     """The headline, and what the pool and the energies are, in sentences that follow from the numbers alone."""
-    return " ".join([*sentences(evaluation), pool_summary(evaluation)])
+    return " ".join([*sentences(evaluation), _pool_summary(evaluation)])
 
 
-def pool_summary(evaluation: Evaluation) -> str:
+def _pool_summary(evaluation: Evaluation) -> str:
     """What the candidates are like, and what choosing by energy and sigma is worth."""
     counts = evaluation.counts
     text = [
@@ -56,7 +56,7 @@ def pool_summary(evaluation: Evaluation) -> str:
     return " ".join(text)
 
 
-def opening_plate(evaluation: Evaluation) -> Plate:
+def _opening_plate(evaluation: Evaluation) -> Plate:
     """The figure at the top: the selectors that a reader compares first."""
     value = "mean violation, shorter is better" if evaluation.is_continuous else "pass@1"
     caption = (
@@ -71,7 +71,7 @@ def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] 
     first = (_selectors, _dimensions, _pass_at_n, _costs, _picks, _selective)
     found = [plate for plate_or_none in first if (plate := plate_or_none(evaluation)) is not None]
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
-        found += trust_plates(evaluation.trust)
+        found += _trust_plates(evaluation.trust)
     last = (_confidence(evaluation), _difficulties(evaluation), _training(training or {}))
     return [*found, *(plate for plate in last if plate is not None)]
 
@@ -179,7 +179,7 @@ def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
     return plate_of(figures.training_figure(curves), "Training", caption)
 
 
-def trust_plates(found: Trust) -> list[Plate]:
+def _trust_plates(found: Trust) -> list[Plate]:
     risk = (
         "Share of wrong selections among the answered, by the share that is answered, most certain first. The lower "
         "and the later it rises, the better the signal knows where the selection is wrong; dotted: 80 % answered. "
@@ -213,8 +213,9 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def render_markdown(evaluation: Evaluation) -> str:
+    """The report as one Markdown page; its main figure is a file next to it."""
     parts = [f"# {evaluation.title}", f"![{OPENING_FILE}]({OPENING_FILE})", *sentences(evaluation)]
-    parts += ["## The pool", pool_summary(evaluation)]
+    parts += ["## The pool", _pool_summary(evaluation)]
     for table in tables(evaluation):
         parts += [f"## {table.title}", table.caption, markdown_table(table)]
     parts.append("## How each selector chooses")
@@ -233,9 +234,9 @@ def render_html(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, A
     """
     return template("report.html.j2").render(
         evaluation=evaluation,
-        opening=opening_plate(evaluation),
+        opening=_opening_plate(evaluation),
         sentences=sentences(evaluation),
-        pool_summary=pool_summary(evaluation),
+        pool_summary=_pool_summary(evaluation),
         tables=tables(evaluation),
         plates=plates(evaluation, training=training),
         provenance=provenance(evaluation),
@@ -256,6 +257,6 @@ def write_report(
     """
     run.write_json(evaluation.to_json(), stage, "metrics.json")
     run.write_bytes(render_markdown(evaluation).encode(), stage, "report.md")
-    run.write_bytes(opening_plate(evaluation).svg.encode(), stage, OPENING_FILE)
+    run.write_bytes(_opening_plate(evaluation).svg.encode(), stage, OPENING_FILE)
     run.write_bytes(render_html(evaluation, training=training).encode(), stage, "report.html")
     return tuple(run.uri(stage, name) for name in ("metrics.json", "report.md", "report.html"))

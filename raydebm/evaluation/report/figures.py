@@ -134,6 +134,7 @@ def _bar(axes: Axes, place: int, estimate: Estimate, colour: str) -> None:
 
 
 def percent_of(estimate: Estimate) -> Drawn | None:
+    """An estimate in per cent for drawing; None without a value or an interval."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return None
     # The percentile interval of a skewed statistic need not contain the value; an error bar must not turn round.
@@ -336,6 +337,7 @@ def _curve(axes: Axes, epochs: Sequence[Mapping[str, Any]], field: str, *, scale
 
 
 def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Axes]:
+    """An empty figure in the report's style."""
     figure = Figure(figsize=(width, 4.0), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
@@ -345,6 +347,7 @@ def axes_of(xlabel: str, ylabel: str, *, width: float = 6.4) -> tuple[Figure, Ax
 
 
 def tidy(axes: Axes) -> None:
+    """Draw a light grid behind the data, and no box around it."""
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -358,6 +361,7 @@ def draw_band(
     *,
     alpha: float = 0.18,
 ) -> None:
+    """Draw a line with its interval as a band."""
     colour, mark, style = look
     drawn = [(x, percent) for x, estimate in points if (percent := percent_of(estimate)) is not None]
     places = [x for x, _ in drawn]

@@ -362,4 +362,5 @@ def picks_of(rows: Sequence[GeneratorRow]) -> tuple[dict[str, float], dict[str, 
 
 
 def short_name(name: str) -> str:
+    """The name, cut where it would not fit next to an axis."""
     return name if len(name) <= SHORT else name[: SHORT - 3] + "..."

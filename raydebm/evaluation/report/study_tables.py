@@ -10,7 +10,7 @@ def _plain(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def overview_table(results: StudyResults) -> Table:
+def _overview_table(results: StudyResults) -> Table:
     found = results.overview
     rows = [
         ("problems", str(found.num_problems)),
@@ -42,7 +42,7 @@ def overview_table(results: StudyResults) -> Table:
     )
 
 
-def generator_table(results: StudyResults) -> Table:
+def _generator_table(results: StudyResults) -> Table:
     continuous = results.evaluation.is_continuous
     rows = []
     for row in results.generators:
@@ -83,7 +83,7 @@ def generator_table(results: StudyResults) -> Table:
     )  # fmt: skip
 
 
-def ensemble_table(results: StudyResults) -> Table:
+def _ensemble_table(results: StudyResults) -> Table:
     continuous = results.evaluation.is_continuous
     return Table(
         title="Ensemble size (K)",
@@ -122,7 +122,7 @@ def ensemble_table(results: StudyResults) -> Table:
     )
 
 
-def pool_size_table(results: StudyResults) -> Table:
+def _pool_size_table(results: StudyResults) -> Table:
     names = list(results.pool_sizes[-1].pass_at_1) if results.pool_sizes else []
     violated = list(results.pool_sizes[-1].violation) if results.pool_sizes else []
     return Table(
@@ -144,7 +144,7 @@ def pool_size_table(results: StudyResults) -> Table:
     )
 
 
-def pool_kind_table(results: StudyResults) -> Table:
+def _pool_kind_table(results: StudyResults) -> Table:
     return Table(
         title="One generator or several",
         caption=(
@@ -172,7 +172,7 @@ def pool_kind_table(results: StudyResults) -> Table:
     )  # fmt: skip
 
 
-def lambda_table(results: StudyResults) -> Table:
+def _lambda_table(results: StudyResults) -> Table:
     found = results.decomposition
     text = (
         "E_constraint tells no two parsed candidates of a problem apart here, so lambda changes nothing."
@@ -195,7 +195,7 @@ def lambda_table(results: StudyResults) -> Table:
     )
 
 
-def variance_table(results: StudyResults) -> Table:
+def _variance_table(results: StudyResults) -> Table:
     """The partition of sigma squared; without rows where nothing was partitioned."""
     found = results.variance
     return Table(
@@ -222,7 +222,7 @@ def variance_table(results: StudyResults) -> Table:
     )
 
 
-def threshold_table(results: StudyResults) -> Table:
+def _threshold_table(results: StudyResults) -> Table:
     return Table(
         title="Thresholds",
         caption=(
@@ -244,7 +244,7 @@ def threshold_table(results: StudyResults) -> Table:
     )
 
 
-def grid_table(results: StudyResults) -> Table:
+def _grid_table(results: StudyResults) -> Table:
     """The best rows of calibration's grid: most accurate first, or those that violate least."""
     continuous = any(row.mean_violation is not None for row in results.grid)
 
@@ -286,7 +286,7 @@ def grid_table(results: StudyResults) -> Table:
     )
 
 
-def two_pass_table(results: StudyResults) -> Table:
+def _two_pass_table(results: StudyResults) -> Table:
     """The row of the paper's two-pass table; empty where the loop was not run with more than one pass."""
     evaluation = results.evaluation
     loop, first, last = evaluation.loop, evaluation.row(OURS), evaluation.row("ours, all passes")
@@ -313,7 +313,7 @@ def two_pass_table(results: StudyResults) -> Table:
     )
 
 
-def judge_table(results: StudyResults) -> Table:
+def _judge_table(results: StudyResults) -> Table:
     return Table(
         title="Agreement of scorers",
         caption=(
@@ -328,7 +328,7 @@ def judge_table(results: StudyResults) -> Table:
     )
 
 
-def rated_table(results: StudyResults) -> Table:
+def _rated_table(results: StudyResults) -> Table:
     return Table(
         title="What other scorers say of selections",
         caption=(
@@ -352,17 +352,17 @@ def rated_table(results: StudyResults) -> Table:
 def study_tables(results: StudyResults) -> list[Table]:
     """All that have rows."""
     found = [
-        overview_table(results),
-        generator_table(results),
-        ensemble_table(results),
-        pool_size_table(results),
-        pool_kind_table(results),
-        lambda_table(results),
-        variance_table(results),
-        threshold_table(results),
-        grid_table(results),
-        two_pass_table(results),
-        judge_table(results),
-        rated_table(results),
+        _overview_table(results),
+        _generator_table(results),
+        _ensemble_table(results),
+        _pool_size_table(results),
+        _pool_kind_table(results),
+        _lambda_table(results),
+        _variance_table(results),
+        _threshold_table(results),
+        _grid_table(results),
+        _two_pass_table(results),
+        _judge_table(results),
+        _rated_table(results),
     ]
     return [table for table in found if table.rows]

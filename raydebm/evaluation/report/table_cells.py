@@ -19,10 +19,12 @@ class Table:
 
 
 def percent(estimate: Estimate, *, digits: int = 1) -> str:
+    """A share in per cent, or ``-``."""
     return "-" if estimate.value is None else f"{100 * estimate.value:.{digits}f}"
 
 
 def interval(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
+    """``[low, high]``, or ``-`` without an interval."""
     if estimate.low is None or estimate.high is None:
         return "-"
     return f"[{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"

@@ -94,6 +94,7 @@ def _main_cells(row: SelectorRow, *, continuous: bool) -> tuple[str, str, str]:
 
 
 def energy_table(evaluation: Evaluation) -> Table:
+    """How each energy orders the candidates of a problem."""
     return Table(
         title="Energies",
         caption=(
@@ -120,7 +121,7 @@ def energy_table(evaluation: Evaluation) -> Table:
     )
 
 
-def theory_table(evaluation: Evaluation) -> Table:
+def _theory_table(evaluation: Evaluation) -> Table:
     theory = evaluation.theory
     rows: list[tuple[str, ...]] = []
     if theory is not None:
@@ -149,6 +150,7 @@ def theory_table(evaluation: Evaluation) -> Table:
 
 
 def loop_table(evaluation: Evaluation) -> Table:
+    """What the loop's passes and abstentions change."""
     loop = evaluation.loop
     rows: list[tuple[str, ...]] = []
     if loop is not None:
@@ -206,7 +208,7 @@ def _both(row: SelectorRow | None) -> tuple[str, str]:
     return ("-", "-") if row is None else (percent(row.pass_at_1), interval(row.pass_at_1))
 
 
-def difficulty_table(evaluation: Evaluation) -> Table:
+def _difficulty_table(evaluation: Evaluation) -> Table:
     continuous = evaluation.is_continuous
     names = list(dict.fromkeys(name for row in evaluation.difficulties for name in row.pass_at_1))
     what = "Mean violation (lower is better)" if continuous else "pass@1 in %"
@@ -228,7 +230,7 @@ def difficulty_table(evaluation: Evaluation) -> Table:
     )
 
 
-def dimension_table(evaluation: Evaluation) -> Table:
+def _dimension_table(evaluation: Evaluation) -> Table:
     """What the selections violate, part by part."""
     found = evaluation.dimensions
     source = "" if found is None else found.source
@@ -246,7 +248,7 @@ def dimension_table(evaluation: Evaluation) -> Table:
     )
 
 
-def stopping_table(evaluation: Evaluation) -> Table:
+def _stopping_table(evaluation: Evaluation) -> Table:
     """The majority vote when a rule stops sampling early, and what that saves."""
     return Table(
         title="Stopping early",
@@ -315,13 +317,13 @@ def tables(evaluation: Evaluation) -> list[Table]:
     found = [
         selector_table(evaluation),
         *decision_tables(evaluation),
-        dimension_table(evaluation),
+        _dimension_table(evaluation),
         loop_table(evaluation),
-        stopping_table(evaluation),
+        _stopping_table(evaluation),
         *trust_tables(evaluation),
         energy_table(evaluation),
-        theory_table(evaluation),
-        difficulty_table(evaluation),
+        _theory_table(evaluation),
+        _difficulty_table(evaluation),
         cost_table(evaluation),
     ]
     return [table for table in found if table.rows]

@@ -7,6 +7,7 @@ from raydebm.evaluation.stats.significance import Comparison, p_text
 
 
 def comparison_table(comparisons: tuple[Comparison, ...], *, what: str = "pass@1") -> Table:
+    """Paired tests of selectors, in words and numbers."""
     right = what == "pass@1"
     more = ("only the first", "only the second") if right else ("sum of gains", "sum of losses")
     counted = (
@@ -39,7 +40,7 @@ def comparison_table(comparisons: tuple[Comparison, ...], *, what: str = "pass@1
     )
 
 
-def signal_table(evaluation: Evaluation) -> Table:
+def _signal_table(evaluation: Evaluation) -> Table:
     trust = evaluation.trust
     rows = () if trust is None else trust.signals
     best = None if trust is None else trust.best
@@ -70,7 +71,7 @@ def signal_table(evaluation: Evaluation) -> Table:
     )
 
 
-def selective_table(evaluation: Evaluation) -> Table:
+def _selective_table(evaluation: Evaluation) -> Table:
     rows = () if evaluation.trust is None else evaluation.trust.signals
     return Table(
         title="Selective prediction",
@@ -83,7 +84,7 @@ def selective_table(evaluation: Evaluation) -> Table:
     )
 
 
-def calibration_table(evaluation: Evaluation) -> Table:
+def _calibration_table(evaluation: Evaluation) -> Table:
     rows = () if evaluation.trust is None else evaluation.trust.reliabilities
     return Table(
         title="Calibration",
@@ -111,8 +112,8 @@ def trust_tables(evaluation: Evaluation) -> list[Table]:
     found = [
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
         comparison_table(evaluation.comparisons),
-        signal_table(evaluation),
-        selective_table(evaluation),
-        calibration_table(evaluation),
+        _signal_table(evaluation),
+        _selective_table(evaluation),
+        _calibration_table(evaluation),
     ]
     return [table for table in found if table.rows]

@@ -77,6 +77,7 @@ class Entry:
 
 
 def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> Entry:
+    """A selector's value on every pool."""
     values = [value_of(selector, pool) for pool in pools]
     correct = np.array([value.correct for value in values])
     return Entry(
@@ -89,7 +90,7 @@ def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> Entry:
     )
 
 
-def pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+def _pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
     rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
     decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
@@ -99,16 +100,17 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
 def comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
     """In pass@1: ours against every other selector, votes that use energies against the plain one."""
     values = {entry.name: entry.correct for entry in entries}
-    return compare(values, pairs_of(entries), bootstrap=bootstrap, seed=seed)
+    return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
 def violation_comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
     """The same in violation avoided; empty where the task has no violation score."""
     avoided = {entry.name: 1 - entry.violation for entry in entries if not np.isnan(entry.violation).all()}
-    return compare(avoided, pairs_of(entries), bootstrap=bootstrap, seed=seed)
+    return compare(avoided, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
 def loop_entries(results: OutcomeValues, policy: Policy) -> list[Entry]:
+    """The loop's answers, with and without abstentions, as entries next to the selectors."""
     entries = [
         Entry(
             name=ANSWERED,
@@ -133,6 +135,7 @@ def loop_entries(results: OutcomeValues, policy: Policy) -> list[Entry]:
 
 
 def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[SelectorRow]:
+    """Intervals and gap closed for every entry, in their order."""
     by_name = {entry.name: entry.correct for entry in entries}
     chance, bound = by_name["random"], by_name["oracle"]
     violated = {entry.name: entry.violation for entry in entries}
@@ -164,6 +167,7 @@ def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[Select
 
 
 def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], bootstrap: Bootstrap) -> list[DifficultyRow]:
+    """Values of the main selectors by group of difficulty; none where problems form one group."""
     shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
     violated = [entry for entry in shown if not np.isnan(entry.violation).all()]
     groups = np.array([pool.problem.difficulty for pool in pools])

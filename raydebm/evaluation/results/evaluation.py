@@ -97,6 +97,7 @@ class Evaluation:
     """What sampling in waves did not send, over all splits; None where the first pass was sampled at once."""
 
     def row(self, name: str) -> SelectorRow | None:
+        """The row of a selector; None where the pools do not allow it."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
@@ -131,6 +132,7 @@ class Evaluation:
         }
 
     def to_json(self) -> dict[str, Any]:
+        """The contents of ``evaluation/metrics.json``."""
         value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return value
 

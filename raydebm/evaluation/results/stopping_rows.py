@@ -47,7 +47,7 @@ def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: i
     ]
     if all(len(set(found)) == len(found) for found in keys):
         return []
-    recorded = [recorded_answers(pool, cost) for pool, cost in zip(pools, _costs(pools), strict=True)]
+    recorded = [_recorded_answers(pool, cost) for pool, cost in zip(pools, _costs(pools), strict=True)]
     bootstrap = Bootstrap.of(len(recorded), num_bootstrap=num_bootstrap, seed=seed)
     budget = max(len(pool.answers) for pool in recorded)
     made: dict[tuple[int, ...], Trajectories] = {}
@@ -56,7 +56,7 @@ def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: i
     return [stopping_row(name, replay(made[waves], rule), bootstrap) for name, rule, waves in _RULES]
 
 
-def recorded_answers(pool: EvaluatedPool, cost: Floats) -> RecordedAnswers:
+def _recorded_answers(pool: EvaluatedPool, cost: Floats) -> RecordedAnswers:
     """A pool's candidates as a replay sees them."""
     return RecordedAnswers(
         problem_id=pool.problem.problem_id,

@@ -96,6 +96,7 @@ def is_continuous(pools: Sequence[EvaluatedPool]) -> bool:
 
 
 def uniform(mask: Bools) -> Floats:
+    """Equal chance over the mask; all zeros where it is empty."""
     count = mask.sum()
     return mask / count if count else np.zeros(len(mask))
 

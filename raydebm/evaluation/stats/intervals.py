@@ -35,6 +35,7 @@ class Estimate:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Estimate":
+        """Inverse of ``asdict``."""
         return cls(**value)
 
 

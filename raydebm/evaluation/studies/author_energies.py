@@ -40,6 +40,7 @@ class CandidateTable:
 
     @classmethod
     def of(cls, pools: Sequence[EvaluatedPool]) -> "CandidateTable":
+        """Lay the pools' labelled candidates out as columns."""
         names = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
         index_of = {name: index for index, name in enumerate(names)}
         columns: list[tuple[Floats, ...]] = []
@@ -97,12 +98,14 @@ class Sums:
 
 
 def correct_sums(table: CandidateTable, index: int, *, centred: bool = False) -> Sums:
+    """Sums and counts by problem of the energies of one generator's correct candidates."""
     rows = (table.generator == index) & (table.correct == 1)
     energies = table.per_problem(table.offset if centred else table.mu, rows)
     return Sums(energies, table.per_problem(np.ones(len(rows)), rows))
 
 
 def all_correct_sums(table: CandidateTable) -> list[Sums]:
+    """``correct_sums`` of every generator."""
     return [correct_sums(table, index) for index in range(len(table.generators))]
 
 
@@ -115,6 +118,7 @@ class Statistic:
     n: int
 
     def estimate(self, bootstrap: Bootstrap) -> Estimate:
+        """The value with its bootstrap interval."""
         return bootstrap.interval(self.value, self.samples, self.n)
 
     def over(self, other: "Statistic") -> "Statistic":
@@ -127,11 +131,13 @@ class Statistic:
 
 
 def std(means: Floats) -> Floats:
+    """Standard deviation over generators, one per row."""
     found: Floats = means.std(axis=1)
     return found
 
 
 def value_range(means: Floats) -> Floats:
+    """Largest minus smallest over generators, one per row."""
     found: Floats = means.max(axis=1) - means.min(axis=1)
     return found
 

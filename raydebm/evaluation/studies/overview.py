@@ -43,6 +43,7 @@ class Overview:
 
 
 def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
+    """Describe pools: sizes, chance, best candidate, and how often there is something to choose."""
     written = [scored for pool in stack.pools for scored in pool.candidates]
     chance, best = stack.by_chance(), stack.oracle()
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))

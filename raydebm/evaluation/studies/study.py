@@ -78,9 +78,11 @@ class StudyResults:
 
     @property
     def task(self) -> str:
+        """Name of the task."""
         return self.evaluation.task
 
     def to_json(self) -> dict[str, Any]:
+        """Everything that was studied, as JSON values."""
         value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return value
 

@@ -72,6 +72,7 @@ class Transfer:
     """Each source against the in-domain one of the same target (the first run where none is marked), by mu alone."""
 
     def cell(self, source: str, target: str) -> TransferCell | None:
+        """What a source's scorer reaches on a target; None where that was not measured."""
         return next((cell for cell in self.cells if (cell.source, cell.target) == (source, target)), None)
 
 

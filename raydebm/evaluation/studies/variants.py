@@ -66,11 +66,11 @@ class VariantStudy:
 
     def comparison(self, one: str, other: str, by: str) -> Comparison | None:
         """The comparison of two scorers, ``by`` "mu" or "E"; None where it was not made."""
-        wanted = (named(one, by), named(other, by))
+        wanted = (_named(one, by), _named(other, by))
         return next((found for found in self.comparisons if (found.one, found.other) == wanted), None)
 
 
-def named(scorer: str, by: str) -> str:
+def _named(scorer: str, by: str) -> str:
     """How comparisons call a way of selecting: by "mu" or "E"."""
     return f"{scorer} by {by}"
 
@@ -128,10 +128,10 @@ def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int
     for found in (variant, base):
         stack = Stack.of(of_problems(found.pools, common))
         for by, lambda_ in (("mu", 0.0), ("E", found.lambda_)):
-            values[named(found.name, by)] = stack.correct_at(stack.select(lambda_))
+            values[_named(found.name, by)] = stack.correct_at(stack.select(lambda_))
     return compare(
         values,
-        [(named(variant.name, by), named(base.name, by)) for by in ("mu", "E")],
+        [(_named(variant.name, by), _named(base.name, by)) for by in ("mu", "E")],
         bootstrap=Bootstrap.of(len(common), num_bootstrap=num_bootstrap, seed=seed),
         seed=seed,
     )

@@ -101,12 +101,15 @@ class FoldSummary:
 
     @property
     def is_continuous(self) -> bool:
+        """Whether labels have a violation score."""
         return any(row.overall.mean_violation.value is not None for row in self.rows)
 
     def row(self, name: str) -> FoldRow | None:
+        """The row of a selector; None where no fold has it."""
         return next((row for row in self.rows if row.overall.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
+        """Everything over all folds, as JSON values."""
         value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return value
 

@@ -152,6 +152,7 @@ def _gain(row: SeedSignal, *, continuous: bool) -> str:
 
 
 def signal_table(rows: Sequence[SeedSignal], seeds: Sequence[int], *, continuous: bool) -> Table:
+    """How well each signal tells right from wrong selections, by training."""
     best = best_signal(rows)
     scale, digits = (1.0, 3) if continuous else (100.0, 1)
     what = "1 - violation" if continuous else "accuracy %"

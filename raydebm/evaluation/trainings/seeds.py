@@ -65,12 +65,15 @@ class SeedSummary:
 
     @property
     def is_continuous(self) -> bool:
+        """Whether labels have a violation score."""
         return any(row.mean_violation.value is not None for row in self.rows)
 
     def row(self, name: str) -> SeedRow | None:
+        """The row of a selector; None where no training has it."""
         return next((row for row in self.rows if row.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
+        """Everything over all trainings, as JSON values."""
         value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return value
 
@@ -167,6 +170,7 @@ def _gap_closed(judged: Mapping[str, Floats], name: str, bootstrap: Bootstrap) -
 
 
 def seed_tables(found: SeedSummary) -> list[Table]:
+    """The summary's tables in the order of the report."""
     tables = [_selector_table(found), _seed_table(found)]
     if found.signals:
         tables.append(signal_table(found.signals, found.seeds, continuous=found.is_continuous))

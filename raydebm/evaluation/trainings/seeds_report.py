@@ -54,10 +54,10 @@ def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
 def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
     """Write seeds.json, report.md and report.html below ``<run>/seeds/``; returns the page's address."""
     run.write_json(found.to_json(), "seeds", "seeds.json")
-    return document(found, command=command).write(run, "seeds")
+    return _document(found, command=command).write(run, "seeds")
 
 
-def document(found: SeedSummary, *, command: str) -> Document:
+def _document(found: SeedSummary, *, command: str) -> Document:
     """The summary, its tables, and how to make the numbers again."""
     return Document(
         title=f"{found.title}: {len(found.seeds)} seeds",

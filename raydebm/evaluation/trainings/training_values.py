@@ -41,6 +41,7 @@ class SelectorValues:
 
     @classmethod
     def of(cls, trainings: Sequence[Training]) -> "SelectorValues":
+        """Join trainings by problem and selector; NaN where a training lacks one."""
         problem_ids = sorted({problem_id for training in trainings for problem_id in training.problem_ids})
         by_name = [{entry.name: entry for entry in training.entries} for training in trainings]
         names = [name for name in by_name[0] if all(name in entries for entries in by_name)]
@@ -62,6 +63,7 @@ class SelectorValues:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(trainings, problems)."""
         return next(iter(self.correct.values())).shape[0] if self.correct else 0, len(self.problem_ids)
 
     @property

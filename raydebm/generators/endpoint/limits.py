@@ -78,10 +78,12 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
+        """Whether there is a limit in dollars."""
         return self._max_usd is not None
 
     @property
     def spent_usd(self) -> float:
+        """Dollars spent by this process, by others on the same journal, and before."""
         journaled_usd = self._journal.read_usd if self._journal is not None else 0.0
         return self._elsewhere_usd + self._own_usd + journaled_usd
 

@@ -56,7 +56,7 @@ def key_of(config: OpenAIGenerator) -> Secret:
     return Secret(value)
 
 
-def aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
+def _aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
     return AiohttpTransport(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
 
 
@@ -85,7 +85,7 @@ class OpenAIApiGenerator:
         key: Secret | None = None,
         budget: Budget | None = None,
         shared_slots: AbstractAsyncContextManager[Any] | None = None,
-        transport: Callable[[OpenAIGenerator, Secret], Transport] = aiohttp_transport,
+        transport: Callable[[OpenAIGenerator, Secret], Transport] = _aiohttp_transport,
         backoff: Backoff | None = None,
         hedging: Hedging | None = None,
     ) -> None:
@@ -133,6 +133,7 @@ class OpenAIApiGenerator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
+        """Close the connections."""
         await self._transport.aclose()
 
     async def _candidate(self, request: GenerationRequest, *, hedge: bool) -> Candidate:

@@ -58,6 +58,7 @@ class Refusals:
             self._doubts.popitem(last=False)
 
     def note_success(self, request: GenerationRequest) -> None:
+        """Forget what was suspected of requests of this shape."""
         self._doubts.pop(_shape(request), None)
 
     def standing(self, request: GenerationRequest, *, now: float) -> str | None:

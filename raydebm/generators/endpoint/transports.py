@@ -42,7 +42,9 @@ class Transport(Protocol):
         """
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close open connections."""
+        ...
 
 
 def environment_proxy(url: str) -> str | None:

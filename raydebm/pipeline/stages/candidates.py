@@ -9,6 +9,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def make_candidates(context: StageContext) -> Facts:
+    """Sample the first pass of every split."""
     from raydebm.distributed.generate import generate, generate_in_waves
 
     problems, bar = context.problems(), context.progress("candidates")

@@ -16,6 +16,7 @@ from raydebm.run.directory import RunDir
 
 
 def make_evaluation(context: StageContext) -> Facts:
+    """Compare all selectors on the test split, and write the report."""
     from raydebm.evaluation.report.evaluation_report import write_report  # draws, and no other stage needs that
 
     recipe = context.recipe
@@ -28,7 +29,7 @@ def make_evaluation(context: StageContext) -> Facts:
         outcomes=outcomes,
         labels=recorded_pools(context, TEST).labels,
         fit=decision_fit(context),
-        config=evaluation_config(context),
+        config=_evaluation_config(context),
         seed=recipe.seed,
         positive_frac=recipe.pairs.positive_frac,
         title=recipe.name,
@@ -40,7 +41,7 @@ def make_evaluation(context: StageContext) -> Facts:
     return result.facts()
 
 
-def evaluation_config(context: StageContext) -> EvaluationConfig:
+def _evaluation_config(context: StageContext) -> EvaluationConfig:
     """The recipe's, with the prices of judges as they were billed where the recipe has none."""
     config = context.recipe.evaluation
     billed = judge_prices(context.recipe, context.run) | config.prices.usd_per_score

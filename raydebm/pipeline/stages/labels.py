@@ -4,6 +4,7 @@ from raydebm.pipeline.context import Facts, StageContext
 
 
 def make_labels(context: StageContext) -> Facts:
+    """Label the candidates of the first pass, and check them."""
     return label_candidates(context, "candidates", "labels")
 
 

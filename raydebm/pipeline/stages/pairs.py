@@ -6,6 +6,7 @@ from raydebm.records import Candidate
 
 
 def make_pairs(context: StageContext) -> Facts:
+    """Split problems, and pair correct with incorrect candidates."""
     labels, splits = context.run.labels(), context.splits()
     candidates = candidates_as_scored(context)
     config = with_defaults(context.recipe.pairs, context.task.defaults)

@@ -20,6 +20,7 @@ Loaded = tuple[str, Problem, Gold]
 
 
 def make_problems(context: StageContext) -> Facts:
+    """Load problems with gold, and write the recipe next to them."""
     loaded = list(load_problems(context.recipe))
     answered = answerable(context.recipe, loaded)
     num_unanswered = len(loaded) - len(answered)

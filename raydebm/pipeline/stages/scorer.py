@@ -8,6 +8,7 @@ from raydebm.pipeline.stages.pairs import candidates_as_scored
 
 
 def make_scorer(context: StageContext) -> Facts:
+    """Train all adapters on the pairs."""
     from raydebm.distributed.train import train_ensemble
 
     problems, candidates = context.problems(), candidates_as_scored(context)

@@ -34,6 +34,7 @@ def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -
 
 
 def settings_of(context: StageContext) -> ConfoundingSettings:
+    """The recipe's settings of the confounding report."""
     recipe = context.recipe
     return ConfoundingSettings(
         num_bootstrap=recipe.evaluation.num_bootstrap,

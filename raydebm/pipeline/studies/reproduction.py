@@ -56,13 +56,13 @@ def reproduce(
     for pipeline in everyone:
         evaluation = pipeline.evaluate()
         pools = {split: evaluated_pools(pipeline, split) for split in (TEST, VALIDATION)}
-        studies.append(study_of(pipeline, evaluation, pools))
+        studies.append(_study_of(pipeline, evaluation, pools))
         if len(studies[-1].overview.generators) > 1:  # one generator has no other to be confused with
             whole = confounding(pipeline)[0] if with_confounding else None
             screens[pipeline.run.root] = whole or screen_of(pipeline, pools)
     sections = list(map(_section, screens.values()))
     sections += [
-        repair_section(screen, screens[repaired])
+        _repair_section(screen, screens[repaired])
         for root, screen in screens.items()
         if (repaired := RunDir(root).uri("repair")) in screens
     ]
@@ -132,7 +132,7 @@ def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     return found
 
 
-def study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
+def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:
     """All studies of one run's evaluated pools, given by split."""
     recipe = pipeline.recipe
     subject = Subject(
@@ -161,7 +161,7 @@ def _section(found: ConfoundingReport) -> Section:
     return Section(title=f"Confounding: {found.scorer}", text=found.summary(), tables=tuple(found.tables()))
 
 
-def repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
+def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
     """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
     screens = {"before": before.screen, "after": after.screen}
     return Section(

@@ -32,6 +32,7 @@ class Family:
 
     @property
     def on_fewer_generators(self) -> list[Pipeline]:
+        """The variants that leave generators out."""
         return [pipeline for variant, pipeline in self.variants if variant.generators is not None]
 
 

@@ -9,6 +9,7 @@ LENGTHS = struct.Struct(">II")
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
+    """Exactly so many bytes; EOFError where the other side has closed before."""
     parts = []
     while size > 0:
         part = os.read(descriptor, min(size, 1 << 20))
@@ -27,11 +28,13 @@ def read_frame(descriptor: int) -> tuple[dict[str, Any], bytes]:
 
 
 def frame(header: dict[str, Any], body: bytes = b"") -> bytes:
+    """A header and a body with their lengths before them, as ``read_frame`` reads them."""
     text = json.dumps(header).encode()
     return LENGTHS.pack(len(text), len(body)) + text + body
 
 
 def write_all(descriptor: int, content: bytes) -> None:
+    """Write everything, however many calls that takes."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -129,6 +129,7 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def run_main(source: str, *, prelude: dict[str, str]) -> int:
+    """Run a program as ``__main__``, and return its exit code."""
     try:
         code, module = _module(source, "__main__", prelude=prelude)
     except _NOT_COMPILED as error:

@@ -44,6 +44,7 @@ class Watch:
             os.set_blocking(descriptor, False)
 
     def wait(self) -> str:
+        """Wait for the end of the program or of its time, and say which."""
         poll = select.poll()
         for descriptor in [self._pidfd, *self._open]:
             poll.register(descriptor, select.POLLIN)
@@ -86,6 +87,7 @@ class Watch:
 
 
 def await_line(descriptor: int, clock: Clock, output_bytes: int, reply: bytearray) -> str:
+    """Read until a line ends, or time, output or the program does, and say which."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     while not reply.endswith(b"\n"):

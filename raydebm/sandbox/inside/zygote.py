@@ -152,6 +152,7 @@ def _harden(config: dict[str, Any]) -> None:
 
 
 def main() -> NoReturn:
+    """Serve requests from standard input until it is closed, one forked child per program."""
     requests, replies = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

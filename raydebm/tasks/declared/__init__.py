@@ -61,10 +61,12 @@ class DeclaredTask:
 
     @property
     def name(self) -> str:
+        """Name in the definition."""
         return self.definition.name
 
     @property
     def defaults(self) -> TaskDefaults:
+        """The definition's settings; answers do not compete where labels come from constraints."""
         # What breaks no constraint is right there, so that many different answers can be.
         competing = self.definition.labels != "constraints"
         return replace(self.definition.defaults.as_record(), answers_compete=competing)

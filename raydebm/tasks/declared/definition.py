@@ -113,6 +113,7 @@ class Defaults(Strict):
     """Of a candidate."""
 
     def as_record(self) -> TaskDefaults:
+        """The settings as tasks give them."""
         return TaskDefaults(**self.model_dump())
 
 

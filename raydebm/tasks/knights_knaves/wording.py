@@ -43,6 +43,7 @@ class Roles:
     lying: str = "knave"
 
     def word(self, is_knight: bool) -> str:
+        """The puzzle's word for a knight or a knave."""
         return self.truthful if is_knight else self.lying
 
     def phrase(self, is_knight: bool) -> str:

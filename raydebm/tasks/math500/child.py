@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 
 def main(cpu_s: float, max_bytes: int) -> None:
+    """Compare pairs from standard input until it is closed."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints must not stand among the replies
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))

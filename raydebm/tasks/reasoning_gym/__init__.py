@@ -106,9 +106,11 @@ class ReasoningGym(FileTask):
         return find_answer(text)
 
     def render(self, problem: Problem, answer: Answer) -> str:
+        """The answer between its tags."""
         return f"{OPEN}{answer}{CLOSE}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
+        """The answer in its normal form."""
         return normal_form(answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:

@@ -63,7 +63,7 @@ class NotAFormulaError(ValueError):
     """The text holds something else than numbers, single letters, known functions and arithmetic."""
 
 
-def check_formula(text: str) -> None:
+def _check_formula(text: str) -> None:
     """Raises NotAFormulaError, or SyntaxError."""
     for node in ast.walk(ast.parse(text.strip(), mode="eval")):
         if isinstance(node, ast.Name):
@@ -78,7 +78,7 @@ def check_formula(text: str) -> None:
             raise NotAFormulaError(f"{type(node).__name__} is not part of a formula")
 
 
-def load_library() -> Any:
+def _load_library() -> Any:
     """reasoning-gym, with harmless readers in the place of those that evaluate answers."""
     library = importlib.import_module("reasoning_gym")
     for name in EVALUATING:
@@ -87,7 +87,7 @@ def load_library() -> Any:
     original: Callable[..., Any] = sympy.parse_expr
 
     def guarded(text: str, *arguments: Any, **settings: Any) -> Any:
-        check_formula(text)
+        _check_formula(text)
         return original(text, *arguments, **settings)
 
     for module in (sympy, *map(importlib.import_module, PARSING)):
@@ -99,7 +99,7 @@ class Library:
     """The data sets of reasoning-gym, each made once."""
 
     def __init__(self) -> None:
-        self._library = load_library()
+        self._library = _load_library()
         self._made: dict[str, Any] = {}
         self._last: tuple[Any, dict[str, Any]] | None = None
 
@@ -129,7 +129,7 @@ class Library:
         return self._made[key]
 
 
-def reply_to(library: Library, request: dict[str, Any]) -> dict[str, Any]:
+def _reply_to(library: Library, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "entries" in request:
             return library.entries(request["entries"], request["config"])
@@ -141,6 +141,7 @@ def reply_to(library: Library, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
+    """Make and score questions as asked on standard input until it is closed."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints must not stand among the replies
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
@@ -153,18 +154,18 @@ def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
         library = Library()
         version = importlib.import_module("importlib.metadata").version("reasoning-gym")
     except ImportError as error:
-        say(replies, {"error": f"the package reasoning-gym cannot be imported: {error}"})
+        _say(replies, {"error": f"the package reasoning-gym cannot be imported: {error}"})
         return
-    say(replies, {"version": version})
+    _say(replies, {"version": version})
     for line in sys.stdin:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, entries_cpu_s if "entries" in request else score_cpu_s)
-        reply = reply_to(library, request)
+        reply = _reply_to(library, request)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        say(replies, reply)
+        _say(replies, reply)
 
 
-def say(replies: TextIO, reply: dict[str, Any]) -> None:
+def _say(replies: TextIO, reply: dict[str, Any]) -> None:
     replies.write(json.dumps(reply) + "\n")
     replies.flush()
 

@@ -46,6 +46,7 @@ class Entries:
 
 
 def is_installed() -> bool:
+    """Whether the package reasoning-gym can be imported."""
     return find_spec("reasoning_gym") is not None
 
 

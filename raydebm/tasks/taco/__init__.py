@@ -114,6 +114,7 @@ class Taco:
         return find_program(text, function=problem.data.get("function"))
 
     def render(self, problem: Problem, answer: Answer) -> str:
+        """The program in a fenced block."""
         return fenced(str(answer))
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:

@@ -111,7 +111,7 @@ def _bare_program(text: str) -> str | None:
 def _program(text: str) -> str | None:
     """The text, when it compiles and does something."""
     code = _clean("\n".join(text.splitlines()))
-    tree = parsed(code)
+    tree = _parsed(code)
     return code if tree is not None and any(_does_something(statement) for statement in tree.body) else None
 
 
@@ -125,7 +125,7 @@ def _clean(code: str) -> str:
     return code.strip("\n\r").rstrip() if code.strip() else ""
 
 
-def parsed(code: str) -> ast.Module | None:
+def _parsed(code: str) -> ast.Module | None:
     """The program's tree, or None when it is none."""
     if len(code) > _MAX_COMPILED:
         return None
@@ -146,7 +146,7 @@ def fenced(code: str, language: str = "python") -> str:
 
 def normal_form(code: str) -> str:
     """The same text for programs that differ in comments, docstrings, spacing or quotes alone."""
-    tree = parsed(code)
+    tree = _parsed(code)
     if tree is None:
         return code
     try:

@@ -60,6 +60,7 @@ class Report:
 
     @property
     def reason(self) -> str:
+        """Why the program failed, and in which test; empty where it passed."""
         if self.grade is Grade.PASSED:
             return ""
         where = "" if self.failed_test is None else f" in test {self.failed_test} of {self.num_tests}"

@@ -36,7 +36,7 @@ def problem_of(
         difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
         source_id: the problem's name in its source, by which recorded pools join.
     """
-    parts = [unwrapped(question)]
+    parts = [_unwrapped(question)]
     if starter_code.strip():
         parts.append(f"Starter code:\n```python\n{starter_code.strip()}\n```")
     parts.append(_STDIN if function is None else _CALL.format(function=function))
@@ -57,7 +57,7 @@ def problem_of_prompt(text: str) -> Problem:
     return _problem(prompt, {"function": None}) if last == _STDIN else problem_of(prompt)
 
 
-def unwrapped(question: str) -> str:
+def _unwrapped(question: str) -> str:
     text = question.strip()
     if text.startswith("QUESTION:"):
         text = text.removeprefix("QUESTION:").strip()

@@ -126,7 +126,7 @@ class TravelPlanner:
             return Judgement(
                 verdict=Verdict.INCORRECT, violation_score=score, parts=dict(UNPARSED), reason=reading.reason
             )
-        catalogue = catalogue_for(problem, gold.value.get("database"))
+        catalogue = _catalogue_for(problem, gold.value.get("database"))
         if catalogue is None:
             return Judgement(
                 verdict=Verdict.UNLABELED,
@@ -153,13 +153,13 @@ def dimensions_of(problem: Problem, text: str, *, catalogue: Catalogue | None = 
     reading = read_plan(text)
     if reading.plan is None:
         return dict(UNPARSED)
-    catalogue = catalogue_for(problem) or catalogue
+    catalogue = _catalogue_for(problem) or catalogue
     if catalogue is None:
         return None
     return dimension_values(dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue)))
 
 
-def catalogue_for(problem: Problem, database: str | None = None) -> Catalogue | None:
+def _catalogue_for(problem: Problem, database: str | None = None) -> Catalogue | None:
     """What a plan is checked against: the problem's reference information, else the database, else nothing.
 
     Args:

@@ -78,6 +78,7 @@ class Drive:
     taxi: int | None = None
 
     def cost(self, mode: Mode) -> int | None:
+        """Dollars for one drive; None where it is not offered."""
         return self.self_driving if mode == "self-driving" else self.taxi
 
 
@@ -133,6 +134,7 @@ class Places(Generic[P]):
 
     @property
     def cities(self) -> frozenset[str]:
+        """Cities of which anything is known."""
         return frozenset(self._by_city)
 
     def __len__(self) -> int:

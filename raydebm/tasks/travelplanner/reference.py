@@ -78,6 +78,7 @@ class Reference:
     """(origin, destination, date) for which the source says that there is none."""
 
     def catalogue(self) -> Catalogue:
+        """Everything that the reference information offers, for look-ups."""
         return catalogue_of(
             attractions=self.attractions,
             restaurants=self.restaurants,

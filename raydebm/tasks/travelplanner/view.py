@@ -82,9 +82,11 @@ class DayView:
 
     @property
     def travels(self) -> bool:
+        """Whether the day leads from one city to another."""
         return len(self.cities) == 2
 
     def entity(self, name: str) -> Entity | None:
+        """What the day says in a field; None where it says nothing."""
         return next((entity for entity in self.entities if entity.field == name), None)
 
 
@@ -100,6 +102,7 @@ class PlanView:
 
     @property
     def entities(self) -> Iterator[Entity]:
+        """What all days say, in the order of the days."""
         return (entity for day in self.days for entity in day.entities)
 
     @property

@@ -43,6 +43,7 @@ class ShortestPath(ExactPuzzle):
     rows: tuple[str, ...]
 
     def faults(self, answer: str) -> Iterator[Fault]:
+        """See ``Puzzle``."""
         if answer == "infeasible" or self._fewest is None:
             if answer != "infeasible":
                 yield Fault(1.0, "No path leads to the destination; the answer must be infeasible.")
@@ -193,6 +194,7 @@ class RushHour(ExactPuzzle):
 
 
 def read_path(question: str) -> Puzzle | None:
+    """The puzzle of a question about the shortest path; None for any other."""
     match = _PATH.match(question)
     if match is None:
         return None
@@ -202,6 +204,7 @@ def read_path(question: str) -> Puzzle | None:
 
 
 def read_knights(question: str) -> Puzzle | None:
+    """The puzzle of a question about swapping knights; None for any other."""
     match = _KNIGHTS.match(question)
     if match is None:
         return None
@@ -217,6 +220,7 @@ def read_knights(question: str) -> Puzzle | None:
 
 
 def read_rush_hour(question: str) -> Puzzle | None:
+    """The puzzle of a Rush Hour question; None for any other."""
     match = _RUSH.match(question)
     if match is None:
         return None

@@ -138,16 +138,19 @@ class Queens(ExactPuzzle):
 
 
 def read_sudoku(question: str) -> Puzzle | None:
+    """The puzzle of a Sudoku question; None for any other."""
     match = _SUDOKU.match(question)
     return None if match is None else _boxed(match["rows"], box=3)
 
 
 def read_mini_sudoku(question: str) -> Puzzle | None:
+    """The puzzle of a Sudoku question with boxes of two; None for any other."""
     match = _MINI_SUDOKU.match(question)
     return None if match is None else _boxed(match["rows"], box=2)
 
 
 def read_futoshiki(question: str) -> Puzzle | None:
+    """The puzzle of a Futoshiki question; None for any other."""
     match = _FUTOSHIKI.match(question)
     if match is None:
         return None
@@ -160,6 +163,7 @@ def read_futoshiki(question: str) -> Puzzle | None:
 
 
 def read_queens(question: str) -> Puzzle | None:
+    """The puzzle of a question about queens; None for any other."""
     match = _QUEENS.match(question)
     if match is None:
         return None

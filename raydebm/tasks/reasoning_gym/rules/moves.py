@@ -166,6 +166,7 @@ def fewest_moves(disks: int, pegs: int) -> int:
 
 
 def read_jugs(question: str) -> Puzzle | None:
+    """The puzzle of a question about jugs; None for any other."""
     match = _JUGS.match(question)
     if match is None:
         return None
@@ -174,6 +175,7 @@ def read_jugs(question: str) -> Puzzle | None:
 
 
 def read_hanoi(question: str) -> Puzzle | None:
+    """The puzzle of a question about the Tower of Hanoi; None for any other."""
     match = _HANOI.match(question)
     if match is None:
         return None
@@ -183,6 +185,7 @@ def read_hanoi(question: str) -> Puzzle | None:
 
 
 def read_lock(question: str) -> Puzzle | None:
+    """The puzzle of a question about a lock with buttons; None for any other."""
     match = _LOCK.match(question)
     if match is None:
         return None

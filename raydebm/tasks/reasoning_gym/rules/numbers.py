@@ -132,21 +132,25 @@ class Cryptarithm(ExactPuzzle):
 
 
 def read_countdown(question: str) -> Puzzle | None:
+    """The puzzle of a Countdown question; None for any other."""
     match = next((found for pattern in _COUNTDOWN if (found := pattern.match(question))), None)
     return None if match is None else MakeNumber(_integers(match["numbers"]), int(match["target"]))
 
 
 def read_puzzle24(question: str) -> Puzzle | None:
+    """The puzzle of a question about reaching 24; None for any other."""
     match = _PUZZLE24.match(question)
     return None if match is None else MakeNumber(_integers(match["numbers"]), 24)
 
 
 def read_factorization(question: str) -> Puzzle | None:
+    """The puzzle of a question about prime factors; None for any other."""
     match = _FACTORS.match(question)
     return None if match is None else Factorization(int(match[1]))
 
 
 def read_equation(question: str) -> Puzzle | None:
+    """The puzzle of a question about an equation with one unknown; None for any other."""
     match = _EQUATION.match(question)
     if match is None:
         return None
@@ -160,6 +164,7 @@ def read_equation(question: str) -> Puzzle | None:
 
 
 def read_cryptarithm(question: str) -> Puzzle | None:
+    """The puzzle of a sum in letters; None for any other question."""
     match = _ADDENDS.match(question)
     return None if match is None else Cryptarithm(tuple(re.findall(r"[A-Z]+", match["addends"])), match["total"])
 

@@ -47,4 +47,5 @@ class ExactPuzzle:
     __slots__ = ()
 
     def exactness(self) -> Exactness:
+        """Exact, without a condition."""
         return Exactness(exact=True)

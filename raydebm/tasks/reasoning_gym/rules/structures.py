@@ -86,6 +86,7 @@ class Ladder:
 
 
 def read_coloring(question: str) -> Puzzle | None:
+    """The puzzle of a question about a graph's colouring; None for any other."""
     match = _GRAPH.match(question)
     if match is None:
         return None
@@ -95,11 +96,13 @@ def read_coloring(question: str) -> Puzzle | None:
 
 
 def read_palindrome(question: str) -> Puzzle | None:
+    """The puzzle of a question about a palindrome; None for any other."""
     match = _PALINDROME.match(question)
     return None if match is None else Palindrome(match["letters"].replace(", ", ""))
 
 
 def read_ladder(question: str) -> Puzzle | None:
+    """The puzzle of a question about a word ladder; None for any other."""
     match = _LADDER.match(question)
     return None if match is None else Ladder(match["start"], match["end"])
 

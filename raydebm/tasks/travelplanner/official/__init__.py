@@ -36,10 +36,12 @@ class Verdicts:
 
     @property
     def passes_commonsense(self) -> bool:
+        """Whether every commonsense constraint holds, as the official evaluator counts."""
         return self.delivered and all(outcome.verdict is True for outcome in self.commonsense.values())
 
     @property
     def passes_hard(self) -> bool:
+        """Whether no hard constraint is broken, as the official evaluator counts."""
         return bool(self.hard) and all(outcome.verdict is not False for outcome in self.hard.values())
 
     @property

@@ -48,6 +48,7 @@ _REQUIRED = ("transportation", "breakfast", "lunch", "dinner", "attraction", "ac
 
 
 def broken(reason: str) -> Outcome:
+    """A broken constraint, with the reason."""
     return Outcome(False, reason)
 
 

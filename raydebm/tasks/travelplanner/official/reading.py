@@ -66,6 +66,7 @@ def cities_of_day(day: Day) -> tuple[str, ...] | None:
 
 
 def transport_of(text: str) -> Transport | None:
+    """The means of transport that a text names, taxis before own cars before flights; None without one."""
     lowered = text.lower()
     if "taxi" in lowered:
         return "Taxi"
