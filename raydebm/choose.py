@@ -171,7 +171,7 @@ def best_of(problem: str | Problem, candidates: Sequence[Given], *, run: str, en
         energies: False: decide without the scorer, and so without torch.
 
     Raises:
-        ConfigError: no candidate, or one that is none; the run is missing or incomplete.
+        ConfigError: no candidate, or something else than a candidate; the run is missing or incomplete.
         TaskDataError: the text is not a problem of the run's task.
         CheckpointError: the scorer cannot be loaded.
     """

@@ -16,7 +16,7 @@ RaydebmError
 ├── ResourceError        Ray, a port or the cluster cannot give what the recipe asks for
 └── ServiceError         a request to the service cannot be answered
 
-Messages say which thing, what value, and the way out. Every argument goes to ``super().__init__``, because an
+Messages say which thing, what value, and the remedy. Every argument goes to ``super().__init__``, because an
 exception that crosses a Ray process boundary is rebuilt from ``args``.
 """
 
@@ -32,7 +32,7 @@ class RaydebmError(Exception):
 
 
 class ConfigError(RaydebmError):
-    """The input (recipe, flag, request) is wrong; the message says how to mend it."""
+    """The input (recipe, flag, request) is wrong; the message says how to fix it."""
 
 
 class UnknownNameError(ConfigError):
@@ -116,7 +116,7 @@ class ServiceError(RaydebmError):
     """A request to the service cannot be answered.
 
     Args:
-        message: which thing, what value, the way out.
+        message: which thing, what value, the remedy.
         status: the HTTP status that it becomes.
         code: a short name that clients can switch on, such as ``"model_not_found"``.
         param: the field of the request that is at fault.

@@ -40,7 +40,7 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
     Args:
         prompts: text of each problem, by problem id.
         count: folds.
-        seed: another one deals anew.
+        seed: another one gives other folds.
 
     Raises:
         ConfigError: fewer than two folds, or more folds than distinct texts.

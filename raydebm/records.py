@@ -275,9 +275,9 @@ class CandidateScore:
 
     candidate_id: str
     name: str
-    """Of the baseline."""
+    """The baseline's name."""
     score: float | None
-    """Higher is better; None exactly when ``error`` says why there is none."""
+    """Higher is better; None exactly when ``error`` says why it is missing."""
     error: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     """Further scores by the same model, higher is better."""
@@ -341,7 +341,7 @@ class PassStop:
     num_cancelled: int = 0
     """Requests that were cancelled in flight. They may have cost something."""
     tokens_saved: int | None = None
-    """Samples that were not asked for times the mean tokens of those that were; None: nobody reports tokens."""
+    """Samples that were not asked for times the mean tokens of those that were; None: no generator reports tokens."""
 
     @property
     def num_saved(self) -> int:

@@ -1,7 +1,7 @@
 """Spans of what a request does, through OpenTelemetry: on where an OTLP endpoint is configured, else free of cost.
 
 In:   OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) and OpenTelemetry's other variables.
-Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for whoever is asked next.
+Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for the service that is asked next.
 Does not know: Ray, HTTP servers, what a request is.
 
 A span holds names, counts and numbers. Texts of problems and candidates, keys and messages of exceptions never enter
@@ -52,7 +52,7 @@ _tracer: "Tracer | None" = None
 
 
 class Span:
-    """What a piece of work tells about itself. Without tracing it tells nobody."""
+    """What a piece of work tells about itself. Without tracing nothing is recorded."""
 
     __slots__ = ("_span",)
 
@@ -212,7 +212,7 @@ def outgoing() -> dict[str, str]:
 
 
 def trace_id() -> str | None:
-    """Of the span at work, 32 hexadecimal digits; None outside of one."""
+    """Trace id of the span at work, 32 hexadecimal digits; None outside of one."""
     if _tracer is None:
         return None
     from opentelemetry import trace

@@ -35,7 +35,7 @@ _TAIL_CHARS = 4000
 
 
 def read_rating(reply: str, highest: int = HIGHEST) -> float | str:
-    """The rating in a judge's reply, or why there is none.
+    """The rating in a judge's reply, or the reason why it has no rating.
 
     The last "Score: N" counts ("Rating: [[N]]" and "8/10" alone on the last line are read too); it must be from 1 to
     ``highest``. Never a guess: a number that is not marked as the rating, or is one of another scale, is not one.

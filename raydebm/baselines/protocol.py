@@ -43,7 +43,7 @@ class CandidateScorer(Protocol):
     """A way to score candidates that is not ours."""
 
     name: str
-    """Of the selector in reports."""
+    """The selector's name in reports."""
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         """For each pool one score per text, in order. A text that cannot be scored is a score with ``error``.

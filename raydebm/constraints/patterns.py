@@ -14,7 +14,7 @@ import re2  # type: ignore[import-untyped]
 from raydebm.errors import ConstraintError
 
 MAX_CHARS = 1000
-"""Of a pattern."""
+"""Length of the longest pattern that is accepted."""
 
 
 @lru_cache(maxsize=1024)

@@ -165,7 +165,7 @@ class ValuesRule(Rule):
         yield self.value if self.each is None else self.each
 
     def found(self, document: Document) -> list[Found]:
-        """The values to check; one that is missing is None.
+        """The values to check, with None in place of a missing one.
 
         Raises:
             EvaluationError: an expression cannot be computed, or ``each`` is not a list.

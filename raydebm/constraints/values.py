@@ -9,7 +9,7 @@ from raydebm.identity import canonical_json
 
 
 def key_of(value: Any, *, ignore_case: bool = False) -> str:
-    """Equal JSON values have equal keys: 1 and 1.0 are one number, true is none.
+    """Equal JSON values have equal keys: 1 and 1.0 are one number, and true is no number.
 
     Raises:
         EvaluationError: not JSON (NaN), or nested too deeply.

@@ -26,7 +26,7 @@ class LabelledDecision:
     record: DecisionRecord
     """Problem, and candidates with reports and energies (``record.outcome.pool``)."""
     correct: bool
-    """Of the selected candidate: what was reported last."""
+    """What was reported last about the selected candidate."""
     labels: Mapping[str, Label]
     """By candidate id, one for each candidate of the pool; unlabeled where the outcome says nothing about it."""
     gold: Gold | None

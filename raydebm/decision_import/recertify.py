@@ -7,7 +7,7 @@ Does not know: files, Ray, HTTP.
 Every decision is made again under the policy, from its stored candidates. What a report teaches:
 
 - right or wrong labels the selected answer, and a correct answer labels all of them. An answer that the policy would
-  give out and nobody judged counts as wrong, and so does one from a pass that nobody drew: the promise then holds
+  give out and no one judged counts as wrong, and so does one from a pass that was not drawn: the promise then holds
   whatever these are.
 - an abstention without an outcome has no label. Unless a random share of all decisions was judged, reports about
   abstentions are rarer or more frequent than those about answers, so they do not count, and no threshold is tested that
@@ -37,13 +37,13 @@ from raydebm.records import Decision, Label, ScoredCandidate, Verdict
 
 
 def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *, refit: bool = False) -> PolicyFit:
-    """Choose thresholds anew, and certify the promise, on what users reported.
+    """Choose thresholds again, and certify the promise, on what users reported.
 
     Args:
         sample: labelled decisions.
         policy: the run's; its profile stays.
         config: costs, and the promise.
-        refit: fit the posterior anew on these decisions; else it stays, and the promise is exact for it because these
+        refit: fit the posterior again on these decisions; else it stays, and the promise is exact for it because these
             decisions had no part in it.
 
     Raises:
@@ -132,7 +132,7 @@ def _walk_of(
 
 
 def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> list[tuple[float, float]]:
-    """(confidence, worth) of the selection after each pass; (1, 0) after one that nobody drew."""
+    """(confidence, worth) of the selection after each pass; (1, 0) after one that was not drawn."""
     found: list[tuple[float, float]] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))

@@ -137,7 +137,7 @@ def write_run(
 
 
 def _imported_recipe(recipe: Recipe, out: str) -> Recipe:
-    """The recipe with a run directory of its own and a single pass, because nobody can be asked what users asked."""
+    """The recipe with a run directory of its own and a single pass, because no model can be asked what users asked."""
     changes = [
         f"name={recipe.name}-decisions",
         f"run_dir={out}",

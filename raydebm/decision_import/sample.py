@@ -1,7 +1,7 @@
 """Stored decisions with outcomes, as problems on which a promise can be tested.
 
 In:   the records folder of a service; the run's task and ensemble.
-Out:  one labelled decision per problem, and what limits their use: abstentions that nobody judged, and decisions that
+Out:  one labelled decision per problem, and what limits their use: abstentions that no one judged, and decisions that
       had to be left out.
 Does not know: policies, Ray, HTTP.
 """
@@ -35,7 +35,7 @@ class Origin:
     by: tuple[str, ...] | None = None
     """Whose reports count; None: everybody's."""
     audited: float | None = None
-    """Share of all decisions that these reporters judged at random, abstentions included; None: nobody knows who
+    """Share of all decisions that these reporters judged at random, abstentions included; None: it is not known who
     reported and why."""
 
 

@@ -50,5 +50,5 @@ class FinishedRun:
         return Policy.from_json(self.run.read_json("calibration", "policy.json"))
 
     def facts(self, stage: str) -> dict[str, Any]:
-        """Of the stage's manifest; empty while it is not complete."""
+        """The facts in the stage's manifest; empty while it is not complete."""
         return self.run.facts(stage)

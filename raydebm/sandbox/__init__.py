@@ -5,7 +5,7 @@ read-only file system and no capabilities; resource limits bound what a program 
 that it has no need of. What is active on a machine is what ``Sandbox.protections`` says. Without bubblewrap nothing
 runs, unless the user allows that (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
 
-A right answer is never inside: programs give output or values, and whoever asked compares them outside.
+A right answer is never inside: programs give output or values, and the process that asked compares them outside.
 """
 
 import os
@@ -38,7 +38,7 @@ class Sandbox:
 
     Args:
         limits: of every program, where a call gives none of its own.
-        packages: names of installed packages that programs may import beside the standard library.
+        packages: names of installed packages that programs may import in addition to the standard library.
         allow_unsandboxed: None: what the environment variable RAYDEBM_ALLOW_UNSANDBOXED says.
 
     Raises:

@@ -17,11 +17,11 @@ class Limits:
     memory_bytes: int = 1024 * MIB
     """Address space of the process."""
     output_bytes: int = 16 * MIB
-    """Of stdout, or of a call's result."""
+    """Bytes of stdout, or of a call's result."""
     disk_bytes: int = 16 * MIB
     """The work folder, which is in memory and empty at the start."""
     num_threads: int = 16
-    """Threads besides the first; new processes are refused altogether where system calls are filtered."""
+    """Threads after the first; new processes are refused altogether where system calls are filtered."""
 
 
 class Status(StrEnum):

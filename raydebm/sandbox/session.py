@@ -71,7 +71,7 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the sandbox descend from."""
+        """Id of the process that all others of the sandbox descend from."""
         return self._process.pid
 
     def _config(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Session:
     def open_program(
         self, source: str, *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
     ) -> CallResult:
-        """Load a program whose functions ``call`` will call. The result's value is None."""
+        """Load a program whose functions ``call`` will call. The result has no value."""
         limits = limits or self._limits
         try:
             self._open("serve", [source, dict(prelude or {})], limits)

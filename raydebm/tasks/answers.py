@@ -32,7 +32,7 @@ from fractions import Fraction
 _MAX_CHARS = 200
 """Longer numbers are no answers, and Python refuses to read integers of more than 4300 digits."""
 _SURELY_SHORT_BITS = 500
-"""Of numerator and denominator; 200 digits have 664."""
+"""Bits of numerator and denominator; 200 digits have 664."""
 _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Bounds on the search for a closing brace, so that degenerate text stays cheap."""
@@ -180,7 +180,7 @@ def _after_hashes(text: str) -> str | None:
 
 
 def json_answer(text: str) -> str | None:
-    """The value of the last ``"answer"`` field; None when there is none."""
+    """The value of the last ``"answer"`` field; None without one."""
     found = json_answers(text)
     return found[-1] if found else None
 

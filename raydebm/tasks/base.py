@@ -1,6 +1,6 @@
 """What a task must provide, in full. Everything the rest of the package knows about a benchmark.
 
-A task is gold-free except in ``load`` (which yields gold beside the problem) and ``judge`` (which is called by
+A task is gold-free except in ``load`` (which yields gold with the problem) and ``judge`` (which is called by
 ``labels`` alone).
 """
 

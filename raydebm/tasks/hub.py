@@ -28,7 +28,7 @@ Splits = dict[str, list[str]]
 
 
 _NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-"""What `datasets` writes beside its files of rows."""
+"""What `datasets` writes next to its files of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

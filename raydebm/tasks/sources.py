@@ -4,7 +4,7 @@ In:   what a recipe gives as ``source``.
 Out:  (where, row) pairs: "where" names file and line, so that a bad row can be found; a row has a benchmark's fields.
 Does not know: what the fields mean.
 
-Files: ``.jsonl`` (one object a line), ``.json`` (a list of objects, or one object), both also with ``.gz`` behind;
+Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one object), both also with ``.gz`` behind;
 ``.csv``; ``.parquet``; ``.arrow`` (a stream, as `datasets` saves it).
 """
 

@@ -30,7 +30,7 @@ class MlflowRuns:
         self._failed = False
 
     def _run(self, name: str, identity: str, tags: Mapping[str, str]) -> str:
-        """The id of the run with this identity; a new one where there is none."""
+        """The id of the run with this identity; a new one where no run has it."""
         found = self._client.search_runs([self._experiment], filter_string=f"tags.`{IDENTITY}` = '{identity}'")
         if found:
             self._client.update_run(found[0].info.run_id, status="RUNNING")

@@ -12,7 +12,7 @@ class TrackedAdapter:
     """One adapter's training."""
 
     identity: str
-    """The same when an interrupted training goes on, another one when it begins anew."""
+    """The same when an interrupted training goes on, another one when it begins again."""
     settings: Mapping[str, Any]
     """Flat: dotted names to JSON values."""
 

@@ -37,23 +37,8 @@ HABITS = {
 
 IDENTIFIERS = re.compile(r"(?:^|_)(?:ruling|teller|asker|making)s?(?:_|$)", re.IGNORECASE)
 
-PACKAGES_TO_DO = {
-    "baselines",
-    "choose",
-    "constraints",
-    "decision_import",
-    "embedded",
-    "errors",
-    "export",
-    "pairs",
-    "records",
-    "sandbox",
-    "tasks",
-    "tracing",
-    "tracking",
-}
-PAGES_TO_DO = {"CHANGELOG.md", "docs/task_file.md"}
-"""docs/task_file.md is generated from docstrings of raydebm.tasks.declared."""
+PACKAGES_TO_DO: set[str] = set()
+PAGES_TO_DO: set[str] = set()
 
 
 def without_code(text):

@@ -34,7 +34,7 @@ SIZES = range(2, 7)
 NUM_SAMPLES = 8
 BATCH = 160
 SEED = 4099
-"""Of the evaluated puzzles; no recipe uses it."""
+"""Seed of the evaluated puzzles; no recipe uses it."""
 CARD_MARKS = ("<!-- accuracy: written by raydebm.embedded.build.evaluate -->", "<!-- end of accuracy -->")
 
 Answers = list[list[Assignment | None]]

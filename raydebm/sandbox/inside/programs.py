@@ -1,7 +1,7 @@
 """The child's part: limits, the filter of system calls, and running one program in one of three ways.
 
 ``run_main`` runs a program as ``__main__``, ``serve`` answers calls of its functions, ``check`` runs trusted test code
-whose calls are answered elsewhere. What a child has to say beside its output goes over a channel of its own.
+whose calls are answered elsewhere. What a child has to say apart from its output goes over a channel of its own.
 """
 
 import builtins

@@ -36,7 +36,7 @@ class Zygote:
     def __init__(self, config: dict[str, Any], requests: int, replies: int) -> None:
         self._config, self._requests, self._replies = config, requests, replies
         self._child: tuple[int, int, int] | None = None
-        """Of an opened program: process id, descriptor for questions, descriptor of answers."""
+        """What is known of an opened program: process id, descriptor for questions, descriptor of answers."""
 
     def serve(self) -> None:
         """Answer requests until the host closes the pipe."""

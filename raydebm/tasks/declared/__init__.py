@@ -108,7 +108,7 @@ class DeclaredTask:
         """The data file of a split.
 
         Raises:
-            TaskDataError: there is none.
+            TaskDataError: there is no such file.
         """
         if source is None:
             named = {"train": self.definition.data.train, "test": self.definition.data.test}[split]

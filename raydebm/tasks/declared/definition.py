@@ -1,6 +1,6 @@
 """What a task file may say: one pydantic model per part; unknown keys are refused.
 
-Relative data files are looked up beside the task file (``folder``).
+Relative data files are looked up in the folder of the task file (``folder``).
 """
 
 import re
@@ -91,7 +91,7 @@ class Data(Strict):
     id: str | None = None
     """A column with the source's own name of a row; recorded pools are joined by it."""
     fields: list[str] = Field(default_factory=list)
-    """Columns that constraints read as ``problem.<field>``, beside those that the prompt names."""
+    """Columns that constraints read as ``problem.<field>``, in addition to those that the prompt names."""
     difficulty: str | None = None
     """A column by which reports break results down."""
 
@@ -106,11 +106,11 @@ class Defaults(Strict):
     patience: int = Field(2, ge=1)
     """Epochs without a better validation loss before training stops."""
     learning_rate: float = Field(5e-5, gt=0)
-    """Of AdamW."""
+    """Learning rate of AdamW."""
     lambda_: float = Field(1.0, ge=0, alias="lambda")
     """Weight of E_constraint."""
     max_tokens: int = Field(1024, ge=1)
-    """Of a candidate."""
+    """Tokens of a candidate."""
 
     def as_record(self) -> TaskDefaults:
         """The settings as tasks give them."""

@@ -20,7 +20,7 @@ _NOT_STATED = re.compile(
 _ENDED = re.compile(r"[.!?][\s*_`\"')]*\Z")
 """A sentence that is whole: a text that was cut off ends in the middle of its reasoning."""
 _LINES_AROUND = 3
-"""Of a conclusion, beside one for every name."""
+"""Lines of a conclusion, in addition to one for every name."""
 
 
 def find_answer(text: str, names: Sequence[str], roles: Roles, *, marked_only: bool = False) -> dict[str, bool] | None:

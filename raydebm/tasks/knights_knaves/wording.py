@@ -37,7 +37,7 @@ SPEECHES: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What the truth-tellers and the liars of a puzzle are called, in the singular."""
+    """What the two kinds of inhabitants of a puzzle are called, in the singular."""
 
     truthful: str = "knight"
     lying: str = "knave"

@@ -135,7 +135,7 @@ def is_equivalent(gold: str, answer: str) -> bool:
 
     Units, currency and percent signs, the sides' names ("x = 5") and a number's base may be missing from either.
     Numbers written with decimals count up to the sixth place. The order of a set or list does not count, that of a
-    point or vector does, also where one of the two leaves out the brackets. ``70,110`` is a number, and beside a list
+    point or vector does, also where one of the two leaves out the brackets. ``70,110`` is a number, and next to a list
     also a list. Where gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42,
     but ``7 \cdot 6`` may only repeat the question.
 

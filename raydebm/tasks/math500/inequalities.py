@@ -35,7 +35,7 @@ def as_union(answer: str) -> str:
     r"""The union of intervals that the answer describes; the answer itself when it is no such thing.
 
     Read are inequalities of one variable with "or" between them, and ``\{x \mid ...\}`` around one or more. A comma
-    may say "or" as well as "and": it counts as "or" beside another "or", or when the intervals do not overlap.
+    may say "or" as well as "and": it counts as "or" next to another "or", or when the intervals do not overlap.
     """
     text = _AROUND.sub("", sympy_form(answer)).strip()
     if _RELATION.search(text) is None:

@@ -23,7 +23,7 @@ _HEXADECIMAL = re.compile(r"-?0[xX][0-9a-fA-F]{1,60}")
 
 
 def find_answer(text: str) -> str | None:
-    """What stands in the last complete ``<answer>`` part, without surrounding white space; None where there is none.
+    """What stands in the last complete ``<answer>`` part, without surrounding white space; None without such a part.
 
     An empty part is no answer.
     """
@@ -53,7 +53,7 @@ def normal_form(answer: str) -> str:
 
 
 def _structure(text: str) -> Any | None:
-    """The list or map that a text writes down; None where it is none."""
+    """The list or map that a text writes down; None where it writes down neither."""
     if text[:1] not in ("[", "{", "(") or len(text) > MAX_STRUCTURE_CHARS:
         return None
     for read in (_json, ast.literal_eval):

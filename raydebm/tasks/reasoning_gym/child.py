@@ -7,7 +7,7 @@ answered by ``{"score": number}``; or ``{"error": text}``. First of all it says 
 process when a request uses more: some of the verifiers compute for hours on a short text.
 
 Some verifiers of reasoning-gym evaluate an answer as Python (``eval``, and ``parse_expr`` of sympy, which does it too).
-Answers are written by models that nobody vouches for, so here they are read as literals or as plain formulas.
+Answers are written by models that no one vouches for, so here they are read as literals or as plain formulas.
 """
 
 import ast

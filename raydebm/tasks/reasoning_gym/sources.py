@@ -143,7 +143,7 @@ def _reference(answer: Any) -> str | None:
 
 
 def _configs_beside(file: Path) -> Mapping[str, Any]:
-    """The settings of each data set, from ``configs_easy.json`` beside ``problems_easy.jsonl.gz``; empty without it.
+    """The settings of each data set, from ``configs_easy.json`` next to ``problems_easy.jsonl.gz``; empty without it.
 
     Raises:
         TaskDataError: the file is there and is not as described.

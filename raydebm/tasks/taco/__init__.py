@@ -57,9 +57,9 @@ class Taco:
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
     """Not loaded, as in the paper, whose generators solve none of them. A subclass may say otherwise."""
     limits: ClassVar[Limits] = Limits(cpu_s=4.0)
-    """Of each test: the paper's 4 s, counted as CPU time."""
+    """Limits of each test: the paper's 4 s, counted as CPU time."""
     packages: ClassVar[tuple[str, ...]] = ("numpy",)
-    """What programs may import beside the standard library, where it is installed: as in the official grader."""
+    """What programs may import apart from the standard library, where installed: as in the official grader."""
 
     def __init__(self) -> None:
         self.constraints = (Constraint(name="public tests", check=self._failed_public_tests),)

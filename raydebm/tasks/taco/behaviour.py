@@ -21,9 +21,9 @@ TOTAL_S = 30.0
 """Time on the clock after which no further test of a program begins. Only programs that sleep come so far: their CPU
 time is limited as well."""
 OUTPUT_BYTES = 1 << 20
-"""Of one test. Hidden tests allow more; public ones are examples."""
+"""Output of one test. Hidden tests allow more; public ones are examples."""
 SHOWN_CHARS = 200
-"""Of an input or an output in a message."""
+"""Characters of an input or an output in a message."""
 
 _NOT_RUN = "not run"
 _ENDINGS = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_CALL_CHARS = 2_000
-"""Of a call with its arguments, and of a result."""
+"""Characters of a call with its arguments, and of a result."""
 MAX_CALLS = 50
 """Occurrences of the function's name that are looked at."""
 _MAX_CLOSINGS = 60
@@ -126,7 +126,7 @@ def _result_after(text: str, end: int, *, is_prompted: bool) -> tuple[bool, Any]
 
 
 def _literal_below(below: str) -> tuple[bool, Any]:
-    """The result as an interactive session prints it, over one or more lines; no line at all is None."""
+    """The result as an interactive session prints it, over one or more lines; no line at all means None."""
     lines: list[str] = []
     for line in below.split("\n")[:_BLOCK_LINES]:
         if not line.strip() or line.lstrip().startswith(">>>"):

@@ -126,7 +126,7 @@ def _clean(code: str) -> str:
 
 
 def _parsed(code: str) -> ast.Module | None:
-    """The program's tree, or None when it is none."""
+    """The program's tree; None where the text is no program."""
     if len(code) > _MAX_COMPILED:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Public tests of a problem: what its author shows to whoever solves it.
+"""Public tests of a problem: what its author shows to those who solve it.
 
 Two sources: the examples in the statement (``samples``, ``calls``), and ``public_tests`` among the problem's data,
 which a user or a data set gives. Hidden tests are gold and never come here.

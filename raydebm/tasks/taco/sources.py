@@ -77,14 +77,14 @@ def _text_tests(tests: Any) -> list[dict[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """What stands on stdin or stdout: a list is one line an item."""
+    """What stands on stdin or stdout: a list is one line per item."""
     if isinstance(value, list):
         return "\n".join(str(item) for item in value)
     return str(value)
 
 
 def _given(row: Row, question: str, function: str | None, where: str) -> list[Any]:
-    """Tests that are shown beside the statement's own: the row's, and in the recorded APPS file the first sample.
+    """Tests that are shown next to the statement's own: the row's, and in the recorded APPS file the first sample.
 
     The prompts for which those programs were written (MapCoder, ``APPSDataset.get_prompt``) showed that sample, whether
     or not the statement has it, and no other.

@@ -32,7 +32,7 @@ def problem_of(
         function: what is called, or None for programs that read stdin.
         starter_code: the head of that function, where the source has one.
         head: source that a program may continue or take for granted, such as imports and the function's first line.
-        given: public tests beside those of the text (``public_tests.given_tests`` has their form).
+        given: public tests in addition to those of the text (``public_tests.given_tests`` has their form).
         difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
         source_id: the problem's name in its source, by which recorded pools join.
     """

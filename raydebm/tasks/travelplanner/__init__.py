@@ -38,7 +38,7 @@ from raydebm.tasks.travelplanner.wording import split_prompt
 __all__ = ["TravelPlanner", "catalogue_for", "dimensions_of"]
 
 WEIGHT = 1.0
-"""Of each term of E_constraint; the paper gives no other weights."""
+"""Weight of each term of E_constraint; the paper gives no other weights."""
 
 _MAX_REASONS = 5
 

@@ -293,7 +293,7 @@ def _is_closed_circle(view: PlanView) -> Iterator[str]:
 
 
 def _visits_in_blocks(view: PlanView) -> Iterator[str]:
-    """Nobody comes back to a city before the trip's end, or passes through one without a night."""
+    """The group does not come back to a city before the trip's end, or passes through one without a night."""
     route = view.route
     blocks = [(city, [day for day, _ in stops]) for city, stops in groupby(route, key=lambda stop: stop[1])]
     inner = blocks[1:-1]

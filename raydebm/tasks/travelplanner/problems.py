@@ -25,9 +25,9 @@ TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
 SPLITS = ("train", "test")
 PARTS = ("train", "validation")
-"""The benchmark's own splits that have labels; the paper divides them anew."""
+"""The benchmark's own splits that have labels; the paper divides them in another way."""
 NUM_TRAIN = 175
-"""Of the 225 problems; the other 50 are the test split (paper, appendix on data sets)."""
+"""Training problems among the 225; the other 50 are the test split (paper, appendix on data sets)."""
 
 _FIELDS = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget", "local_constraint")
 _WISHES = ("house rule", "cuisine", "room type", "transportation")

@@ -75,7 +75,7 @@ class Reference:
     flights: tuple[Flight, ...] = ()
     drives: tuple[Drive, ...] = ()
     no_flights: tuple[tuple[str, str, str], ...] = field(default=())
-    """(origin, destination, date) for which the source says that there is none."""
+    """(origin, destination, date) for which the source says that there is no connection."""
 
     def catalogue(self) -> Catalogue:
         """Everything that the reference information offers, for look-ups."""

@@ -62,7 +62,7 @@ class Transport:
     means: Means | None
     cities: tuple[str, str] | None
     number: str | None
-    """Of a flight."""
+    """The flight's number."""
     flight: Flight | None
     cost: float | None
     """Dollars for everyone; None when the catalogue does not have it."""

@@ -11,7 +11,7 @@ from raydebm.constraints import Exactness
 from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
 
 MAX_STATES = 50_000
-"""Of a search for the shortest solution; counted, not timed."""
+"""States in a search for the shortest solution; counted, not timed."""
 
 _PATH = re.compile(
     r"Your task is to find the shortest path from the start to the destination point in a grid\..*?"

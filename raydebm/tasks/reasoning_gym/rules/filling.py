@@ -8,7 +8,7 @@ Cell = tuple[int, int]
 _Candidates = dict[Cell, frozenset[int]]
 
 ENOUGH = 2
-"""More solutions are not told apart."""
+"""Counting stops here."""
 
 
 class _TooManyStepsError(Exception):

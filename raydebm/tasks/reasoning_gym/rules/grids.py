@@ -11,7 +11,7 @@ from raydebm.tasks.reasoning_gym.rules.filling import Cell, count_fillings
 from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
 
 MAX_STEPS = 2_000
-"""Of counting a grid's solutions; the sudokus of the package take below 50."""
+"""Steps of counting a grid's solutions; the sudokus of the package take below 50."""
 
 _SUDOKU = re.compile(r"Solve this Sudoku puzzle:\n(?P<rows>(?:[1-9_](?: [1-9_]){8}\n){9})")
 _MINI_SUDOKU = re.compile(

@@ -10,7 +10,7 @@ from raydebm.constraints import Exactness
 from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
 
 MAX_STATES = 50_000
-"""Of a search for the shortest solution; counted, not timed."""
+"""States in a search for the shortest solution; counted, not timed."""
 
 _JUGS = re.compile(
     r"You are a police officer\..*?hold this many litres of water: (?P<jugs>[A-Z]:\d{1,6}(?:, [A-Z]:\d{1,6})*)\n"

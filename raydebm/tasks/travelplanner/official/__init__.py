@@ -81,7 +81,7 @@ class PassRates:
 
 
 def pass_rates(verdicts: Iterable[Verdicts]) -> PassRates:
-    """Aggregate one plan for each problem; all rates are 0 when there is none."""
+    """Aggregate one plan for each problem; all rates are 0 without any plan."""
     rows = list(verdicts)
     asked = sum(row.num_asked for row in rows)
     return PassRates(
