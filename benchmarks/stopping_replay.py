@@ -31,7 +31,7 @@ from raydebm.decision.stopping.published import BetaRule, FixedBudgetRule
 from raydebm.evaluation.report.figures import GREY, LINES, svg_of, tidy
 from raydebm.evaluation.results.stopping import (
     RecordedAnswers,
-    Replayed,
+    ReplayedStopping,
     StoppingRow,
     joined,
     lead_probabilities,
@@ -219,7 +219,7 @@ def known_results(data: Path, *, num_replays: int, seed: int) -> Iterator[str]:
     yield ""
 
 
-def figure_of(curves: Sequence[tuple[str, Mapping[str, Sequence[Replayed]]]]) -> Figure:
+def figure_of(curves: Sequence[tuple[str, Mapping[str, Sequence[ReplayedStopping]]]]) -> Figure:
     """Accuracy minus that of the whole budget over the token share, a panel per pool."""
     figure = Figure(figsize=(11.0, 6.2), layout="constrained")
     panels = figure.subplots(2, 3).ravel()
@@ -302,7 +302,7 @@ def main() -> None:
         commit=commit.stdout.strip(),
     )
     summary, sections = list(SUMMARY_HEAD), list[str]()
-    curves: list[tuple[str, dict[str, list[Replayed]]]] = []
+    curves: list[tuple[str, dict[str, list[ReplayedStopping]]]] = []
     by_author: list[tuple[Replayer, Sweep]] = []
 
     def write(*more: str) -> None:

@@ -19,7 +19,7 @@ from raydebm.decision.stopping.published import (
     UnanimousWaveRule,
 )
 from raydebm.evaluation.results.stopping import (
-    Replayed,
+    ReplayedStopping,
     Trajectories,
     all_trajectories,
     joined,
@@ -135,7 +135,7 @@ class Replayer:
             seed=self.seed,
         )
 
-    def fixed(self, rule: StoppingRule, waves: tuple[int, ...] | None) -> Replayed:
+    def fixed(self, rule: StoppingRule, waves: tuple[int, ...] | None) -> ReplayedStopping:
         """A rule without anything fitted, on all problems, in the order of the halves."""
         found = replay(self.under(waves or self.pool.waves), rule)
         return found.only([*self.halves[0], *self.halves[1]])
@@ -149,7 +149,7 @@ class Replayer:
             test=[[item.only(self.halves[1 - half]) for item in replayed[half]] for half in (0, 1)],
         )
 
-    def _settings(self, family: Family, prior: ConcentrationPrior) -> list[Replayed]:
+    def _settings(self, family: Family, prior: ConcentrationPrior) -> list[ReplayedStopping]:
         rule = family.rule(prior)
         if family.setting == "window":
             return [replay(self.under((int(window),)), rule) for window in family.settings]
@@ -167,10 +167,10 @@ class Sweep:
     """[half that calibrates][setting]."""
 
     family: Family
-    calibration: list[list[Replayed]]
-    test: list[list[Replayed]]
+    calibration: list[list[ReplayedStopping]]
+    test: list[list[ReplayedStopping]]
 
-    def tuned(self) -> tuple[Replayed, tuple[float, float]]:
+    def tuned(self) -> tuple[ReplayedStopping, tuple[float, float]]:
         """Each half's cheapest setting that loses at most ``ALLOWED_LOSS`` there, judged on the other half."""
         chosen = [_cheapest(found) for found in self.calibration]
         parts = [self.test[half][index] for half, index in enumerate(chosen)]
@@ -178,26 +178,26 @@ class Sweep:
         first, second = (self.family.settings[index] for index in chosen)
         return joined(parts[::-1]), (first, second)
 
-    def everywhere(self) -> list[Replayed]:
+    def everywhere(self) -> list[ReplayedStopping]:
         """Each setting on all problems, the prior always of the other half."""
         return [joined(pair[::-1]) for pair in zip(*self.test, strict=True)]
 
-    def default(self) -> Replayed:
+    def default(self) -> ReplayedStopping:
         """The rule's default setting on all problems, the prior always of the other half."""
         return self.everywhere()[self.family.settings.index(DEFAULT_LEAD)]
 
 
-def share_of(found: Replayed) -> float:
+def share_of(found: ReplayedStopping) -> float:
     return float(found.tokens.sum() / found.full_tokens.sum())
 
 
-def _cheapest(found: Sequence[Replayed]) -> int:
+def _cheapest(found: Sequence[ReplayedStopping]) -> int:
     losses = [float(np.nanmean(item.full_correct - item.correct)) for item in found]
     allowed = [index for index, loss in enumerate(losses) if loss <= ALLOWED_LOSS]
     return min(allowed or [int(np.argmin(losses))], key=lambda index: share_of(found[index]))
 
 
-def at_share(found: Sequence[Replayed], share: float) -> np.ndarray | None:
+def at_share(found: Sequence[ReplayedStopping], share: float) -> np.ndarray | None:
     """Correctness per problem at exactly this token share; None where the settings do not reach it.
 
     Two settings on either side are mixed at random in the proportion that spends the share, so this can be had.

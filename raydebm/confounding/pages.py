@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from matplotlib.figure import Figure
 
 from raydebm.confounding.screen import Screen
-from raydebm.evaluation.report.document import Document, Plate, plate_of
+from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.figures import (
     BLUE,
     RED,
@@ -23,7 +23,7 @@ from raydebm.evaluation.report.table_cells import Table
 from raydebm.run.directory import RunDir
 
 
-class Report(Protocol):
+class ReportPage(Protocol):
     """What both reports offer."""
 
     @property
@@ -83,19 +83,19 @@ def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
     return plate_of(_energies_by_generator_figure(titles), "Energies by generator", caption)
 
 
-def plates(report: Report) -> list[Plate]:
+def plates(report: ReportPage) -> list[Plate]:
     """The figures that have something to show."""
     screens = report.screens()
     return [plate for plate in (pick_plate(screens), _energies_plate(screens)) if plate is not None]
 
 
-def document(report: Report, *, provenance: Mapping[str, str] | None = None) -> Document:
+def document(report: ReportPage, *, provenance: Mapping[str, str] | None = None) -> ReportDocument:
     """The report's summary, tables and figures.
 
     Args:
         provenance: how to make the numbers again: command, seeds, versions.
     """
-    return Document(
+    return ReportDocument(
         title=report.title,
         summary=report.summary(),
         tables=report.tables(),
@@ -105,7 +105,7 @@ def document(report: Report, *, provenance: Mapping[str, str] | None = None) -> 
 
 
 def write_report(
-    report: Report, run: RunDir, stage: str = "confounding", *, provenance: Mapping[str, str] | None = None
+    report: ReportPage, run: RunDir, stage: str = "confounding", *, provenance: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """Write metrics.json, report.md and report.html below ``<run>/<stage>/``; returns their addresses."""
     run.write_json(report.to_json() | {"provenance": dict(provenance or {})}, stage, "metrics.json")

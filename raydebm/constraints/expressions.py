@@ -1,6 +1,6 @@
 """Field paths: JMESPath expressions on ``{"answer": ..., "problem": ...}``, closed and bounded.
 
-In:   an expression such as ``sum(answer.items[].price)`` and a ``Document``.
+In:   an expression such as ``sum(answer.items[].price)`` and a ``RuleInput``.
 Out:  a JSON value, or ``EvaluationError`` with the reason; never another exception, and always within a fixed number of
       steps.
 
@@ -131,7 +131,7 @@ def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
     return tree
 
 
-class Document:
+class RuleInput:
     """A value that expressions are read on, with the steps that are left for all of them together."""
 
     def __init__(self, value: Mapping[str, Any], *, steps: int = MAX_STEPS) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from raydebm.constraints.core import Constraint, Finding
-from raydebm.constraints.expressions import Document, EvaluationError, parse_expression
+from raydebm.constraints.expressions import EvaluationError, RuleInput, parse_expression
 from raydebm.constraints.templates import check_template, fill, places_in
 from raydebm.constraints.values import kind_of
 from raydebm.errors import ConstraintError
@@ -111,7 +111,7 @@ class Rule(Strict):
         """Every expression that is read on the whole document."""
         raise NotImplementedError
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         """What does not hold.
 
         Raises:
@@ -130,7 +130,7 @@ class Rule(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundValue:
     """A value to check, and how messages call it."""
 
     path: str
@@ -164,7 +164,7 @@ class ValuesRule(Rule):
     def expressions(self) -> Iterator[str]:
         yield self.value if self.each is None else self.each
 
-    def found(self, document: Document) -> list[Found]:
+    def found(self, document: RuleInput) -> list[FoundValue]:
         """The values to check, with None in place of a missing one.
 
         Raises:
@@ -173,18 +173,18 @@ class ValuesRule(Rule):
         if self.each is None:
             result = document.value_of(self.value)
             if not isinstance(result, list):
-                return [Found(self.value, result)]
-            return [Found(f"{self.value}[{index}]", item) for index, item in enumerate(result)]
+                return [FoundValue(self.value, result)]
+            return [FoundValue(f"{self.value}[{index}]", item) for index, item in enumerate(result)]
         items = document.value_of(self.each)
         if not isinstance(items, list):
             raise EvaluationError(f"{self.each} must be a list, got {kind_of(items)}")
         below = "" if self.value == "@" else f".{self.value}"
         return [
-            Found(f"{self.each}[{index}]{below}", document.value_in(item, self.value))
+            FoundValue(f"{self.each}[{index}]{below}", document.value_in(item, self.value))
             for index, item in enumerate(items)
         ]
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         found = self.found(document)
         faults_of = self.checker(document)
         for index, item in enumerate(found):
@@ -196,7 +196,7 @@ class ValuesRule(Rule):
                 common = {"path": item.path, "value": item.value, "index": index, "count": len(found)}
                 yield self.finding(fault, 1 / len(found), **common)
 
-    def checker(self, document: Document) -> Callable[[Any], Iterable[Fault]]:
+    def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         """What finds the faults of one value; made once for all values of an answer."""
         raise NotImplementedError
 
@@ -210,13 +210,13 @@ def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> 
     """
 
     def check(problem: Problem, answer: Any) -> list[Finding]:
-        return _rule_findings(rule, Document({"answer": view(problem, answer), "problem": dict(problem.data)}))
+        return _rule_findings(rule, RuleInput({"answer": view(problem, answer), "problem": dict(problem.data)}))
 
     # The sentence is made here, by the closed templates; a constraint's own template only passes it on.
     return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)
 
 
-def _rule_findings(rule: Rule, document: Document) -> list[Finding]:
+def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
     """What a rule finds; the value ``text`` is the whole sentence. Never raises for any JSON document."""
     try:
         found = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]

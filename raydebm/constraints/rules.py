@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from raydebm.constraints.core import Finding
-from raydebm.constraints.expressions import Document, EvaluationError, parse_expression
+from raydebm.constraints.expressions import EvaluationError, RuleInput, parse_expression
 from raydebm.constraints.patterns import compile_pattern, is_found
 from raydebm.constraints.rule import Expression, Fault, Rule, Strict, ValuesRule, refused_as_value_error
 from raydebm.constraints.schemas import check_schema, schema_faults
@@ -80,7 +80,7 @@ class Bounds(Strict):
         """The bounds that are expressions, and not numbers."""
         return (operand for operand in self.operands().values() if isinstance(operand, str))
 
-    def bound_checker(self, document: Document, scale: float | None) -> Callable[[Any], Iterator[Fault]]:
+    def bound_checker(self, document: RuleInput, scale: float | None) -> Callable[[Any], Iterator[Fault]]:
         """What finds the limits that a value breaks. Severity: excess / scale.
 
         Raises:
@@ -98,7 +98,7 @@ class Bounds(Strict):
         return faults_of
 
 
-def _limit(operand: bool | int | float | str, document: Document) -> Any:
+def _limit(operand: bool | int | float | str, document: RuleInput) -> Any:
     found = document.value_of(operand) if isinstance(operand, str) else operand
     if found is None:
         raise EvaluationError(f"the limit {operand} is not there")
@@ -141,7 +141,7 @@ class Compare(ValuesRule, Bounds):
         yield from super().expressions()
         yield from self.limit_expressions()
 
-    def checker(self, document: Document) -> Callable[[Any], Iterable[Fault]]:
+    def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         return self.bound_checker(document, self.penalty.scale)
 
 
@@ -152,7 +152,7 @@ class Sum(Compare):
     MESSAGE: ClassVar[str] = "the sum of {path} is {value}; it must be {bound} {limit}"
     rule: Literal["sum"]  # type: ignore[assignment]
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         found = self.found(document)
         missing = [item.path for item in found if item.value is None]
         if missing and self.if_missing == "violation":
@@ -179,7 +179,7 @@ class Count(Rule, Bounds):
         yield self.of
         yield from self.limit_expressions()
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         items = document.value_of(self.of)
         if items is not None and not isinstance(items, list | dict):
             raise EvaluationError(f"{self.of} must be a list, got {kind_of(items)}")
@@ -195,7 +195,7 @@ class Unique(ValuesRule):
     rule: Literal["unique"]
     ignore_case: bool = False
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         found = self.found(document)
         groups: dict[str, list[Any]] = {}
         for item in found:
@@ -226,7 +226,7 @@ class Member(ValuesRule):
         if isinstance(self.table, str):
             yield self.table
 
-    def checker(self, document: Document) -> Callable[[Any], Iterable[Fault]]:
+    def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         rows = document.value_of(self.table) if isinstance(self.table, str) else self.table
         if not isinstance(rows, list):
             raise EvaluationError(f"the table {self.table} must be a list, got {kind_of(rows)}")
@@ -253,7 +253,7 @@ class Matches(ValuesRule):
     negate: bool = False
     """The pattern must not be found."""
 
-    def checker(self, document: Document) -> Callable[[Any], Iterable[Fault]]:
+    def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         values = {"pattern": self.pattern}
         message = "{path} is {value}, which must not match {pattern}" if self.negate and self.message is None else None
 
@@ -281,7 +281,7 @@ class Required(Rule):
     def expressions(self) -> Iterator[str]:
         yield self.of
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         found = document.value_of(self.of)
         items = found if isinstance(found, list) else [found]
         share = 1 / (len(items) * len(self.fields)) if items else 0.0
@@ -308,7 +308,7 @@ class SchemaRule(Rule):
     def expressions(self) -> Iterator[str]:
         yield self.value
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         faults = schema_faults(canonical_json(self.json_schema), document.value_of(self.value))
         severity = len(faults) / (len(faults) + 1)
         for fault in faults:
@@ -327,7 +327,7 @@ class Holds(Rule):
     def expressions(self) -> Iterator[str]:
         yield self.that
 
-    def findings(self, document: Document) -> Iterator[Finding]:
+    def findings(self, document: RuleInput) -> Iterator[Finding]:
         if document.value_of(self.that) is not True:
             yield self.finding(Fault(1.0), 1.0, path=self.that)
 

@@ -123,13 +123,13 @@ def decode(
     Returns:
         One entry per row, in the order of the rows.
     """
-    batch = _Batch(model, rows, eos_ids=eos_ids, pad_id=pad_id, logprobs=logprobs)
+    batch = _DecodingBatch(model, rows, eos_ids=eos_ids, pad_id=pad_id, logprobs=logprobs)
     while batch.num_alive and not (cancelled is not None and cancelled.is_set()):
         batch.step(should_stop)
     return batch.decoded
 
 
-class _Batch:
+class _DecodingBatch:
     """The state of one decoding: which rows are in the cache, what each has written, which are done."""
 
     def __init__(

@@ -42,7 +42,7 @@ _UNNUMBERED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _RecordedEntry:
     """One usable line of a JSON-lines pool. ``text`` is None exactly when ``error`` says why."""
 
     problem_id: str
@@ -281,7 +281,7 @@ def _read_json_lines(path: Path, task: str, text_fields: Sequence[str]) -> Itera
         yield entry.problem_id, entry.model, (1, sample, 0), candidate
 
 
-def _sample_indices(entries: Iterable[_Entry]) -> dict[tuple[str, _Draw], int]:
+def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw], int]:
     """A sample index for every draw of every model, the same for all problems.
 
     Plain sample numbers stay as they are; where runs or samples have names, draws are counted in the names' order.
@@ -297,8 +297,8 @@ def _sample_indices(entries: Iterable[_Entry]) -> dict[tuple[str, _Draw], int]:
     return indices
 
 
-def _entries(path: Path, text_fields: Sequence[str]) -> dict[tuple[str, str, _Draw], _Entry]:
-    entries: dict[tuple[str, str, _Draw], _Entry] = {}
+def _entries(path: Path, text_fields: Sequence[str]) -> dict[tuple[str, str, _Draw], _RecordedEntry]:
+    entries: dict[tuple[str, str, _Draw], _RecordedEntry] = {}
     bad: list[str] = []
     repeated = 0
     unnumbered: Counter[tuple[str, str]] = Counter()
@@ -341,7 +341,7 @@ def _lines(path: Path) -> list[str]:
     return content.split("\n")
 
 
-def _entry(line: str, text_fields: Sequence[str]) -> _Entry:
+def _entry(line: str, text_fields: Sequence[str]) -> _RecordedEntry:
     """One line.
 
     Raises:
@@ -357,7 +357,7 @@ def _entry(line: str, text_fields: Sequence[str]) -> _Entry:
     texts = (_text(row.get(name)) for name in text_fields)
     text = next((found for found in texts if found is not None), None)
     seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
-    return _Entry(
+    return _RecordedEntry(
         problem_id=row["problem_id"],
         model=row["model"],
         draw=_draw(row),

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from raydebm.constraints.expressions import Document, EvaluationError, parse_expression, problem_fields, reads_answer
+from raydebm.constraints.expressions import EvaluationError, RuleInput, parse_expression, problem_fields, reads_answer
 from raydebm.errors import ConstraintError
 
 
 def value_of(text, answer=None, **problem):
-    return Document({"answer": answer, "problem": problem}).value_of(text)
+    return RuleInput({"answer": answer, "problem": problem}).value_of(text)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_joining_counts_by_its_result():
 
 
 def test_steps_are_shared_by_all_expressions_on_a_document():
-    document = Document({"answer": list(range(200)), "problem": {}}, steps=1000)
+    document = RuleInput({"answer": list(range(200)), "problem": {}}, steps=1000)
 
     assert [document.value_of("sum(answer)") for _ in range(4)] == [sum(range(200))] * 4
     with pytest.raises(EvaluationError, match="too many steps"):

@@ -97,7 +97,7 @@ def expression(text: str) -> None:
         except ConstraintError:
             continue
         if at_root:
-            document = expressions.Document({"answer": {"a": [1, "x", None]}, "problem": {"limit": 3}})
+            document = expressions.RuleInput({"answer": {"a": [1, "x", None]}, "problem": {"limit": 3}})
             with suppress(expressions.EvaluationError):
                 document.value_of(text)
 

@@ -12,7 +12,7 @@ from raydebm.records import Label, Problem, ScoredCandidate, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TraceStep:
     """What a decision after one pass would rest on; None where nothing could be selected."""
 
     signal: float | None
@@ -36,13 +36,13 @@ class Trace:
     """One problem walked through every pass, whatever the thresholds would say."""
 
     problem_id: str
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
 
 async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], policy: Policy) -> Trace:
     """Walk one problem through every pass. A later pass that fails ends the walk, as it ends the loop."""
     pool: tuple[ScoredCandidate, ...] = ()
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     messages = None
     for pass_index in range(1, policy.max_passes + 1):
         try:
@@ -56,7 +56,7 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
         sigma = None if decided.best is None or decided.best.energies is None else decided.best.energies.sigma
         verdict, violation = _worth(decided.best, pool, labels)
         steps.append(
-            Step(
+            TraceStep(
                 signal=decided.signal,
                 sigma=sigma,
                 penalty=decided.penalty,

@@ -212,7 +212,7 @@ def _circle(remaining: int) -> _Circle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
+class VoteBelief:
     """Probabilities of the answers, seen as a Dirichlet with ``strength`` pseudo-samples."""
 
     probabilities: tuple[float, ...]
@@ -223,7 +223,7 @@ class Belief:
     """> 0; the number of samples plus alpha, so that the share of votes is the special case."""
 
 
-def reach_probability(belief: Belief, *, remaining: int, threshold: float) -> float:
+def reach_probability(belief: VoteBelief, *, remaining: int, threshold: float) -> float:
     """Probability that some answer has at least this probability after ``remaining`` more samples.
 
     A belief p of strength s becomes (p s + x) / (s + m) when x of the m samples agree, x beta-binomial. Each answer's
@@ -239,7 +239,7 @@ def reach_probability(belief: Belief, *, remaining: int, threshold: float) -> fl
     return min(float(terms[reached].sum() + _new_answers(belief, most)[counts >= needed].sum()), 1.0)
 
 
-def expected_gain(belief: Belief, *, num_samples: int) -> float:
+def expected_gain(belief: VoteBelief, *, num_samples: int) -> float:
     """Upper bound on how much ``num_samples`` more samples raise the probability of the best answer, on average.
 
     The knowledge gradient E[max_j p_j'] - max_j p_j of the Dirichlet belief (Frazier et al., 2008). The leader's own
@@ -293,7 +293,7 @@ def _beta_binomial(a: Floats, b: Floats, n: int) -> Floats:
     return terms
 
 
-def _new_answers(belief: Belief, n: int) -> Floats:
+def _new_answers(belief: VoteBelief, n: int) -> Floats:
     """Expected number of new answers with 0, 1, ..., n of n samples (0 at index 0).
 
     New answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1), the Dirichlet process's.

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raydebm.decision.stopping.predictive import (
-    Belief,
     ConcentrationPrior,
     Standing,
+    VoteBelief,
     expected_gain,
     lead_probabilities,
     reach_probability,
@@ -164,9 +164,9 @@ class _View:
     def _mean(self, value: Callable[[float], float]) -> float:
         return math.fsum(weight * value(alpha) for alpha, weight in self.weights)
 
-    def _belief(self, alpha: float) -> Belief:
+    def _belief(self, alpha: float) -> VoteBelief:
         strength = self.standing.total + alpha
         if self.probabilities is not None:
-            return Belief(probabilities=self.probabilities, none=self.none, strength=strength)
+            return VoteBelief(probabilities=self.probabilities, none=self.none, strength=strength)
         shares = tuple(votes / strength for votes in self.standing.votes)
-        return Belief(probabilities=shares, none=alpha / strength, strength=strength)
+        return VoteBelief(probabilities=shares, none=alpha / strength, strength=strength)

@@ -63,7 +63,7 @@ def _share_right(answers: Sequence[Assignment | None], solution: Assignment) -> 
     return sum(answer == solution for answer in answers) / len(answers)
 
 
-class Measured:
+class MeasuredModel:
     """One loaded generator and the processor time it took, which other work on the machine does not change."""
 
     def __init__(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ class Measured:
 
 def _measure(folder: Path, puzzles: Sequence[Puzzle], *, seed: int) -> tuple[dict[str, Any], Answers]:
     """Figures of one generator on puzzles of one size, and its first-pass answers."""
-    generator = Measured(folder)
+    generator = MeasuredModel(folder)
     first = generator.answers(puzzles, [_question(puzzle) for puzzle in puzzles], seed=seed)
     figures: dict[str, Any] = {
         "pass_1": figure(

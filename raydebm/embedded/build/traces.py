@@ -29,7 +29,7 @@ Pieces = list[Piece]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TracePlan:
     """What one trace does: wrong guesses in turn, then the right one, or a last unchecked guess."""
 
     wrong: tuple[Assignment, ...]
@@ -45,7 +45,7 @@ class Style:
     """A generator's way of writing, and how long it keeps trying."""
 
     name: str
-    write: Callable[[Puzzle, Plan, random.Random], Pieces]
+    write: Callable[[Puzzle, TracePlan, random.Random], Pieces]
     max_wrong: tuple[int, ...]
     """Most wrong guesses by number of people, from 2 to 8."""
 
@@ -70,7 +70,7 @@ def answer_json(puzzle: Puzzle, knights: Assignment) -> str:
     return json.dumps({name: _role(knight) for name, knight in zip(puzzle.names, knights, strict=True)})
 
 
-def draw_plan(rng: random.Random, puzzle: Puzzle, style: Style, *, refuted: Assignment | None = None) -> Plan:
+def draw_plan(rng: random.Random, puzzle: Puzzle, style: Style, *, refuted: Assignment | None = None) -> TracePlan:
     """Draw wrong guesses, each in accord with the statements that the guesses before it broke.
 
     Args:
@@ -86,7 +86,7 @@ def draw_plan(rng: random.Random, puzzle: Puzzle, style: Style, *, refuted: Assi
         seen.append(guess)
         wrong.append(guess)
     gives_up = len(wrong) == most and len(puzzle.names) > 2 and rng.random() < 0.8
-    return Plan(wrong=tuple(wrong), gives_up=gives_up)
+    return TracePlan(wrong=tuple(wrong), gives_up=gives_up)
 
 
 def _wrong_guess(rng: random.Random, puzzle: Puzzle, seen: Sequence[Assignment]) -> Assignment | None:
@@ -169,7 +169,7 @@ def _checked(puzzle: Puzzle, guess: Assignment) -> range:
     return range(broken[0] + 1 if broken else len(guess))
 
 
-def _write_ada(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_ada(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
     """Prose; every guess is checked statement by statement."""
     pieces: Pieces = []
     for guess in plan.guesses(puzzle):
@@ -186,7 +186,7 @@ def _write_ada(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     return [*pieces, *_answer_pieces(puzzle, puzzle.solution)]
 
 
-def _write_bo(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_bo(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
     """A bullet list; some statements that agree with the guess are not looked at."""
     pieces: Pieces = []
     for guess in plan.guesses(puzzle):
@@ -208,7 +208,7 @@ def _write_bo(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     return [*pieces, *learned("Answer: "), *_answer_pieces(puzzle, puzzle.solution)]
 
 
-def _write_cy(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_cy(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
     """A table, one guess a row; the checks are done in the head, only the first misfit is named."""
     pieces: Pieces = []
     for person, name in enumerate(puzzle.names):
@@ -223,7 +223,7 @@ def _write_cy(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
     return [*pieces, *learned("=> "), *_answer_pieces(puzzle, puzzle.solution)]
 
 
-def _write_dee(puzzle: Puzzle, plan: Plan, rng: random.Random) -> Pieces:
+def _write_dee(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
     """Prose; one guess a person, nothing is checked."""
     pieces: Pieces = []
     for name, statement, knight in zip(puzzle.names, puzzle.statements, puzzle.solution, strict=True):

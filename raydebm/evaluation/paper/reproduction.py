@@ -28,7 +28,7 @@ class Picks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class ReproductionSection:
     """Further findings as text and tables, such as a confounding report; shown as it is."""
 
     title: str
@@ -46,7 +46,7 @@ class Reproduction:
     studies: tuple[StudyResults, ...]
     transfers: tuple[Transfer, ...]
     variants: tuple[VariantStudy, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[ReproductionSection, ...]
     command: str
     versions: dict[str, str]
 
@@ -87,7 +87,7 @@ def reproduction(
     *,
     transfers: Sequence[Transfer] = (),
     variants: Sequence[VariantStudy] = (),
-    sections: Sequence[Section] = (),
+    sections: Sequence[ReproductionSection] = (),
     title: str = "Distributional energy-based models: reproduction",
     command: str | None = None,
 ) -> Reproduction:

@@ -54,7 +54,7 @@ def template(name: str) -> Template:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class ReportDocument:
     """A report of one summary, its tables and its figures."""
 
     title: str

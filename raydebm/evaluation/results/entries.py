@@ -64,7 +64,7 @@ class DifficultyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class SelectorEntry:
     """A selector or the loop, with its value on each problem."""
 
     name: str
@@ -76,11 +76,11 @@ class Entry:
     """Problems that are left out because the choice has no label."""
 
 
-def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> Entry:
+def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> SelectorEntry:
     """A selector's value on every pool."""
     values = [value_of(selector, pool) for pool in pools]
     correct = np.array([value.correct for value in values])
-    return Entry(
+    return SelectorEntry(
         name=selector.name,
         group=selector.group,
         description=selector.description,
@@ -90,29 +90,29 @@ def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> Entry:
     )
 
 
-def _pairs_of(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
     ours = [(OURS, entry.name) for entry in entries if entry.group not in ("ours", "bound")]
     rivals = [VOTE, OURS, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
     decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
     return [*ours, (ALL_PASSES, OURS), *((name, VOTE) for name in VOTES), *decided]
 
 
-def comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
+def comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
     """In pass@1: ours against every other selector, votes that use energies against the plain one."""
     values = {entry.name: entry.correct for entry in entries}
     return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
-def violation_comparisons(entries: Sequence[Entry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
+def violation_comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
     """The same in violation avoided; empty where the task has no violation score."""
     avoided = {entry.name: 1 - entry.violation for entry in entries if not np.isnan(entry.violation).all()}
     return compare(avoided, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
-def loop_entries(results: OutcomeValues, policy: Policy) -> list[Entry]:
+def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:
     """The loop's answers, with and without abstentions, as entries next to the selectors."""
     entries = [
-        Entry(
+        SelectorEntry(
             name=ANSWERED,
             group="ours",
             description="the loop's answers; problems it abstains on are left out, so n is smaller",
@@ -122,7 +122,7 @@ def loop_entries(results: OutcomeValues, policy: Policy) -> list[Entry]:
         )
     ]
     if policy.max_passes > 1:
-        every_pass = Entry(
+        every_pass = SelectorEntry(
             name=ALL_PASSES,
             group="ours",
             description=f"the loop's selection after up to {policy.max_passes} passes, also where it abstains",
@@ -134,7 +134,7 @@ def loop_entries(results: OutcomeValues, policy: Policy) -> list[Entry]:
     return entries
 
 
-def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[SelectorRow]:
+def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> list[SelectorRow]:
     """Intervals and gap closed for every entry, in their order."""
     by_name = {entry.name: entry.correct for entry in entries}
     chance, bound = by_name["random"], by_name["oracle"]
@@ -166,7 +166,9 @@ def selector_rows(entries: Sequence[Entry], bootstrap: Bootstrap) -> list[Select
     return rows
 
 
-def difficulties(pools: Sequence[EvaluatedPool], entries: Sequence[Entry], bootstrap: Bootstrap) -> list[DifficultyRow]:
+def difficulties(
+    pools: Sequence[EvaluatedPool], entries: Sequence[SelectorEntry], bootstrap: Bootstrap
+) -> list[DifficultyRow]:
     """Values of the main selectors by group of difficulty; none where problems form one group."""
     shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
     violated = [entry for entry in shown if not np.isnan(entry.violation).all()]

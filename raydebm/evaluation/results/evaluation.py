@@ -11,7 +11,7 @@ from raydebm.evaluation.certainty.confidence import CHOSEN, POSTERIOR, DecisionS
 from raydebm.evaluation.certainty.trust import Trust
 from raydebm.evaluation.results.costs import CostRow
 from raydebm.evaluation.results.dimensions import DimensionTable
-from raydebm.evaluation.results.energy_measures import EnergyRow, PassAtN, PickPoint
+from raydebm.evaluation.results.energy_measures import EnergyMeasures, PassAtN, PickPoint
 from raydebm.evaluation.results.entries import (
     ALL_PASSES,
     ANSWERED,
@@ -62,7 +62,7 @@ class Evaluation:
     adapters: tuple[str, ...]
     counts: Counts
     rows: tuple[SelectorRow, ...]
-    energies: tuple[EnergyRow, ...]
+    energies: tuple[EnergyMeasures, ...]
     """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]

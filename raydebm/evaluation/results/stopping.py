@@ -222,7 +222,7 @@ def _majority_value(votes: Ints, worth: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Replayed:
+class ReplayedStopping:
     """What one rule did, as means per problem over groups and replays; shape (P,) in the order of ``problem_ids``."""
 
     problem_ids: tuple[str, ...]
@@ -236,13 +236,13 @@ class Replayed:
     reasons: Mapping[StopReason, Floats]
     """Share of the replays that ended so."""
 
-    def only(self, problem_ids: Sequence[str]) -> "Replayed":
+    def only(self, problem_ids: Sequence[str]) -> "ReplayedStopping":
         """The same for some of the problems, in the order given."""
         place = {problem_id: index for index, problem_id in enumerate(self.problem_ids)}
         return self._at([place[problem_id] for problem_id in problem_ids], tuple(problem_ids))
 
-    def _at(self, rows: Sequence[int], problem_ids: tuple[str, ...]) -> "Replayed":
-        return Replayed(
+    def _at(self, rows: Sequence[int], problem_ids: tuple[str, ...]) -> "ReplayedStopping":
+        return ReplayedStopping(
             problem_ids=problem_ids,
             correct=self.correct[rows],
             tokens=self.tokens[rows],
@@ -254,7 +254,7 @@ class Replayed:
         )
 
 
-def replay(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> Replayed:
+def replay(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> ReplayedStopping:
     """Apply a rule after every wave of the trajectories.
 
     Args:
@@ -273,7 +273,7 @@ def lead_probabilities(found: Trajectories, rule: StoppingRule, *, posterior: Po
     return np.array([math.nan if probability is None else probability for probability in stated])
 
 
-def replay_threshold(found: Trajectories, leads: Floats, threshold: float) -> Replayed:
+def replay_threshold(found: Trajectories, leads: Floats, threshold: float) -> ReplayedStopping:
     """Stop where the lead probability of a state is at least this: a sweep over thresholds judges each state once."""
     spent = np.array([state[1] >= state[0] for state in found.states])
     accepted = np.nan_to_num(leads, nan=-1.0) >= threshold
@@ -285,7 +285,7 @@ def _code(reason: StopReason | None) -> int:
     return -1 if reason is None else list(StopReason).index(reason)
 
 
-def _outcome(found: Trajectories, code_of_state: Ints) -> Replayed:
+def _outcome(found: Trajectories, code_of_state: Ints) -> ReplayedStopping:
     """Stop every trajectory at its first state with a code >= 0."""
     code = code_of_state[found.state_index]
     step = (code >= 0).argmax(axis=1)
@@ -302,7 +302,7 @@ def _outcome(found: Trajectories, code_of_state: Ints) -> Replayed:
         means: Floats = np.divide(sums, counts, where=counts > 0, out=np.full(len(problem_ids), math.nan))
         return means
 
-    return Replayed(
+    return ReplayedStopping(
         problem_ids=problem_ids,
         correct=mean(found.value[rows, step]),
         tokens=mean(found.tokens[rows, step]),
@@ -328,9 +328,9 @@ def _judge(state: _State, rule: StoppingRule, posterior: PosteriorOf | None) -> 
     return SamplingPlan(rule=rule, waves=(1,), max_samples=budget).decide(view, known)
 
 
-def joined(parts: Sequence[Replayed]) -> Replayed:
+def joined(parts: Sequence[ReplayedStopping]) -> ReplayedStopping:
     """Replays of disjoint problems as one, such as the test halves of a cross-fit."""
-    return Replayed(
+    return ReplayedStopping(
         problem_ids=tuple(problem_id for part in parts for problem_id in part.problem_ids),
         correct=np.concatenate([part.correct for part in parts]),
         tokens=np.concatenate([part.tokens for part in parts]),
@@ -359,7 +359,7 @@ class StoppingRow:
     """Share of the replays by stop reason."""
 
 
-def stopping_row(name: str, found: Replayed, bootstrap: Bootstrap) -> StoppingRow:
+def stopping_row(name: str, found: ReplayedStopping, bootstrap: Bootstrap) -> StoppingRow:
     """Estimates of one replayed rule; the bootstrap must be of as many problems."""
     return StoppingRow(
         name=name,

@@ -22,7 +22,7 @@ from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
-from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, Entry
+from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
 from raydebm.evaluation.stats.significance import Comparison, compare
 from raydebm.evaluation.trainings.seed_signals import SeedSignal, seed_signals, signal_auroc
@@ -144,7 +144,7 @@ def join_folds(parts: Sequence[FoldTraining]) -> Training:
     )
 
 
-def _joined_entries(trainings: Sequence[Training]) -> list[Entry]:
+def _joined_entries(trainings: Sequence[Training]) -> list[SelectorEntry]:
     by_name = [{entry.name: entry for entry in training.entries} for training in trainings]
     joined = []
     for name in _merged([list(entries) for entries in by_name]):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import SignalRow
-from raydebm.evaluation.report.document import Document, Plate, plate_of
+from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.study_figures import reliability_figure
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.report.trust_tables import comparison_table
@@ -77,9 +77,9 @@ def write_folds(found: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, 
     return document(found, command=command).write(run, STAGE)
 
 
-def document(found: FoldSummary, *, command: str) -> Document:
+def document(found: FoldSummary, *, command: str) -> ReportDocument:
     """The summary, its tables and figures, and how to make the numbers again."""
-    return Document(
+    return ReportDocument(
         title=f"{found.title}: {found.num_folds} folds",
         summary=summary(found),
         tables=fold_tables(found),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from raydebm.evaluation.provenance import versions
-from raydebm.evaluation.report.document import Document
+from raydebm.evaluation.report.document import ReportDocument
 from raydebm.evaluation.report.table_cells import number, with_interval
 from raydebm.evaluation.results.entries import OURS, VOTE
 from raydebm.evaluation.trainings.seed_signals import signal_sentence
@@ -57,9 +57,9 @@ def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
     return _document(found, command=command).write(run, "seeds")
 
 
-def _document(found: SeedSummary, *, command: str) -> Document:
+def _document(found: SeedSummary, *, command: str) -> ReportDocument:
     """The summary, its tables, and how to make the numbers again."""
-    return Document(
+    return ReportDocument(
         title=f"{found.title}: {len(found.seeds)} seeds",
         summary=summary(found),
         tables=seed_tables(found),

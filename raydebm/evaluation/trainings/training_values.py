@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.evaluation.certainty.trust import Certainty
-from raydebm.evaluation.results.entries import Entry
+from raydebm.evaluation.results.entries import SelectorEntry
 from raydebm.evaluation.stats.intervals import Floats
 
 
@@ -21,7 +21,7 @@ class Training:
 
     seed: int
     problem_ids: tuple[str, ...]
-    entries: Sequence[Entry]
+    entries: Sequence[SelectorEntry]
     certainty: Certainty | None = None
     """About the selections by energy, in the same order."""
     decision: Certainty | None = None

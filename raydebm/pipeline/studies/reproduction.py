@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration.grid import GridRow
-from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Section, reproduction
+from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.provenance import command_line
@@ -157,14 +157,14 @@ def _grid(pipeline: Pipeline) -> list[GridRow]:
     return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
 
 
-def _section(found: ConfoundingReport) -> Section:
-    return Section(title=f"Confounding: {found.scorer}", text=found.summary(), tables=tuple(found.tables()))
+def _section(found: ConfoundingReport) -> ReproductionSection:
+    return ReproductionSection(title=f"Confounding: {found.scorer}", text=found.summary(), tables=tuple(found.tables()))
 
 
-def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Section:
+def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> ReproductionSection:
     """A scorer before and after its repair: the screens side by side, and who wrote the selections."""
     screens = {"before": before.screen, "after": after.screen}
-    return Section(
+    return ReproductionSection(
         title=f"Before and after the repair: {before.scorer}",
         text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
         tables=(spread_table(list(screens.items())),),

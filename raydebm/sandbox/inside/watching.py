@@ -30,7 +30,7 @@ class Clock:
         return min(self._wall_end - time.monotonic(), cpu_left_s + 0.001 if cpu_left_s > 0 else 0)
 
 
-class Watch:
+class ProgramWatch:
     """Reads what a child writes and waits until it ends or reaches a limit."""
 
     def __init__(self, pid: int, descriptors: list[int], limits: dict[str, Any]) -> None:

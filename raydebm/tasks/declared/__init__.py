@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm.constraints import Constraint, violations_of
-from raydebm.constraints.expressions import Document, EvaluationError, problem_fields, reads_answer
+from raydebm.constraints.expressions import EvaluationError, RuleInput, problem_fields, reads_answer
 from raydebm.constraints.rule import View, compile_rule
 from raydebm.constraints.rules import read_rule
 from raydebm.constraints.templates import fill, full_text
@@ -316,7 +316,7 @@ def _declared_constraints(definition: TaskDefinition, view: View) -> Iterator[Co
 
 def _value(expression: str, problem: Problem, seen: Any) -> Any:
     try:
-        return Document({"answer": seen, "problem": dict(problem.data)}).value_of(expression)
+        return RuleInput({"answer": seen, "problem": dict(problem.data)}).value_of(expression)
     except EvaluationError:
         return None
 

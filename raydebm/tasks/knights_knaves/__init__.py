@@ -25,7 +25,7 @@ from raydebm.tasks.knights_knaves.logic import (
     read_statements,
     solutions,
 )
-from raydebm.tasks.knights_knaves.reading import Reading, read_quiz
+from raydebm.tasks.knights_knaves.reading import PuzzleReading, read_quiz
 from raydebm.tasks.knights_knaves.sources import rows
 from raydebm.tasks.knights_knaves.wording import Roles, claim_text
 from raydebm.tasks.sources import Row
@@ -178,7 +178,7 @@ def _asks_for_tag(row: Row) -> bool:
     return "<answer>" in str(row.get("system_prompt", ""))
 
 
-def _problem(quiz: str, reading: Reading, source_id: str | None, answer_tag: bool) -> Problem:
+def _problem(quiz: str, reading: PuzzleReading, source_id: str | None, answer_tag: bool) -> Problem:
     data: dict[str, Any] = {
         "names": list(reading.names),
         "roles": [reading.roles.truthful, reading.roles.lying],

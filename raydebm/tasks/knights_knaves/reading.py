@@ -32,7 +32,7 @@ _CLAIM_TOKEN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PuzzleReading:
     """What a puzzle's text says."""
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Reading:
     statements: tuple[Statement, ...]
 
 
-def read_quiz(text: str) -> Reading:
+def read_quiz(text: str) -> PuzzleReading:
     """Read a whole puzzle.
 
     Raises:
@@ -57,7 +57,7 @@ def read_quiz(text: str) -> Reading:
     silent = [name for name in names if name not in said]
     if silent:
         raise TaskDataError(f"nothing was said by {', '.join(silent)}; every inhabitant must make one statement")
-    return Reading(names=names, roles=roles, statements=tuple(said[name] for name in names))
+    return PuzzleReading(names=names, roles=roles, statements=tuple(said[name] for name in names))
 
 
 def _read_roles(text: str) -> Roles:

@@ -19,7 +19,7 @@ from raydebm.tasks.base import Answer, Judgement, TaskDefaults
 from raydebm.tasks.file_backed import FileTask, Pairs, question_of, typed_question
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
 from raydebm.tasks.reasoning_gym.library import LibraryError, library
-from raydebm.tasks.reasoning_gym.rules import MAX_ANSWER_CHARS, Fault, Puzzle, read_puzzle
+from raydebm.tasks.reasoning_gym.rules import MAX_ANSWER_CHARS, PuzzleFault, RulePuzzle, read_puzzle
 from raydebm.tasks.reasoning_gym.sources import Question, questions
 
 __all__ = ["ReasoningGym", "problem_of"]
@@ -38,9 +38,9 @@ def _broken_rules(problem: Problem, answer: Answer) -> Iterator[Finding]:
         yield Finding(penalty=fault.penalty, values={"fault": fault.text})
 
 
-def _faults(puzzle: Puzzle, answer: str) -> Iterator[Fault]:
+def _faults(puzzle: RulePuzzle, answer: str) -> Iterator[PuzzleFault]:
     if len(answer) > MAX_ANSWER_CHARS:
-        yield Fault(1.0, f"The answer has {len(answer)} characters, more than {MAX_ANSWER_CHARS}.")
+        yield PuzzleFault(1.0, f"The answer has {len(answer)} characters, more than {MAX_ANSWER_CHARS}.")
         return
     yield from puzzle.faults(answer)
 
@@ -51,7 +51,7 @@ def _exactness(problem: Problem) -> Exactness:
     return Exactness(exact=False) if puzzle is None else puzzle.exactness()
 
 
-def _puzzle(problem: Problem) -> Puzzle | None:
+def _puzzle(problem: Problem) -> RulePuzzle | None:
     found = read_puzzle(problem.prompt)
     return None if found is None else found[1]
 

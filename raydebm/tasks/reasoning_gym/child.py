@@ -95,7 +95,7 @@ def _load_library() -> Any:
     return library
 
 
-class Library:
+class LoadedLibrary:
     """The data sets of reasoning-gym, each made once."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Library:
         return self._made[key]
 
 
-def _reply_to(library: Library, request: dict[str, Any]) -> dict[str, Any]:
+def _reply_to(library: LoadedLibrary, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "entries" in request:
             return library.entries(request["entries"], request["config"])
@@ -151,7 +151,7 @@ def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     try:
-        library = Library()
+        library = LoadedLibrary()
         version = importlib.import_module("importlib.metadata").version("reasoning-gym")
     except ImportError as error:
         _say(replies, {"error": f"the package reasoning-gym cannot be imported: {error}"})

@@ -31,7 +31,7 @@ _NO_ANSWER = ("None", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LibraryEntry:
     """Where reasoning-gym makes a question: what its verifier needs to score an answer to it."""
 
     dataset: str
@@ -51,7 +51,7 @@ class Question:
     dataset: str = ""
     category: str = ""
     source_id: str | None = None
-    entry: Entry | None = None
+    entry: LibraryEntry | None = None
     """None where the question needs no verifier or has none."""
 
 
@@ -99,7 +99,7 @@ def _generated(split: str, source: str, *, seed: int) -> Iterator[Question]:
                     answer=_reference(answer),
                     dataset=name,
                     category=entries.category,
-                    entry=Entry(name, settings, index),
+                    entry=LibraryEntry(name, settings, index),
                 )
 
 
@@ -134,7 +134,7 @@ def _recorded(file: Path) -> Iterator[Question]:
             category=str(row.get("category") or ""),
             source_id=None if source_id is None else str(source_id),
             # Its index is looked for later, when it is known that the question is wanted.
-            entry=Entry(dataset, config, -1) if isinstance(config, Mapping) and dataset else None,
+            entry=LibraryEntry(dataset, config, -1) if isinstance(config, Mapping) and dataset else None,
         )
 
 
@@ -179,9 +179,9 @@ class _Makers:
         if wanted.index >= 0:
             return question
         index = self._indices(wanted).get(question.text.strip())
-        return replace(question, entry=None if index is None else Entry(wanted.dataset, wanted.config, index))
+        return replace(question, entry=None if index is None else LibraryEntry(wanted.dataset, wanted.config, index))
 
-    def _indices(self, wanted: Entry) -> Mapping[str, int]:
+    def _indices(self, wanted: LibraryEntry) -> Mapping[str, int]:
         if wanted.dataset in self._failed:
             return {}
         if not is_installed():

@@ -183,7 +183,7 @@ class _Run:
             output = _digest(_canonical(result.value, is_json=test.is_json))
             if test.expected is None or _is_expected(result.value, test):
                 return Observation(test=test, output=output, passed=True)
-        except _NoValueError as error:
+        except _NoResultError as error:
             return _failed(test, f"the call returned {error}, which is no plain value")
         except RecursionError:
             return _failed(test, "the call returned a value that is nested too deeply")
@@ -199,7 +199,7 @@ class _Run:
         return self._session
 
 
-class _NoValueError(Exception):
+class _NoResultError(Exception):
     """A value that is not plain data, such as a generator or a lambda."""
 
 
@@ -210,7 +210,7 @@ def _is_expected(value: Any, test: PublicTest) -> bool:
 def _canonical(value: Any, *, is_json: bool) -> str:
     """Equal text for values that a test would take for equal: ``4`` and ``4.0``, sets in any order, last digits."""
     if isinstance(value, Opaque):
-        raise _NoValueError(_clipped_text(value.name))
+        raise _NoResultError(_clipped_text(value.name))
     if isinstance(value, bool | int):
         return hex(value)
     if isinstance(value, float):

@@ -51,7 +51,7 @@ class Grade(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class GradingReport:
     grade: Grade
     num_tests: int
     failed_test: int | None = None
@@ -67,7 +67,7 @@ class Report:
         return f"{self.grade}{where}" + (f": {self.detail}" if self.detail else "")
 
 
-def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limits) -> Report:
+def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limits) -> GradingReport:
     """Run a program against one problem's tests, up to the first that it fails.
 
     Args:
@@ -86,7 +86,7 @@ def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limi
     return _grade_by_assertions(code, tests, sandbox, limits)
 
 
-def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits) -> Report:
+def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits) -> GradingReport:
     session: Session | None = None
     try:
         for number, test in enumerate(tests, start=1):
@@ -97,11 +97,11 @@ def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandb
             result = session.run(code, test["input"].encode("utf-8", "surrogatepass"), limits=limits, prelude=PRELUDE)
             found, detail = _judged_output(result, test["output"])
             if found is not Grade.PASSED:
-                return Report(grade=found, num_tests=len(tests), failed_test=number, detail=detail)
+                return GradingReport(grade=found, num_tests=len(tests), failed_test=number, detail=detail)
     finally:
         if session is not None:
             session.close()
-    return Report(grade=Grade.PASSED, num_tests=len(tests))
+    return GradingReport(grade=Grade.PASSED, num_tests=len(tests))
 
 
 def _judged_output(result: RunResult, expected: str) -> tuple[Grade, str]:
@@ -114,19 +114,19 @@ def _judged_output(result: RunResult, expected: str) -> tuple[Grade, str]:
 
 def _grade_function(
     code: str, function: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits
-) -> Report:
+) -> GradingReport:
     with sandbox.session() as session:
         result = session.open_program(code, limits=limits, prelude=PRELUDE)
         if result.status is not Status.OK:
-            return Report(grade=Grade(result.status.value), num_tests=len(tests), detail=result.detail)
+            return GradingReport(grade=Grade(result.status.value), num_tests=len(tests), detail=result.detail)
         for number, test in enumerate(tests, start=1):
             result = session.call(function, _arguments(test["input"]), limits=limits)
             if result.status is not Status.OK:
                 found = Grade(result.status.value)
-                return Report(grade=found, num_tests=len(tests), failed_test=number, detail=result.detail)
+                return GradingReport(grade=found, num_tests=len(tests), failed_test=number, detail=result.detail)
             if not same_value(result.value, test["output"]):
-                return Report(grade=Grade.WRONG_ANSWER, num_tests=len(tests), failed_test=number)
-    return Report(grade=Grade.PASSED, num_tests=len(tests))
+                return GradingReport(grade=Grade.WRONG_ANSWER, num_tests=len(tests), failed_test=number)
+    return GradingReport(grade=Grade.PASSED, num_tests=len(tests))
 
 
 def _arguments(values: Sequence[Any]) -> list[Any]:
@@ -146,21 +146,21 @@ def completed(code: str, head: str, function: str) -> str:
     return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
 
 
-def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> Report:
+def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> GradingReport:
     """Test code and program in two sandboxes: only plain values pass from one to the other."""
     with sandbox.session() as session, sandbox.session() as tester:
         result = session.open_program(completed(code, tests["head"], tests["function"]), limits=limits)
         if result.status is not Status.OK:
-            return Report(grade=Grade(result.status.value), num_tests=1, detail=result.detail)
+            return GradingReport(grade=Grade(result.status.value), num_tests=1, detail=result.detail)
         tester.open_test(tests["test"], tests["function"], limits=limits)
         raised = ""
         while True:
             message = tester.step(limits=limits)
             if "done" in message:
-                return Report(grade=Grade.PASSED, num_tests=1)
+                return GradingReport(grade=Grade.PASSED, num_tests=1)
             if "ask" not in message:
                 grade_, detail = (Grade.RUNTIME_ERROR, raised) if raised else (Grade.WRONG_ANSWER, message["failed"])
-                return Report(grade=grade_, num_tests=1, failed_test=1, detail=detail)
+                return GradingReport(grade=grade_, num_tests=1, failed_test=1, detail=detail)
             encoded = session.call_encoded(message["function"], message["ask"], limits=limits)
             if encoded.status is Status.OK:
                 raised = ""
@@ -170,4 +170,4 @@ def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, 
                 tester.answer_raised(raised)
             else:
                 found = Grade(encoded.status.value)
-                return Report(grade=found, num_tests=1, failed_test=1, detail=encoded.detail)
+                return GradingReport(grade=found, num_tests=1, failed_test=1, detail=encoded.detail)

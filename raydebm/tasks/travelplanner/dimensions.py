@@ -29,7 +29,7 @@ from raydebm.constraints import Finding
 from raydebm.tasks.travelplanner.catalogue import Restaurant, Stay
 from raydebm.tasks.travelplanner.official.hard import fits_room_type
 from raydebm.tasks.travelplanner.trip import MEALS
-from raydebm.tasks.travelplanner.view import DayView, Entity, PlanView, Transport
+from raydebm.tasks.travelplanner.view import DayView, Entity, PlanView, TransportEntry
 
 Dimension = Callable[[PlanView], Iterable[Finding]]
 
@@ -139,7 +139,7 @@ def _no_way(view: PlanView, day: DayView, origin: str, destination: str) -> str 
     return _unknown_transport(view, transport)
 
 
-def _unknown_transport(view: PlanView, transport: Transport) -> str | None:
+def _unknown_transport(view: PlanView, transport: TransportEntry) -> str | None:
     if transport.means != "flight":
         return None if transport.cost is not None else f"there is no {transport.means} between them"
     if transport.number is None:

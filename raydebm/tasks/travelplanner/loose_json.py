@@ -41,7 +41,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LooseValue:
     """One list or object in a text."""
 
     value: Any
@@ -58,7 +58,7 @@ class _NoValueError(Exception):
         self.position = position
 
 
-def values_in(text: str) -> Iterator[Found]:
+def values_in(text: str) -> Iterator[LooseValue]:
     """Every outermost list or object, in the order of the text. Text beyond ``MAX_CHARS`` is not looked at."""
     text = text[:MAX_CHARS]
     position, steps = 0, 0
@@ -71,21 +71,21 @@ def values_in(text: str) -> Iterator[Found]:
         position = start + 1 if found is None else found.end
 
 
-def _value_at(text: str, start: int) -> tuple[Found | None, int]:
+def _value_at(text: str, start: int) -> tuple[LooseValue | None, int]:
     """(the value that begins here or None, how many characters were looked at)."""
     try:
         value, end = _STRICT.raw_decode(text, start)
-        return Found(value, (), start, end), 0
+        return LooseValue(value, (), start, end), 0
     except json.JSONDecodeError as error:
         looked_at = max(error.pos - start, 1)
     except (RecursionError, ValueError):  # ValueError: a number with thousands of digits
         looked_at = 10_000
-    reader = _Reader(text)
+    reader = _LooseReader(text)
     try:
         value, end = reader.value(start, depth=0)
     except _NoValueError as error:
         return None, looked_at + max(error.position - start, 1)
-    return Found(value, tuple(dict.fromkeys(reader.repairs)), start, end), looked_at
+    return LooseValue(value, tuple(dict.fromkeys(reader.repairs)), start, end), looked_at
 
 
 def _no_constant(name: str) -> Any:
@@ -113,7 +113,7 @@ class Conflict:
 _STRICT = json.JSONDecoder(strict=True, parse_constant=_no_constant, object_pairs_hook=_unique)
 
 
-class _Reader:
+class _LooseReader:
     """Recursive descent over one text; notes what it had to overlook."""
 
     def __init__(self, text: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.tasks.travelplanner.loose_json import Conflict, Found, values_in
+from raydebm.tasks.travelplanner.loose_json import Conflict, LooseValue, values_in
 from raydebm.tasks.travelplanner.trip import PLAN_FIELDS
 
 PlanDay = dict[str, Any]
@@ -84,22 +84,22 @@ def render_plan(plan: Sequence[PlanDay]) -> str:
     return "[" + ",\n ".join(json.dumps(day, ensure_ascii=False) for day in plan) + "]"
 
 
-def _candidates(text: str) -> list[tuple[Found, list[Mapping[str, Any]]]]:
+def _candidates(text: str) -> list[tuple[LooseValue, list[Mapping[str, Any]]]]:
     """Everything in the text that may be a plan. Day objects that stand apart from each other are one candidate."""
-    plans: list[tuple[Found, list[Mapping[str, Any]]]] = []
-    apart: list[tuple[Found, Mapping[str, Any]]] = []
+    plans: list[tuple[LooseValue, list[Mapping[str, Any]]]] = []
+    apart: list[tuple[LooseValue, Mapping[str, Any]]] = []
     for found in values_in(text):
         if isinstance(found.value, dict) and _is_day(found.value):
             apart.append((found, found.value))
             continue
         days, repairs = _days_in(found.value)
         if days:
-            plans.append((Found(found.value, (*found.repairs, *repairs), found.start, found.end), days))
+            plans.append((LooseValue(found.value, (*found.repairs, *repairs), found.start, found.end), days))
     if apart:
         repairs = [repair for found, _ in apart for repair in found.repairs]
         note = "day objects without a list around them" if len(apart) > 1 else "a day object without a list around it"
         last = apart[-1][0]
-        joined = Found(None, (*repairs, note), last.start, last.end)
+        joined = LooseValue(None, (*repairs, note), last.start, last.end)
         plans.append((joined, [day for _, day in apart]))
         plans.sort(key=lambda plan: plan[0].end)
     return plans

@@ -18,7 +18,7 @@ from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file
 from raydebm.tasks.travelplanner.plans import canonical_plan
 from raydebm.tasks.travelplanner.query import MAX_DAYS, read_query
-from raydebm.tasks.travelplanner.reference import Reference, read_items
+from raydebm.tasks.travelplanner.reference import TripReference, read_items
 from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
 
 TASK = "travelplanner"
@@ -131,7 +131,7 @@ def _json_row(text: str) -> Mapping[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _problem(query: str, reference: Reference | None, data: Mapping[str, Any]) -> Problem:
+def _problem(query: str, reference: TripReference | None, data: Mapping[str, Any]) -> Problem:
     prompt = prompt_of(query, reference)
     days = f"{data['days']} days"
     return Problem(

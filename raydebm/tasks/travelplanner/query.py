@@ -15,7 +15,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from raydebm.errors import TaskDataError
-from raydebm.tasks.travelplanner.reference import Reference
+from raydebm.tasks.travelplanner.reference import TripReference
 
 CUISINES = ("American", "Chinese", "French", "Indian", "Italian", "Mediterranean", "Mexican")
 """What the benchmark's travellers may wish for."""
@@ -139,7 +139,7 @@ class QueryReading:
     """A sentence for each field that the text does not settle."""
 
 
-def read_query(text: str, *, reference: Reference | None = None) -> QueryReading:
+def read_query(text: str, *, reference: TripReference | None = None) -> QueryReading:
     """The wishes in a query; the reference information settles the cities where the words do not.
 
     Raises:
@@ -243,7 +243,7 @@ def _budget(text: str) -> float | int | None:
     return int(amount) if amount.is_integer() else amount
 
 
-def _places(text: str, reference: Reference | None) -> tuple[str | None, str | None]:
+def _places(text: str, reference: TripReference | None) -> tuple[str | None, str | None]:
     org = next((_clean(match[1]) for pattern in _ORG if (match := pattern.search(text))), None)
     visited: set[str] = set()
     if reference is not None:

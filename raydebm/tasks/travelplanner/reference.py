@@ -66,7 +66,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class TripReference:
     """The rows of one problem's reference information. Every list is in the order of the source."""
 
     attractions: tuple[Attraction, ...] = ()
@@ -88,7 +88,7 @@ class Reference:
         )
 
 
-def read_items(value: Any, *, where: str) -> Reference:
+def read_items(value: Any, *, where: str) -> TripReference:
     """Reference information in the benchmark's own form.
 
     Args:
@@ -101,7 +101,7 @@ def read_items(value: Any, *, where: str) -> Reference:
     items = _parsed(value, where) if isinstance(value, str) else value
     if not isinstance(items, Sequence) or not all(isinstance(item, Mapping) for item in items):
         raise TaskDataError(f"{where}: reference information must be a list of objects, got {type(items).__name__}")
-    rows: dict[str, list[Any]] = {name: [] for name in Reference.__dataclass_fields__}
+    rows: dict[str, list[Any]] = {name: [] for name in TripReference.__dataclass_fields__}
     for item in items:
         title, content = str(item.get("Description", "")), item.get("Content", "")
         match = _TITLE.fullmatch(title)
@@ -143,9 +143,9 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
     rows["drives"].append(drive_of(origin, destination, duration=duration, distance=distance))
 
 
-def _collected(rows: Mapping[str, Iterable[Any]]) -> Reference:
+def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
     """Drives are listed once for each mode of transport, and drives and tables may repeat: each counts once."""
-    return Reference(
+    return TripReference(
         **{name: tuple(dict.fromkeys(found)) if name == "drives" else tuple(found) for name, found in rows.items()}
     )
 

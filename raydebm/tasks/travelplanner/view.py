@@ -54,7 +54,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transport:
+class TransportEntry:
     """How a day travels, as written."""
 
     day: int
@@ -77,7 +77,7 @@ class DayView:
     """Two on a travel day, one on another, none where it cannot be read."""
     filled: frozenset[str]
     """Fields that hold something."""
-    transport: Transport | None
+    transport: TransportEntry | None
     entities: tuple[Entity, ...]
 
     @property
@@ -204,7 +204,9 @@ def _without_state(entity: Entity, catalogue: Catalogue | None) -> Entity:
     return replace(entity, name=name.strip(), city=city, place=_place(entity.field, name.strip(), city, catalogue))
 
 
-def _transport(day: int, written: str, cities: tuple[str, ...], trip: Trip, catalogue: Catalogue | None) -> Transport:
+def _transport(
+    day: int, written: str, cities: tuple[str, ...], trip: Trip, catalogue: Catalogue | None
+) -> TransportEntry:
     means = _means(written)
     leg = from_to(written)
     ends = (_city(leg[0]), _city(leg[1])) if leg else (cities[0], cities[1]) if len(cities) == 2 else None
@@ -217,7 +219,7 @@ def _transport(day: int, written: str, cities: tuple[str, ...], trip: Trip, cata
             cost = flight.price * trip.people if flight else None
         elif means is not None:
             cost = _drive_cost(means, ends, trip, catalogue)
-    return Transport(
+    return TransportEntry(
         day=day, written=on_one_line(written), means=means, cities=ends, number=number, flight=flight, cost=cost
     )
 

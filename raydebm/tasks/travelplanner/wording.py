@@ -12,7 +12,7 @@ from typing import Any
 from raydebm.errors import TaskDataError
 from raydebm.tasks.travelplanner.catalogue import Attraction, Drive, Flight, Restaurant, Stay
 from raydebm.tasks.travelplanner.database import drive_of
-from raydebm.tasks.travelplanner.reference import Reference, read_items
+from raydebm.tasks.travelplanner.reference import TripReference, read_items
 
 HEADING = "Reference information:"
 
@@ -30,14 +30,14 @@ _DRIVE = re.compile(r"Driving from (.{1,80}?) to (.{1,80}?): ([^,]{1,60}), ([\d,
 _NO_DRIVE = re.compile(r"There is no self-driving and no taxi from (.{1,80}?) to (.{1,80}?)\.")
 
 
-def prompt_of(query: str, reference: Reference | None) -> str:
+def prompt_of(query: str, reference: TripReference | None) -> str:
     """The query, then the reference information where there is any."""
     if reference is None:
         return query.strip()
     return "\n".join([query.strip(), "", HEADING, *_reference_lines(reference)])
 
 
-def _reference_lines(reference: Reference) -> Iterator[str]:
+def _reference_lines(reference: TripReference) -> Iterator[str]:
     for kind, rows in (("Attractions", reference.attractions), ("Restaurants", reference.restaurants)):
         yield from _city_lines(kind, rows)
     yield from _city_lines("Accommodations", reference.stays)
@@ -84,7 +84,7 @@ def _on(date: str) -> str:
     return f" on {date}" if date else ""
 
 
-def split_prompt(text: str) -> tuple[str, Reference | None]:
+def split_prompt(text: str) -> tuple[str, TripReference | None]:
     """(query, its reference information or None) of a typed text.
 
     The reference information stands behind a line ``Reference information:`` as ``prompt_of`` writes it, or anywhere
@@ -108,8 +108,8 @@ def _without_heading(text: str) -> str:
     return text.replace(HEADING, "").strip()
 
 
-def _read_lines(lines: Iterable[str]) -> Reference:
-    rows: dict[str, list[Any]] = {name: [] for name in Reference.__dataclass_fields__}
+def _read_lines(lines: Iterable[str]) -> TripReference:
+    rows: dict[str, list[Any]] = {name: [] for name in TripReference.__dataclass_fields__}
     section: re.Match[str] | None = None
     for line in (line.strip() for line in lines):
         if not line:
@@ -121,7 +121,7 @@ def _read_lines(lines: Iterable[str]) -> Reference:
         else:
             section = None
             _read_sentence(line, rows)
-    return Reference(**{name: tuple(found) for name, found in rows.items()})
+    return TripReference(**{name: tuple(found) for name, found in rows.items()})
 
 
 def _read_row(line: str, section: re.Match[str], rows: dict[str, list[Any]]) -> None:

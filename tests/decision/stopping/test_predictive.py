@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydebm.decision.stopping.predictive import (
-    Belief,
     ConcentrationPrior,
     Standing,
+    VoteBelief,
     expected_gain,
     fit_concentration_prior,
     lead_probability,
@@ -153,7 +153,7 @@ def test_refuses_what_is_no_prior(values, weights, message):
 
 
 def belief(*probabilities, none=0.0, strength=4.0):
-    return Belief(probabilities=probabilities, none=none, strength=strength)
+    return VoteBelief(probabilities=probabilities, none=none, strength=strength)
 
 
 def test_reach_is_the_beta_binomial_tail():

@@ -16,7 +16,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.calibration.grid import GridRow
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
-from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Section, reproduction
+from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
 from raydebm.evaluation.paper.reproduction_report import chapters, render_html, render_markdown, write_reproduction
 from raydebm.evaluation.paper.reproduction_tables import headline, paper_table
 from raydebm.evaluation.report import study_figures
@@ -127,7 +127,7 @@ def found(puzzles, plans, matrix):
         shares={"before": {"g": 0.9, "h": 0.1}, "after": {"g": 0.5, "h": 0.5}},
         share_of_correct={"g": 0.6, "h": 0.4},
     )
-    section = Section(
+    section = ReproductionSection(
         title="Confounding",
         text="Who is picked.",
         tables=(Table(title="Spread", caption="How to read it.", headers=("a", "b"), rows=(("1", "2"),)),),

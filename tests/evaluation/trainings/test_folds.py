@@ -11,7 +11,7 @@ import pytest
 from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import Certainty
-from raydebm.evaluation.results.entries import Entry
+from raydebm.evaluation.results.entries import SelectorEntry
 from raydebm.evaluation.trainings.folds import FoldFacts, FoldTraining, fold_pairs, join_folds, summarise_folds
 from raydebm.evaluation.trainings.folds_report import document, fold_tables, summary, write_folds
 from raydebm.evaluation.trainings.training_values import Training
@@ -21,7 +21,9 @@ from raydebm.run.directory import RunDir
 def entry(name, correct, *, group="baseline", violation=None):
     values = np.array(correct, dtype=float)
     damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
-    return Entry(name=name, group=group, description="", correct=values, violation=damage, unlabeled=np.isnan(values))
+    return SelectorEntry(
+        name=name, group=group, description="", correct=values, violation=damage, unlabeled=np.isnan(values)
+    )
 
 
 def certainty(correct, **signals):

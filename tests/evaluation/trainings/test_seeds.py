@@ -9,7 +9,7 @@ import pytest
 from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import Certainty
-from raydebm.evaluation.results.entries import Entry
+from raydebm.evaluation.results.entries import SelectorEntry
 from raydebm.evaluation.trainings.seeds import seed_tables, summarise_seeds
 from raydebm.evaluation.trainings.seeds_report import summary, write_seeds
 from raydebm.evaluation.trainings.training_values import Training
@@ -19,7 +19,9 @@ from raydebm.run.directory import RunDir
 def entry(name, correct, *, group="baseline", violation=None):
     values = np.array(correct, dtype=float)
     damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
-    return Entry(name=name, group=group, description="", correct=values, violation=damage, unlabeled=np.isnan(values))
+    return SelectorEntry(
+        name=name, group=group, description="", correct=values, violation=damage, unlabeled=np.isnan(values)
+    )
 
 
 def training(seed, ours, *, problem_ids=("p", "q", "r"), **more):

@@ -18,10 +18,10 @@ from raydebm.tasks.reasoning_gym.rules.numbers import (
     read_factorization,
     read_puzzle24,
 )
-from raydebm.tasks.reasoning_gym.rules.puzzle import MAX_ANSWER_CHARS, Fault, Puzzle, Reader
+from raydebm.tasks.reasoning_gym.rules.puzzle import MAX_ANSWER_CHARS, PuzzleFault, Reader, RulePuzzle
 from raydebm.tasks.reasoning_gym.rules.structures import read_coloring, read_ladder, read_palindrome
 
-__all__ = ["MAX_ANSWER_CHARS", "READERS", "Fault", "Puzzle", "read_puzzle"]
+__all__ = ["MAX_ANSWER_CHARS", "READERS", "PuzzleFault", "RulePuzzle", "read_puzzle"]
 
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
@@ -49,7 +49,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 
 
 @lru_cache(maxsize=4096)
-def read_puzzle(question: str) -> tuple[str, Puzzle] | None:
+def read_puzzle(question: str) -> tuple[str, RulePuzzle] | None:
     """The data set whose wording a question has, and its puzzle; None for a question without rules to check.
 
     Cached: every candidate of a problem asks for it.

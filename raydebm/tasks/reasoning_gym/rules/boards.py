@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from raydebm.constraints import Exactness
-from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
+from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, PuzzleFault, RulePuzzle
 
 MAX_STATES = 50_000
 """States in a search for the shortest solution; counted, not timed."""
@@ -42,28 +42,30 @@ class ShortestPath(ExactPuzzle):
 
     rows: tuple[str, ...]
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         """See ``Puzzle``."""
         if answer == "infeasible" or self._fewest is None:
             if answer != "infeasible":
-                yield Fault(1.0, "No path leads to the destination; the answer must be infeasible.")
+                yield PuzzleFault(1.0, "No path leads to the destination; the answer must be infeasible.")
             elif self._fewest is not None:
-                yield Fault(1.0, f"There is a path of {self._fewest} steps.")
+                yield PuzzleFault(1.0, f"There is a path of {self._fewest} steps.")
             return
         steps = answer.split()
         if not set(steps) <= set(_STEPS):
-            yield Fault(1.0, "The answer must be directions alone: up, down, left and right, separated by spaces.")
+            yield PuzzleFault(
+                1.0, "The answer must be directions alone: up, down, left and right, separated by spaces."
+            )
             return
         cell = self._find("*")
         for number, step in enumerate(steps, start=1):
             cell = (cell[0] + _STEPS[step][0], cell[1] + _STEPS[step][1])
             if cell not in self._open:
-                yield Fault(1.0, f"Step {number}, {step}, leads into a blocked cell or off the grid.")
+                yield PuzzleFault(1.0, f"Step {number}, {step}, leads into a blocked cell or off the grid.")
                 return
         if cell != self._find("#"):
-            yield Fault(0.5, "The path does not end at the destination.")
+            yield PuzzleFault(0.5, "The path does not end at the destination.")
         elif len(steps) > self._fewest:
-            yield Fault(0.25, f"The path has {len(steps)} steps; {self._fewest} are enough.")
+            yield PuzzleFault(0.25, f"The path has {len(steps)} steps; {self._fewest} are enough.")
 
     def _find(self, mark: str) -> tuple[int, int]:
         return next((row, line.index(mark)) for row, line in enumerate(self.rows) if mark in line)
@@ -101,26 +103,26 @@ class KnightSwap:
     black: frozenset[str]
     first: str
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         if answer.lower() == "no":
             if self._fewest is not None:
-                yield Fault(1.0, f"It is possible, in {self._fewest} moves.")
+                yield PuzzleFault(1.0, f"It is possible, in {self._fewest} moves.")
             return
         moves = _knight_moves(answer)
         if moves is None:
-            yield Fault(1.0, 'The answer must be No, or a JSON list of moves such as ["w,A1,B3"].')
+            yield PuzzleFault(1.0, 'The answer must be No, or a JSON list of moves such as ["w,A1,B3"].')
             return
         state: Knights = (self.white, self.black, self.first)
         for number, (color, start, end) in enumerate(moves, start=1):
             after = self._after(state).get((color, start, end))
             if after is None:
-                yield Fault(1.0, f"Move {number}, {color} from {start} to {end}, is not allowed there.")
+                yield PuzzleFault(1.0, f"Move {number}, {color} from {start} to {end}, is not allowed there.")
                 return
             state = after
         if state[:2] != (self.black, self.white):
-            yield Fault(0.5, "After the moves the knights have not changed places.")
+            yield PuzzleFault(0.5, "After the moves the knights have not changed places.")
         elif self._fewest is not None and len(moves) > self._fewest:
-            yield Fault(0.25, f"The solution takes {len(moves)} moves; {self._fewest} are enough.")
+            yield PuzzleFault(0.25, f"The solution takes {len(moves)} moves; {self._fewest} are enough.")
 
     def exactness(self) -> Exactness:
         if self._search[1]:
@@ -166,19 +168,19 @@ class RushHour(ExactPuzzle):
     """Cells of each car, in order; a cell is row * 6 + column."""
     walls: frozenset[int]
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         moves = _CAR_MOVE.findall(answer)
         if not moves:
-            yield Fault(1.0, "The answer must be moves such as F+1 K-2, one after the other.")
+            yield PuzzleFault(1.0, "The answer must be moves such as F+1 K-2, one after the other.")
             return
         cars = dict(self.cars)
         for car, sign, count in moves:
             for _ in range(int(count)):
                 if car not in cars or not self._moved(cars, car, forward=sign == "+"):
-                    yield Fault(1.0, f"{car}{sign}{count} is not possible when it is made.")
+                    yield PuzzleFault(1.0, f"{car}{sign}{count} is not possible when it is made.")
                     return
         if _EXIT not in cars["A"]:
-            yield Fault(0.5, "After the moves the red car is not at the exit.")
+            yield PuzzleFault(0.5, "After the moves the red car is not at the exit.")
 
     def _moved(self, cars: dict[str, tuple[int, ...]], car: str, *, forward: bool) -> bool:
         """Move a car by one cell, if nothing is in its way."""
@@ -193,7 +195,7 @@ class RushHour(ExactPuzzle):
         return True
 
 
-def read_path(question: str) -> Puzzle | None:
+def read_path(question: str) -> RulePuzzle | None:
     """The puzzle of a question about the shortest path; None for any other."""
     match = _PATH.match(question)
     if match is None:
@@ -203,7 +205,7 @@ def read_path(question: str) -> Puzzle | None:
     return ShortestPath(rows) if (text.count("*"), text.count("#")) == (1, 1) else None
 
 
-def read_knights(question: str) -> Puzzle | None:
+def read_knights(question: str) -> RulePuzzle | None:
     """The puzzle of a question about swapping knights; None for any other."""
     match = _KNIGHTS.match(question)
     if match is None:
@@ -219,7 +221,7 @@ def read_knights(question: str) -> Puzzle | None:
     return KnightSwap(frozenset(on), squares["w"], squares["B"], match["first"])
 
 
-def read_rush_hour(question: str) -> Puzzle | None:
+def read_rush_hour(question: str) -> RulePuzzle | None:
     """The puzzle of a Rush Hour question; None for any other."""
     match = _RUSH.match(question)
     if match is None:

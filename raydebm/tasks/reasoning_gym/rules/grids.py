@@ -8,7 +8,7 @@ from itertools import combinations
 
 from raydebm.constraints import Exactness
 from raydebm.tasks.reasoning_gym.rules.filling import Cell, count_fillings
-from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
+from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, PuzzleFault, RulePuzzle
 
 MAX_STEPS = 2_000
 """Steps of counting a grid's solutions; the sudokus of the package take below 50."""
@@ -44,25 +44,29 @@ class NumberGrid:
     smaller: tuple[tuple[Cell, Cell], ...] = ()
     """The first cell holds less than the second."""
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         lines = [line.rstrip() for line in answer.split("\n")]
         grid = self._read(lines)
         if grid is None:
             size = len(self.givens)
-            yield Fault(1.0, f"The answer must be the whole grid, {size} rows of {size} numbers from 1 to {size}.")
+            yield PuzzleFault(
+                1.0, f"The answer must be the whole grid, {size} rows of {size} numbers from 1 to {size}."
+            )
             return
         changed = next((cell for cell, number in self._given.items() if grid[cell] != number), None)
         if changed is not None:
-            yield Fault(1.0, f"{_place(changed)} must stay {self._given[changed]}.")
+            yield PuzzleFault(1.0, f"{_place(changed)} must stay {self._given[changed]}.")
             return
         broken = [name for name, group in self._groups.items() if len({grid[cell] for cell in group}) < len(group)]
         for name in broken:
-            yield Fault(0.5 / len(self._groups), f"In {name} a number stands twice.")
+            yield PuzzleFault(0.5 / len(self._groups), f"In {name} a number stands twice.")
         for low, high in self.smaller:
             if grid[low] >= grid[high]:
-                yield Fault(0.5 / len(self.smaller), f"{_place(low)} must hold less than {_place(high).lower()}.")
+                yield PuzzleFault(0.5 / len(self.smaller), f"{_place(low)} must hold less than {_place(high).lower()}.")
         if not broken and lines != self._drawn(grid):
-            yield Fault(0.1, "The numbers must stand in the layout of the puzzle, with its spaces, lines and signs.")
+            yield PuzzleFault(
+                0.1, "The numbers must stand in the layout of the puzzle, with its spaces, lines and signs."
+            )
 
     def exactness(self) -> Exactness:
         """Exact for a grid with one solution, where counting them takes no more than ``MAX_STEPS`` steps."""
@@ -119,37 +123,37 @@ class Queens(ExactPuzzle):
     rows: tuple[str, ...]
     """Such as ``"_ Q _ _"``."""
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         lines, size = answer.split("\n"), len(self.rows)
         row_form = re.compile(rf"[Q_](?: [Q_]){{{size - 1}}}")
         if len(lines) != size or not all(row_form.fullmatch(line) for line in lines):
-            yield Fault(1.0, f"The answer must be the whole board, {size} lines such as {self.rows[0]!r}.")
+            yield PuzzleFault(1.0, f"The answer must be the whole board, {size} lines such as {self.rows[0]!r}.")
             return
         queens, fixed = _queens(lines), _queens(self.rows)
         moved = sorted(set(fixed) - set(queens))
         if moved:
-            yield Fault(0.5, f"The queen at {_place(moved[0]).lower()} must stay.")
+            yield PuzzleFault(0.5, f"The queen at {_place(moved[0]).lower()} must stay.")
         if len(queens) != size:
-            yield Fault(0.5, f"The board must hold {size} queens, not {len(queens)}.")
+            yield PuzzleFault(0.5, f"The board must hold {size} queens, not {len(queens)}.")
         attacks = [pair for pair in combinations(queens, 2) if _attack(*pair)]
         if attacks:
             first, second = (_place(queen).lower() for queen in attacks[0])
-            yield Fault(min(1.0, len(attacks) / size), f"The queens at {first} and {second} attack each other.")
+            yield PuzzleFault(min(1.0, len(attacks) / size), f"The queens at {first} and {second} attack each other.")
 
 
-def read_sudoku(question: str) -> Puzzle | None:
+def read_sudoku(question: str) -> RulePuzzle | None:
     """The puzzle of a Sudoku question; None for any other."""
     match = _SUDOKU.match(question)
     return None if match is None else _boxed(match["rows"], box=3)
 
 
-def read_mini_sudoku(question: str) -> Puzzle | None:
+def read_mini_sudoku(question: str) -> RulePuzzle | None:
     """The puzzle of a Sudoku question with boxes of two; None for any other."""
     match = _MINI_SUDOKU.match(question)
     return None if match is None else _boxed(match["rows"], box=2)
 
 
-def read_futoshiki(question: str) -> Puzzle | None:
+def read_futoshiki(question: str) -> RulePuzzle | None:
     """The puzzle of a Futoshiki question; None for any other."""
     match = _FUTOSHIKI.match(question)
     if match is None:
@@ -162,7 +166,7 @@ def read_futoshiki(question: str) -> Puzzle | None:
     return NumberGrid(lines=drawn, givens=givens, smaller=tuple(_inequalities(lines, size)))
 
 
-def read_queens(question: str) -> Puzzle | None:
+def read_queens(question: str) -> RulePuzzle | None:
     """The puzzle of a question about queens; None for any other."""
     match = _QUEENS.match(question)
     if match is None:

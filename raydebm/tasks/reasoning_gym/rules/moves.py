@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from raydebm.constraints import Exactness
-from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
+from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, PuzzleFault, RulePuzzle
 
 MAX_STATES = 50_000
 """States in a search for the shortest solution; counted, not timed."""
@@ -41,21 +41,23 @@ class Jugs(ExactPuzzle):
     sizes: Mapping[str, int]
     target: int
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         moves = _strings(answer)
         if moves is None:
-            yield Fault(1.0, 'The answer must be a JSON list of moves, such as ["fill A", "pour A->B"].')
+            yield PuzzleFault(1.0, 'The answer must be a JSON list of moves, such as ["fill A", "pour A->B"].')
             return
         held = dict.fromkeys(self.sizes, 0)
         for number, move in enumerate(moves, start=1):
             match = _JUG_MOVE.fullmatch(move)
             if match is None or not {jug for jug in match.groups()[1:] if jug} <= set(held):
-                yield Fault(1.0, f"Move {number}, {move[:40]!r}, is none of fill, empty and pour with these jugs.")
+                yield PuzzleFault(
+                    1.0, f"Move {number}, {move[:40]!r}, is none of fill, empty and pour with these jugs."
+                )
                 return
             self._do(match, held)
         if self.target not in held.values():
             amounts = ", ".join(f"{jug}: {amount}" for jug, amount in held.items())
-            yield Fault(0.5, f"After the moves no jug holds {self.target} litres ({amounts}).")
+            yield PuzzleFault(0.5, f"After the moves no jug holds {self.target} litres ({amounts}).")
 
     def _do(self, move: re.Match[str], held: dict[str, int]) -> None:
         what, jug, source, sink = move.groups()
@@ -80,22 +82,24 @@ class Hanoi(ExactPuzzle):
     start: int
     target: int
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         pegs: dict[int, list[int]] = {peg: [] for peg in range(1, self.pegs + 1)}
         pegs[self.start] = list(range(self.disks, 0, -1))
         lines = [line.strip() for line in answer.splitlines() if line.strip()]
         for number, line in enumerate(lines, start=1):
             fault = _move_disk(pegs, line)
             if fault is not None:
-                yield Fault(1.0, f"Move {number}, {line[:60]!r}: {fault}.")
+                yield PuzzleFault(1.0, f"Move {number}, {line[:60]!r}: {fault}.")
                 return
         if len(pegs[self.target]) != self.disks:
             missing = self.disks - len(pegs[self.target])
-            yield Fault(0.5 + 0.5 * missing / self.disks, f"{missing} disks are not on Peg {self.target} at the end.")
+            yield PuzzleFault(
+                0.5 + 0.5 * missing / self.disks, f"{missing} disks are not on Peg {self.target} at the end."
+            )
             return
         fewest = fewest_moves(self.disks, self.pegs)
         if len(lines) > fewest:
-            yield Fault(0.25, f"The solution takes {len(lines)} moves; {fewest} are enough.")
+            yield PuzzleFault(0.25, f"The solution takes {len(lines)} moves; {fewest} are enough.")
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,12 @@ class Lock:
     buttons: Mapping[str, tuple[str, int, str]]
     """By name: operation, operand, light."""
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         pressed = re.findall(r"[A-Z]", answer.upper())
         if not pressed or not set(pressed) <= set(self.buttons):
-            yield Fault(1.0, f"The answer must be a sequence of the buttons {', '.join(self.buttons)}, joined by →.")
+            yield PuzzleFault(
+                1.0, f"The answer must be a sequence of the buttons {', '.join(self.buttons)}, joined by →."
+            )
             return
         state = (self.start, self.light)
         for button in pressed:
@@ -123,9 +129,9 @@ class Lock:
             if abs(state[0]) > _MAX_NUMBER:
                 break
         if state[0] != self.target:
-            yield Fault(1.0, f"The sequence ends at {_short(state[0])}, not at {self.target}.")
+            yield PuzzleFault(1.0, f"The sequence ends at {_short(state[0])}, not at {self.target}.")
         elif self._fewest is not None and len(pressed) > self._fewest:
-            yield Fault(0.5, f"The sequence has {len(pressed)} presses; {self._fewest} are enough.")
+            yield PuzzleFault(0.5, f"The sequence has {len(pressed)} presses; {self._fewest} are enough.")
 
     def exactness(self) -> Exactness:
         if self._fewest is None:
@@ -165,7 +171,7 @@ def fewest_moves(disks: int, pegs: int) -> int:
     return min(2 * fewest_moves(top, pegs) + fewest_moves(disks - top, pegs - 1) for top in range(1, disks))
 
 
-def read_jugs(question: str) -> Puzzle | None:
+def read_jugs(question: str) -> RulePuzzle | None:
     """The puzzle of a question about jugs; None for any other."""
     match = _JUGS.match(question)
     if match is None:
@@ -174,7 +180,7 @@ def read_jugs(question: str) -> Puzzle | None:
     return Jugs(sizes, int(match["target"]))
 
 
-def read_hanoi(question: str) -> Puzzle | None:
+def read_hanoi(question: str) -> RulePuzzle | None:
     """The puzzle of a question about the Tower of Hanoi; None for any other."""
     match = _HANOI.match(question)
     if match is None:
@@ -184,7 +190,7 @@ def read_hanoi(question: str) -> Puzzle | None:
     return Hanoi(disks, pegs, start, target) if in_range else None
 
 
-def read_lock(question: str) -> Puzzle | None:
+def read_lock(question: str) -> RulePuzzle | None:
     """The puzzle of a question about a lock with buttons; None for any other."""
     match = _LOCK.match(question)
     if match is None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from raydebm.constraints import Exactness
 from raydebm.tasks.reasoning_gym.rules.expressions import ExpressionError, evaluate
-from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
+from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, PuzzleFault, RulePuzzle
 
 _COUNTDOWN = tuple(
     re.compile(pattern)
@@ -38,18 +38,20 @@ class MakeNumber(ExactPuzzle):
     numbers: tuple[int, ...]
     target: int
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         try:
             value, used = evaluate(answer)
         except ExpressionError as error:
-            yield Fault(1.0, f"The answer must be one arithmetic expression: {error}.")
+            yield PuzzleFault(1.0, f"The answer must be one arithmetic expression: {error}.")
             return
         wrong = (Counter(used) - Counter(self.numbers)) + (Counter(self.numbers) - Counter(used))
         if wrong:
             penalty = min(1.0, wrong.total() / len(self.numbers)) / 2
-            yield Fault(penalty, f"The expression uses {_listed(used)}; use each of {_listed(self.numbers)} once.")
+            yield PuzzleFault(
+                penalty, f"The expression uses {_listed(used)}; use each of {_listed(self.numbers)} once."
+            )
         if value != self.target:
-            yield Fault(0.5, f"The expression equals {value}, not {self.target}.")
+            yield PuzzleFault(0.5, f"The expression equals {value}, not {self.target}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +60,19 @@ class Factorization(ExactPuzzle):
 
     number: int
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         parts = [part.strip() for part in answer.split(_TIMES)]
         if not all(_FACTOR.fullmatch(part) for part in parts):
             example = f" {_TIMES} ".join("223")
-            yield Fault(1.0, f"The answer must be prime factors separated by {_TIMES}, such as {example}.")
+            yield PuzzleFault(1.0, f"The answer must be prime factors separated by {_TIMES}, such as {example}.")
             return
         factors = [int(part) for part in parts]
         others = [factor for factor in factors if not _is_prime(factor)]
         if others:
-            yield Fault(len(others) / len(factors) / 2, f"Not prime: {_listed(others)}.")
+            yield PuzzleFault(len(others) / len(factors) / 2, f"Not prime: {_listed(others)}.")
         product = math.prod(factors)
         if product != self.number:
-            yield Fault(0.5, f"The factors multiply to {product}, not {self.number}.")
+            yield PuzzleFault(0.5, f"The factors multiply to {product}, not {self.number}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,11 @@ class Equation:
     left: str
     right: str
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         if not _INTEGER.fullmatch(answer):
-            yield Fault(1.0, f"The answer must be the value of {self.unknown} alone, as an integer.")
+            yield PuzzleFault(1.0, f"The answer must be the value of {self.unknown} alone, as an integer.")
         elif self.difference(int(answer)) != 0:
-            yield Fault(1.0, f"{self.unknown} = {answer} does not satisfy {self.left} = {self.right}.")
+            yield PuzzleFault(1.0, f"{self.unknown} = {answer} does not satisfy {self.left} = {self.right}.")
 
     def exactness(self) -> Exactness:
         """Exact for an equation with one solution: a linear one whose slope is not 0."""
@@ -113,43 +115,43 @@ class Cryptarithm(ExactPuzzle):
     addends: tuple[str, ...]
     total: str
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         words = (*self.addends, self.total)
         letters = sorted(set("".join(words)))
         pairs = [_MAPPING.fullmatch(part) for part in answer.split(",")]
         digits = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
         if not all(pairs) or sorted(digits) != letters:
-            yield Fault(1.0, f'The answer must give a digit for each of {_listed(letters)}, such as "A=1,B=2".')
+            yield PuzzleFault(1.0, f'The answer must give a digit for each of {_listed(letters)}, such as "A=1,B=2".')
             return
         if not all(0 <= digit <= 9 for digit in digits.values()) or len(set(digits.values())) < len(letters):
-            yield Fault(0.25, "Each letter stands for a digit of its own, from 0 to 9.")
+            yield PuzzleFault(0.25, "Each letter stands for a digit of its own, from 0 to 9.")
         leading = sorted({word[0] for word in words if digits[word[0]] == 0})
         if leading:
-            yield Fault(0.25, f"{_listed(leading)} leads a number and cannot be zero.")
+            yield PuzzleFault(0.25, f"{_listed(leading)} leads a number and cannot be zero.")
         found, total = sum(_number(word, digits) for word in self.addends), _number(self.total, digits)
         if found != total:
-            yield Fault(0.5, f"The words add up to {found}, but {self.total} is {total}.")
+            yield PuzzleFault(0.5, f"The words add up to {found}, but {self.total} is {total}.")
 
 
-def read_countdown(question: str) -> Puzzle | None:
+def read_countdown(question: str) -> RulePuzzle | None:
     """The puzzle of a Countdown question; None for any other."""
     match = next((found for pattern in _COUNTDOWN if (found := pattern.match(question))), None)
     return None if match is None else MakeNumber(_integers(match["numbers"]), int(match["target"]))
 
 
-def read_puzzle24(question: str) -> Puzzle | None:
+def read_puzzle24(question: str) -> RulePuzzle | None:
     """The puzzle of a question about reaching 24; None for any other."""
     match = _PUZZLE24.match(question)
     return None if match is None else MakeNumber(_integers(match["numbers"]), 24)
 
 
-def read_factorization(question: str) -> Puzzle | None:
+def read_factorization(question: str) -> RulePuzzle | None:
     """The puzzle of a question about prime factors; None for any other."""
     match = _FACTORS.match(question)
     return None if match is None else Factorization(int(match[1]))
 
 
-def read_equation(question: str) -> Puzzle | None:
+def read_equation(question: str) -> RulePuzzle | None:
     """The puzzle of a question about an equation with one unknown; None for any other."""
     match = _EQUATION.match(question)
     if match is None:
@@ -163,7 +165,7 @@ def read_equation(question: str) -> Puzzle | None:
     return puzzle
 
 
-def read_cryptarithm(question: str) -> Puzzle | None:
+def read_cryptarithm(question: str) -> RulePuzzle | None:
     """The puzzle of a sum in letters; None for any other question."""
     match = _ADDENDS.match(question)
     return None if match is None else Cryptarithm(tuple(re.findall(r"[A-Z]+", match["addends"])), match["total"])

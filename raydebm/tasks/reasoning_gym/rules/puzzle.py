@@ -16,7 +16,7 @@ MAX_ANSWER_CHARS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PuzzleFault:
     """One broken rule."""
 
     penalty: float
@@ -25,10 +25,10 @@ class Fault:
     """A sentence that a model can act on."""
 
 
-class Puzzle(Protocol):
+class RulePuzzle(Protocol):
     """A question in a form that answers can be checked against."""
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         """Broken rules; none exactly when the answer is acceptable. Never raises, whatever the text."""
         ...
 
@@ -37,7 +37,7 @@ class Puzzle(Protocol):
         ...
 
 
-Reader = Callable[[str], Puzzle | None]
+Reader = Callable[[str], RulePuzzle | None]
 """Reads a question; None when it is not worded as that data set words it."""
 
 

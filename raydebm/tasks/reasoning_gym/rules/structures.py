@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from raydebm.constraints import Exactness
-from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, Fault, Puzzle
+from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, PuzzleFault, RulePuzzle
 
 _GRAPH = re.compile(
     r"Please provide a coloring for this graph.*?Vertices: \[(?P<vertices>[\d, ]+)\]\n"
@@ -33,20 +33,20 @@ class Coloring(ExactPuzzle):
     edges: tuple[tuple[int, int], ...]
     colors: tuple[int, ...]
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         found = _json(answer)
         if not isinstance(found, dict):
-            yield Fault(1.0, 'The answer must be a JSON map of vertices to colors, such as {"0": 1, "1": 2}.')
+            yield PuzzleFault(1.0, 'The answer must be a JSON map of vertices to colors, such as {"0": 1, "1": 2}.')
             return
         color_of = {vertex: found.get(str(vertex)) for vertex in self.vertices}
         bad = [vertex for vertex, color in color_of.items() if not _is_one_of(color, self.colors)]
         if bad:
-            yield Fault(0.5 * len(bad) / len(self.vertices), f"Vertex {bad[0]} must have one of {self.colors}.")
+            yield PuzzleFault(0.5 * len(bad) / len(self.vertices), f"Vertex {bad[0]} must have one of {self.colors}.")
         same = [(first, second) for first, second in self.edges if color_of[first] == color_of[second]]
         if same:
             first, second = same[0]
             text = f"Vertices {first} and {second} are joined and both have color {color_of[first]}."
-            yield Fault(0.5 * len(same) / len(self.edges), text)
+            yield PuzzleFault(0.5 * len(same) / len(self.edges), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Palindrome(ExactPuzzle):
 
     letters: str
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         word = answer.lower()
         wrong = (Counter(word) - Counter(self.letters)) + (Counter(self.letters) - Counter(word))
         if wrong:
             penalty = 0.5 * min(1.0, wrong.total() / len(self.letters))
-            yield Fault(penalty, f"The answer must use exactly the letters {', '.join(self.letters)}.")
+            yield PuzzleFault(penalty, f"The answer must use exactly the letters {', '.join(self.letters)}.")
         if word != word[::-1]:
-            yield Fault(0.5, f"{answer[:40]!r} does not read the same backwards.")
+            yield PuzzleFault(0.5, f"{answer[:40]!r} does not read the same backwards.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,20 @@ class Ladder:
     start: str
     end: str
 
-    def faults(self, answer: str) -> Iterator[Fault]:
+    def faults(self, answer: str) -> Iterator[PuzzleFault]:
         words = [word.strip() for word in answer.upper().split(",")]
         if len(words) < 2 or (words[0], words[-1]) != (self.start, self.end):
-            yield Fault(0.5, f"The answer must be words separated by commas, from {self.start} to {self.end}.")
+            yield PuzzleFault(0.5, f"The answer must be words separated by commas, from {self.start} to {self.end}.")
         far = [(before, after) for before, after in pairwise(words) if not _is_step(before, after)]
         if far:
             before, after = (word[:40] for word in far[0])
-            yield Fault(0.5 * len(far) / len(words), f"{before} and {after} do not differ in exactly one letter.")
+            yield PuzzleFault(0.5 * len(far) / len(words), f"{before} and {after} do not differ in exactly one letter.")
 
     def exactness(self) -> Exactness:
         return Exactness(exact=False, note="whether every step is an English word is not checked")
 
 
-def read_coloring(question: str) -> Puzzle | None:
+def read_coloring(question: str) -> RulePuzzle | None:
     """The puzzle of a question about a graph's colouring; None for any other."""
     match = _GRAPH.match(question)
     if match is None:
@@ -95,13 +95,13 @@ def read_coloring(question: str) -> Puzzle | None:
     return Coloring(vertices, edges, colors) if {end for edge in edges for end in edge} <= set(vertices) else None
 
 
-def read_palindrome(question: str) -> Puzzle | None:
+def read_palindrome(question: str) -> RulePuzzle | None:
     """The puzzle of a question about a palindrome; None for any other."""
     match = _PALINDROME.match(question)
     return None if match is None else Palindrome(match["letters"].replace(", ", ""))
 
 
-def read_ladder(question: str) -> Puzzle | None:
+def read_ladder(question: str) -> RulePuzzle | None:
     """The puzzle of a question about a word ladder; None for any other."""
     match = _LADDER.match(question)
     return None if match is None else Ladder(match["start"], match["end"])

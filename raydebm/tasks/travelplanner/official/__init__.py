@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from raydebm.tasks.travelplanner.catalogue import Catalogue
-from raydebm.tasks.travelplanner.official.commonsense import COMMONSENSE, Outcome
+from raydebm.tasks.travelplanner.official.commonsense import COMMONSENSE, RuleOutcome
 from raydebm.tasks.travelplanner.official.hard import HARD, total_cost
 from raydebm.tasks.travelplanner.official.reading import Plan
 from raydebm.tasks.travelplanner.trip import Trip
 
-__all__ = ["COMMONSENSE", "HARD", "Outcome", "PassRates", "Verdicts", "evaluate", "pass_rates", "total_cost"]
+__all__ = ["COMMONSENSE", "HARD", "PassRates", "RuleOutcome", "Verdicts", "evaluate", "pass_rates", "total_cost"]
 
 GATES = ("is_not_absent", "is_valid_information_in_sandbox")
 """Hard constraints are looked at only when these two hold."""
@@ -27,9 +27,9 @@ class Verdicts:
     """The outcomes of one plan, by the evaluator's names."""
 
     delivered: bool
-    commonsense: Mapping[str, Outcome]
+    commonsense: Mapping[str, RuleOutcome]
     """Empty when there is no plan."""
-    hard: Mapping[str, Outcome]
+    hard: Mapping[str, RuleOutcome]
     """Empty when the hard constraints were not looked at."""
     num_asked: int
     """Hard constraints that the query asks for, looked at or not."""
@@ -95,7 +95,7 @@ def pass_rates(verdicts: Iterable[Verdicts]) -> PassRates:
     )
 
 
-def _count(outcomes: Mapping[str, Outcome]) -> int:
+def _count(outcomes: Mapping[str, RuleOutcome]) -> int:
     return sum(outcome.verdict is True for outcome in outcomes.values())
 
 

@@ -30,7 +30,7 @@ from raydebm.tasks.travelplanner.trip import MEALS, Trip
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RuleOutcome:
     """What one constraint says about a plan."""
 
     verdict: bool | None
@@ -39,20 +39,20 @@ class Outcome:
     """Why it does not hold."""
 
 
-HOLDS = Outcome(True)
+HOLDS = RuleOutcome(True)
 
-Rule = Callable[[Trip, Plan, Catalogue], Outcome]
+Rule = Callable[[Trip, Plan, Catalogue], RuleOutcome]
 
 _SKIPPED_DAY = "You don't need to fill in the information for this or later days."
 _REQUIRED = ("transportation", "breakfast", "lunch", "dinner", "attraction", "accommodation")
 
 
-def broken(reason: str) -> Outcome:
+def broken(reason: str) -> RuleOutcome:
     """A broken constraint, with the reason."""
-    return Outcome(False, reason)
+    return RuleOutcome(False, reason)
 
 
-def reasonable_visiting_city(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def reasonable_visiting_city(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Starts at the origin, closes the circle, stays in one block a city, and keeps to known cities of the state."""
     route: list[str] = []
     for number, day in numbered(trip, plan):
@@ -93,7 +93,7 @@ def _is_valid_sequence(route: list[str]) -> bool:
     return True
 
 
-def valid_restaurants(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_restaurants(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """No meal is written twice."""
     seen: set[str] = set()
     for number, day in numbered(trip, plan):
@@ -106,7 +106,7 @@ def valid_restaurants(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
     return HOLDS
 
 
-def valid_attractions(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_attractions(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """No attraction is written twice."""
     seen: set[str] = set()
     for number, day in numbered(trip, plan):
@@ -117,7 +117,7 @@ def valid_attractions(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
     return HOLDS
 
 
-def valid_accommodation(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_accommodation(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Every run of nights in one accommodation, where its name is unambiguous, is as long as it demands."""
     days = list(numbered(trip, plan))
     for number, day in days:
@@ -133,7 +133,7 @@ def valid_accommodation(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome
     return HOLDS
 
 
-def valid_transportation(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_transportation(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """The first day has a transport, and self-driving goes with neither flights nor taxis."""
     if not filled(plan[0], "transportation"):
         return broken("day 1: transportation is empty")
@@ -144,7 +144,7 @@ def valid_transportation(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcom
     return HOLDS
 
 
-def information_in_current_city(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def information_in_current_city(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Whatever a day names lies in the cities of that day, by the text alone.
 
     The authors' program goes through the letters of the city, where the day has only one: a meal or attraction then
@@ -175,7 +175,7 @@ def _misplaced(day: Day, cities: Sequence[str]) -> str | None:
     return None
 
 
-def information_in_sandbox(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def information_in_sandbox(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Whatever is named exists: flights by number and cities on any date, drives with a cost, places in their city."""
     for number, day in numbered(trip, plan):
         unknown = _unknown(day, catalogue)
@@ -220,14 +220,14 @@ def leg_of(day: Day) -> tuple[str, str] | None:
     return from_to(text_of(day, "transportation")) or from_to(text_of(day, "current_city"))
 
 
-def not_absent(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def not_absent(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Enough days, the asked number of cities, no missing field, and at least half of all cells filled."""
     days = list(numbered(trip, plan))
     written = [day for _, day in days if day and day.get("current_city") != _SKIPPED_DAY]
     if len(written) != trip.days:
         return broken(f"{len(written)} of {trip.days} days are filled in")
     cities = _visited(trip, plan)
-    if isinstance(cities, Outcome):
+    if isinstance(cities, RuleOutcome):
         return cities
     if len(cities) != trip.visiting_city_number:
         return broken(f"{len(cities)} cities are visited, not {trip.visiting_city_number}")
@@ -242,7 +242,7 @@ def not_absent(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
     return HOLDS
 
 
-def _visited(trip: Trip, plan: Plan) -> set[str] | Outcome:
+def _visited(trip: Trip, plan: Plan) -> set[str] | RuleOutcome:
     cities: set[str] = set()
     for number, day in numbered(trip, plan):
         found = cities_of_day(day)

@@ -11,14 +11,14 @@ import math
 from collections.abc import Iterator, Mapping
 
 from raydebm.tasks.travelplanner.catalogue import SEATS, Catalogue, Mode, Restaurant, Stay
-from raydebm.tasks.travelplanner.official.commonsense import HOLDS, Outcome, Rule, broken, leg_of, numbered
+from raydebm.tasks.travelplanner.official.commonsense import HOLDS, Rule, RuleOutcome, broken, leg_of, numbered
 from raydebm.tasks.travelplanner.official.reading import Day, Plan, filled, flight_number, name_and_city, text_of
 from raydebm.tasks.travelplanner.trip import MEALS, Trip
 
-NOT_ASKED = Outcome(None)
+NOT_ASKED = RuleOutcome(None)
 
 
-def valid_cost(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_cost(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """The whole trip costs at most the budget."""
     if trip.budget is None:
         return NOT_ASKED
@@ -52,7 +52,7 @@ def _transport_cost(day: Day, people: int, catalogue: Catalogue) -> float:
     return 0.0 if mode is None or cost is None else cost * math.ceil(people / SEATS[mode])
 
 
-def valid_room_rule(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_room_rule(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """No accommodation forbids what was asked for."""
     if trip.house_rule is None:
         return NOT_ASKED
@@ -62,7 +62,7 @@ def valid_room_rule(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
     return HOLDS
 
 
-def valid_cuisine(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_cuisine(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Every cuisine that was asked for is had at least once.
 
     As in the authors' program, a meal at the origin ends the day: what is eaten later that day does not count.
@@ -80,7 +80,7 @@ def valid_cuisine(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
     return broken(f"no {', '.join(missing)} meal") if missing else HOLDS
 
 
-def valid_room_type(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_room_type(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """Every accommodation is of the type that was asked for."""
     if trip.room_type is None:
         return NOT_ASKED
@@ -98,7 +98,7 @@ def fits_room_type(stay: Stay, wanted: str) -> bool:
     return wanted not in types or stay.room_type == types[wanted]
 
 
-def valid_transportation_rule(trip: Trip, plan: Plan, catalogue: Catalogue) -> Outcome:
+def valid_transportation_rule(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
     """No transport that was ruled out."""
     word = {"no flight": "Flight", "no self-driving": "Self-driving"}.get(trip.transportation or "")
     if word is None:
