@@ -103,26 +103,6 @@ class GenerationRequest:
         )
 
 
-WORST_SHARE = 10
-"""``LogProbs.worst`` is the mean over one in so many tokens, at least one."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogProbs:
-    """How likely a language model holds a text to be: a summary over its tokens, in nats; higher is likelier."""
-
-    mean: float
-    """Mean log-probability of a token."""
-    worst: float
-    """The same over the least likely tenth."""
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "LogProbs":
-        """Summarize the tokens' log-probabilities, at least one."""
-        worst = sorted(values)[: max(len(values) // WORST_SHARE, 1)]
-        return cls(mean=sum(values) / len(values), worst=sum(worst) / len(worst))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A completion with its identity. ``text`` is None exactly when ``error`` says why."""

@@ -14,7 +14,6 @@ from raydebm.records import (
     Decision,
     Energies,
     GenerationRequest,
-    LogProbs,
     Outcome,
     Problem,
     Sampling,
@@ -144,11 +143,3 @@ def test_whole_characters_stay_as_they_are(text):
 )
 def test_half_characters(text, expected):
     assert well_formed(text) == expected
-
-
-def test_the_worst_of_a_few_tokens_is_one():
-    assert LogProbs.of([-1.0, -4.0, -1.0]) == LogProbs(mean=-2.0, worst=-4.0)
-
-
-def test_the_worst_of_twenty_tokens_are_two():
-    assert LogProbs.of([-1.0] * 18 + [-2.0, -4.0]).worst == -3.0

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.baselines.protocol import TextScore
-from raydebm.records import LogProbs
+from raydebm.generators.logprobs import LogProbs
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ import pyarrow as pa
 from raydebm.config import GeneratorConfig
 from raydebm.config import RecordedGenerator as RecordedConfig
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
+from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import content_id
-from raydebm.records import Candidate, GenerationRequest, LogProbs, Problem, well_formed
+from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.records import LogProbs, well_formed
+from raydebm.generators.logprobs import LogProbs
+from raydebm.records import well_formed
 
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_STATUS = frozenset({401})

@@ -11,8 +11,9 @@ from typing import Any
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
+from raydebm.generators.logprobs import LogProbs
 from raydebm.identity import canonical_json, seed_for
-from raydebm.records import Candidate, GenerationRequest, LogProbs, Message, Problem, Sampling
+from raydebm.records import Candidate, GenerationRequest, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
 """What a chat template adds to one message, at most."""

@@ -21,10 +21,11 @@ from raydebm.config import TransformersGenerator
 from raydebm.embedded import embedded_path
 from raydebm.errors import GenerationError
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
+from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import answer_start, split_reasoning
 from raydebm.generators.requests import answered, unanswered
 from raydebm.identity import canonical_json
-from raydebm.records import Candidate, GenerationRequest, LogProbs, Message
+from raydebm.records import Candidate, GenerationRequest, Message
 
 EMBEDDED = "embedded:"
 _STOP_WINDOW = 32

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning
-from raydebm.records import LogProbs
 
 
 @pytest.mark.parametrize(

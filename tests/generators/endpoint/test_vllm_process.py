@@ -134,6 +134,6 @@ def test_a_server_that_dies_meanwhile_is_told(program, caplog):
     with server(dies) as url:
         with pytest.raises(OSError, match="closed connection"):
             urllib.request.urlopen(url)
-        with pytest.raises(OSError, match="closed|refused|reset"):
+        with pytest.raises(OSError, match=r"closed|refused|reset"):
             urllib.request.urlopen(url)
     assert "the vLLM server of v ended with status 7" in caplog.text
