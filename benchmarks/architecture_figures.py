@@ -23,6 +23,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = "raydebm"
 SCRIPTS = "raydebm.embedded.build"
 """Stands above the package and uses all of it: its imports are left out."""
+LAYERS = tuple(f"{PACKAGE}.{name}." for name in ("config", "cli", "distributed", "pipeline.stages", "pipeline.studies"))
+"""A module of these is named after the feature whose settings, verb, Ray shell, stage or study it holds."""
+ROLES = frozenset({"protocol", "schema", "routes"})
+"""What a package is spoken to by; one module each."""
+TASK_ROLES = frozenset({"answers", "child", "sources", "wording"})
+"""Modules that a task's package has for the same purpose as another task's."""
 Graph = Mapping[str, frozenset[str]]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -88,6 +94,12 @@ class Tree:
             graph[entry] |= others - {entry}
         return {entry: frozenset(others) for entry, others in graph.items()}
 
+    def confusing_modules(self) -> list[str]:
+        """Names that several modules have, where neither the layer nor the role of a module explains it."""
+        explained = (name for name in self.modules if not name.startswith(LAYERS) and not _has_role(name))
+        counts = Counter(name.rpartition(".")[2] for name in explained)
+        return sorted(name for name, count in counts.items() if count > 1)
+
     def functions(self) -> Iterator[tuple[str, Function]]:
         for name, tree in self.parsed.items():
             yield from ((name, node) for node in ast.walk(tree) if isinstance(node, Function))
@@ -130,6 +142,10 @@ class Tree:
             if members and members.keys() <= own:
                 names |= {name for name, documented in members.items() if documented}
         return names
+
+
+def _has_role(name: str) -> bool:
+    return name.rpartition(".")[2] in (ROLES | TASK_ROLES if f".{PACKAGE}.tasks." in f".{name}" else ROLES)
 
 
 def _methods(node: ast.ClassDef) -> list[Function]:
@@ -225,7 +241,7 @@ def figures(tree: Tree) -> dict[str, str]:
         "most import levels in a folder": f"{levels(graphs[highest])} ({highest})",
         "import levels of evaluation, serving": ", ".join(map(str, chains)),
         "folders with import cycles": str(sum(bool(cycles(graph)) for graph in graphs.values())),
-        "module names that occur twice": str(repeated(name.rpartition(".")[2] for name in tree.modules)),
+        "module names that occur twice, but for layers and roles": str(len(tree.confusing_modules())),
         "class names that occur twice": str(repeated(classes)),
         "longest file, lines": f"{tree.sources[longest].count(chr(10))} ({longest})",
         "longest function, lines": f"{length(function)} ({where}:{function.name})",

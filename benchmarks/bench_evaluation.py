@@ -21,7 +21,7 @@ from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
 from raydebm.evaluation.pools.pool import EvaluatedPool, pool_of
-from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import StudyResults, study
 from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate, Verdict, Violation
 from raydebm.run.directory import RunDir

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.report.figures import LINES, svg_of, tidy
+from raydebm.evaluation.report.drawing import LINES, svg_of, tidy
 from raydebm.evaluation.report.table_cells import points
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 

@@ -27,8 +27,8 @@ from stopping_sweeps import (
     share_of,
 )
 
-from raydebm.decision.stopping.published import BetaRule, FixedBudgetRule
-from raydebm.evaluation.report.figures import GREY, LINES, svg_of, tidy
+from raydebm.decision.stopping.published_rules import BetaRule, FixedBudgetRule
+from raydebm.evaluation.report.drawing import GREY, LINES, svg_of, tidy
 from raydebm.evaluation.results.stopping import (
     RecordedAnswers,
     ReplayedStopping,

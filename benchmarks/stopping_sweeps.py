@@ -11,7 +11,7 @@ from stopping_data import Pool
 
 from raydebm.decision.stopping import SettledRule, StoppingRule
 from raydebm.decision.stopping.predictive import ConcentrationPrior, fit_concentration_prior
-from raydebm.decision.stopping.published import (
+from raydebm.decision.stopping.published_rules import (
     BetaRule,
     CannotBeOvertakenRule,
     DirichletRule,

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from raydebm.config import PAPER_ADAPTERS, apply_overrides, load_recipe, parse_recipe
-from raydebm.config.reference import render as recipe_page
+from raydebm.config.recipe_reference import render as recipe_page
 from raydebm.errors import ConfigError
-from raydebm.tasks.declared.reference import render as task_page
+from raydebm.tasks.declared.task_file_reference import render as task_page
 
 MINIMAL = {
     "name": "x",

@@ -8,7 +8,7 @@ from raydebm.decision.evidence.measuring import term_in_words, term_table, terms
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import Term, add_term
 from raydebm.errors import ConfigError
-from raydebm.evaluation.results.evaluate import selectors_of
+from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.selectors import selector as selector_module
 from raydebm.evaluation.selectors.selector import Selector, add_selectors, uniform
 from raydebm.extensions import load_extensions

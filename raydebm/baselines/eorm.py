@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from raydebm.baselines.pooling import flattened, regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
+from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import seed_for

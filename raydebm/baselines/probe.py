@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from raydebm.baselines.linear_heads import Floats, LinearHeads, fit_heads
-from raydebm.baselines.pooling import flattened, regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.reader import Reader, StatePooling
 from raydebm.baselines.readings import Reading
+from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ProbeBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.identity import content_id

@@ -24,9 +24,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from raydebm.baselines.loading import LoadedModel
-from raydebm.baselines.pooling import flattened, regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.readings import Reading
+from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import CausalReader
 from raydebm.errors import CheckpointError
 from raydebm.scorer.model.batching import MicroBatch, cut_middle, pad, plan_micro_batches, token_ids

@@ -18,9 +18,9 @@ from typing import Any
 
 import openai
 
-from raydebm.baselines.pooling import flattened, regrouped
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.readings import Reading
+from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ServedReaderBaseline, VllmGenerator
 from raydebm.errors import without_credentials
 from raydebm.generators.endpoint.openai_api import Secret, key_of

@@ -53,8 +53,8 @@ def show_promise(fit: dict[str, Any] | None) -> None:
 
 def show_evaluation(result: "Evaluation", report: str) -> None:
     """The main selectors and the report's first sentences; everything else is in the report."""
+    from raydebm.evaluation.report.evaluation_tables import main_table
     from raydebm.evaluation.report.headline import sentences
-    from raydebm.evaluation.report.tables import main_table
 
     rows = main_table(result)
     table = Table(title=rows.title, title_justify="left", caption=rows.caption, caption_justify="left")

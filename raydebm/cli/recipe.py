@@ -31,7 +31,7 @@ def reference(
 
     With its type and default, as Markdown: docs/recipe.md.
     """
-    from raydebm.config.reference import render as recipe_page
-    from raydebm.tasks.declared.reference import render as task_page
+    from raydebm.config.recipe_reference import render as recipe_page
+    from raydebm.tasks.declared.task_file_reference import render as task_page
 
     typer.echo(task_page() if task_file else recipe_page(), nl=False)

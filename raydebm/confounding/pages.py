@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from raydebm.confounding.screen import Screen
 from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
-from raydebm.evaluation.report.figures import (
+from raydebm.evaluation.report.drawing import (
     BLUE,
     RED,
     percent_of,

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.confounding.ablation import AblationRow, style_ablation, variants
+from raydebm.confounding.author_probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.cases import CaseStudies, case_studies, case_tables
-from raydebm.confounding.probe import ProbeData, ProbeRow, probes
 from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.confounding.style import STYLES
 from raydebm.confounding.swap import SwapResult

@@ -18,8 +18,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from raydebm.constraints.core import Constraint, Finding
 from raydebm.constraints.expressions import EvaluationError, RuleInput, parse_expression
+from raydebm.constraints.json_values import kind_of
 from raydebm.constraints.templates import check_template, fill, places_in
-from raydebm.constraints.values import kind_of
 from raydebm.errors import ConstraintError
 from raydebm.records import Problem
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raydebm.errors import CheckpointError
-from raydebm.export.card import CardFacts, scorer_card
 from raydebm.export.examples import hub_backbone
 from raydebm.export.finished_run import FinishedRun
+from raydebm.export.model_card import CardFacts, scorer_card
 from raydebm.export.target import fresh_folder
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble import ENSEMBLE_FILE, holds_ensemble
-from raydebm.scorer.checkpoint import CARD_FILE, read_ensemble, write_adapter
+from raydebm.scorer.checkpoint import CARD_FILE, read_ensemble
 
 POLICY_FILE = "policy.json"
 
@@ -65,22 +65,14 @@ def export_scorer(
         ConfigError: ``out`` is not empty.
     """
     if not holds_ensemble(finished.run.uri(stage)):
-        way_out = "`raydebm repair` makes it" if stage != "scorer" else "`raydebm train` makes it"
-        raise CheckpointError(f"{finished.run.uri(stage)} holds no complete scorer; {way_out}")
+        verb = "train" if stage == "scorer" else "repair"
+        raise CheckpointError(f"{finished.run.uri(stage)} holds no complete scorer; `raydebm {verb}` makes it")
     with local_copy(finished.run.uri(stage)) as source:
         record, stored = read_ensemble(source)
     folder = fresh_folder(out)
     if base_model is not None:
         record = record.model_copy(update={"backbone": base_model})
-    records = [adapter.record.model_copy(update={"backbone": record.backbone}) for adapter in stored]
-    for adapter, found in zip(stored, records, strict=True):
-        write_adapter(
-            folder / found.adapter.name,
-            record=found,
-            config={**adapter.peft_config, "base_model_name_or_path": record.backbone},
-            lora=adapter.lora,
-            head=adapter.head,
-        )
+    records = _write_adapters(folder, stored, record.backbone)
     is_trained = stage == "scorer"
     evaluation, policy = (finished.evaluation(), finished.policy()) if is_trained else (None, None)
     if policy is not None:
@@ -97,17 +89,25 @@ def export_scorer(
     )
     (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
     (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    left_out = _left_out(
+        record.backbone, lacks_policy=is_trained and policy is None, lacks_evaluation=is_trained and evaluation is None
+    )
+    return ScorerExport(folder=folder, adapters=record.adapters, left_out=left_out)
+
+
+def _left_out(backbone: str, *, lacks_policy: bool, lacks_evaluation: bool) -> tuple[str, ...]:
+    """What the folder lacks, a phrase each with the remedy."""
     left_out = []
-    if is_trained and policy is None:
+    if lacks_policy:
         left_out.append("thresholds: the run has none for this scorer; `raydebm calibrate` finds them")
-    if is_trained and evaluation is None:
+    if lacks_evaluation:
         left_out.append("an evaluation: the run has none of this scorer; `raydebm evaluate` makes it")
-    if ":" not in record.backbone and hub_backbone(record.backbone) is None:
+    if ":" not in backbone and hub_backbone(backbone) is None:
         left_out.append(
-            f"a backbone that others can load: this one is the folder {record.backbone}; give its name on the hub "
+            f"a backbone that others can load: this one is the folder {backbone}; give its name on the hub "
             "as --base-model"
         )
-    return ScorerExport(folder=folder, adapters=record.adapters, left_out=tuple(left_out))
+    return tuple(left_out)
 
 
 def _hub_sources(finished: FinishedRun) -> tuple[str, ...]:

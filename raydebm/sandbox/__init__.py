@@ -14,7 +14,7 @@ from functools import cache
 
 from raydebm.errors import ResourceError
 from raydebm.sandbox.isolation import UNSANDBOXED, Start, isolated_starts
-from raydebm.sandbox.limits import CallResult, Limits, Protections, RunResult, Status
+from raydebm.sandbox.program_limits import CallResult, Limits, Protections, RunResult, Status
 from raydebm.sandbox.session import Session
 from raydebm.sandbox.syscalls import filter_program
 

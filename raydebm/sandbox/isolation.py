@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from raydebm.sandbox import inside
-from raydebm.sandbox.limits import Limits
+from raydebm.sandbox.program_limits import Limits
 
 WORK = "/tmp"
 PACKAGES = "/packages"

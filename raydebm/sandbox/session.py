@@ -18,7 +18,7 @@ from raydebm.errors import ResourceError
 from raydebm.sandbox.inside.frames import LENGTHS, frame
 from raydebm.sandbox.inside.values import decode, encode
 from raydebm.sandbox.isolation import PACKAGES, Start, command, environment, next_uid, own_paths
-from raydebm.sandbox.limits import CallResult, Limits, RunResult, Status
+from raydebm.sandbox.program_limits import CallResult, Limits, RunResult, Status
 from raydebm.sandbox.syscalls import filter_program
 
 _START_S = 60.0

@@ -20,7 +20,7 @@ from typing import Any
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
 from raydebm.run.json_lines import read_json_lines
-from raydebm.tasks.hub import SUFFIXES, hub_splits
+from raydebm.tasks.hub_files import SUFFIXES, hub_splits
 
 Row = Mapping[str, Any]
 Located = tuple[str, Row]

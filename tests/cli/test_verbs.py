@@ -27,7 +27,7 @@ def test_help_imports_no_verb_and_nothing_heavy():
     modules = modules_after("--help")
 
     assert not modules & HEAVY
-    assert "raydebm.cli.stages" not in modules
+    assert "raydebm.cli.stage_verbs" not in modules
 
 
 def test_help_of_a_stage_imports_no_recipe():

@@ -8,8 +8,8 @@ import pytest
 
 from raydebm.confounding import ConfoundingReport, Sources, confounding_report
 from raydebm.confounding.ablation import rescored, style_ablation, variants
+from raydebm.confounding.author_probe import ProbeData, probes
 from raydebm.confounding.pages import document, pick_plate, plates
-from raydebm.confounding.probe import ProbeData, probes
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.confounding.swap import Rewriter, SwapSettings, rescored_swap, style_swap
 from raydebm.errors import PoolError, ScoringError

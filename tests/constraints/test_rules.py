@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from raydebm.constraints import violations_of
 from raydebm.constraints.rule import compile_rule
-from raydebm.constraints.rules import read_rule
+from raydebm.constraints.rule_kinds import read_rule
 from raydebm.records import Problem
 
 PROBLEM = Problem(

@@ -8,7 +8,7 @@ import pytest
 from raydebm.constraints import violations_of
 from raydebm.constraints.expressions import EvaluationError
 from raydebm.constraints.rule import compile_rule
-from raydebm.constraints.rules import read_rule
+from raydebm.constraints.rule_kinds import read_rule
 from raydebm.constraints.schemas import check_schema, schema_faults
 from raydebm.errors import ConstraintError
 from raydebm.records import Problem

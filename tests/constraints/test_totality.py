@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raydebm.constraints import violations_of
 from raydebm.constraints.rule import compile_rule
-from raydebm.constraints.rules import read_rule
+from raydebm.constraints.rule_kinds import read_rule
 from raydebm.records import Problem
 
 FIELDS = ["a", "b", "items", "price", "name"]

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from raydebm.embedded import GENERATORS, NAMES, embedded_path
 from raydebm.embedded.build.conversations import IGNORED, draw_conversation, encode
 from raydebm.embedded.build.packing import pack
-from raydebm.embedded.build.traces import STYLES, learned, skipped, text_of
+from raydebm.embedded.build.puzzle_traces import STYLES, learned, skipped, text_of
 from raydebm.tasks.knights_knaves.puzzles import draw_puzzle
 from raydebm.tasks.knights_knaves.wording import NAMES as PEOPLE
 

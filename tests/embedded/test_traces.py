@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from raydebm.decision import feedback as triage_feedback
 from raydebm.embedded.build import conversations
 from raydebm.embedded.build.conversations import constraint_feedback
-from raydebm.embedded.build.traces import STYLES, draw_plan, guess_pieces, text_of
+from raydebm.embedded.build.puzzle_traces import STYLES, draw_plan, guess_pieces, text_of
 from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
 from raydebm.tasks.knights_knaves.logic import broken_statements, is_true
+from raydebm.tasks.knights_knaves.puzzle_reading import read_claim
 from raydebm.tasks.knights_knaves.puzzles import Puzzle, draw_puzzle
-from raydebm.tasks.knights_knaves.reading import read_claim
 from raydebm.tasks.knights_knaves.wording import KNIGHTS
 
 seeds = st.integers(0, 2**31)

@@ -3,7 +3,7 @@
 import math
 
 from raydebm.evaluation.pools.pool import pool_of
-from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import Subject, study
 from raydebm.records import Label, Problem, Sampling, Verdict, Violation
 from raydebm.testing import scored_candidate

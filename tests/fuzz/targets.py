@@ -21,7 +21,7 @@ from raydebm.records import Candidate, Problem, well_formed
 from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
-from raydebm.tasks.declared.reading import find_json
+from raydebm.tasks.declared.answer_reading import find_json
 from raydebm.tasks.musr import problem_of as story_of
 from raydebm.tasks.travelplanner.loose_json import values_in
 from raydebm.tasks.travelplanner.plans import canonical_plan, read_plan

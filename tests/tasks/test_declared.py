@@ -15,7 +15,7 @@ from raydebm.records import Candidate, Verdict
 from raydebm.run.tables import PROBLEM
 from raydebm.tasks.base import Task
 from raydebm.tasks.declared import DeclaredTask, declared_task
-from raydebm.tasks.declared.reading import find_json
+from raydebm.tasks.declared.answer_reading import find_json
 
 SHOP = {
     "name": "shop",

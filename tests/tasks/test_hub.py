@@ -9,7 +9,7 @@ import pytest
 from hub_server import CONVERTED, HubServer
 
 from raydebm.errors import TaskDataError
-from raydebm.tasks.hub import converted_splits, splits_of
+from raydebm.tasks.hub_files import converted_splits, splits_of
 from raydebm.tasks.sources import hub_rows
 
 ROWS = [{"question": f"q{index}", "answer": f"#### {index}"} for index in range(6)]

@@ -18,8 +18,8 @@ from raydebm.records import Problem, Verdict
 from raydebm.tasks.base import Task
 from raydebm.tasks.knights_knaves import KnightsKnaves
 from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, is_true, read_statements, solutions
+from raydebm.tasks.knights_knaves.puzzle_reading import read_claim, read_quiz
 from raydebm.tasks.knights_knaves.puzzles import PARTS, make_puzzle, part_of
-from raydebm.tasks.knights_knaves.reading import read_claim, read_quiz
 from raydebm.tasks.knights_knaves.wording import SPEECHES, Roles, claim_text, quiz_text
 
 QUIZ = (

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.tasks.reasoning_gym.rules import READERS, read_puzzle
-from raydebm.tasks.reasoning_gym.rules.expressions import ExpressionError, evaluate
+from raydebm.tasks.reasoning_gym.rules.arithmetic import ExpressionError, evaluate
 from raydebm.tasks.reasoning_gym.rules.filling import count_fillings
 from raydebm.tasks.reasoning_gym.rules.moves import fewest_moves
 

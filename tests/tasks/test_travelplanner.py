@@ -14,7 +14,7 @@ from raydebm.records import Candidate, Problem, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
 from raydebm.tasks.travelplanner.dimensions import DIMENSIONS
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
-from raydebm.tasks.travelplanner.reference import read_items
+from raydebm.tasks.travelplanner.trip_reference import read_items
 from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
 
 

@@ -8,9 +8,9 @@ from travelplanner_world import COST, good_plan, row
 
 from raydebm.tasks.travelplanner.dimensions import dimension_findings, dimension_values, violation_score
 from raydebm.tasks.travelplanner.plans import canonical_plan
-from raydebm.tasks.travelplanner.problems import problem_of_row
-from raydebm.tasks.travelplanner.reference import read_items
 from raydebm.tasks.travelplanner.trip import trip_of
+from raydebm.tasks.travelplanner.trip_reference import read_items
+from raydebm.tasks.travelplanner.trips import problem_of_row
 from raydebm.tasks.travelplanner.view import view_of
 
 Plan = list[dict[str, Any]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm.tasks.travelplanner.catalogue import Catalogue
-from raydebm.tasks.travelplanner.reference import read_items
+from raydebm.tasks.travelplanner.trip_reference import read_items
 
 QUERY = (
     "Please plan a 5-day trip for 2 people departing from Ada and visiting 2 cities in Westland from March 1st to "

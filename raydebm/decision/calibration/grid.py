@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.calibration.traces import CORRECT, Trace, trace_all
+from raydebm.config import CalibrationConfig
+from raydebm.decision.calibration.policy_traces import CORRECT, Trace, trace_all
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, RequestsOf
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import PoolError
-from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem
-from raydebm.tasks.base import Task
+from raydebm.records import Label, Problem
 
 Floats = NDArray[np.float64]
 
@@ -130,48 +129,36 @@ class CalibrationResult:
 def calibrate(
     problems: Sequence[Problem],
     *,
-    task: Task,
-    base: Policy,
-    candidates: Mapping[str, Candidate],
-    reports: Mapping[str, ConstraintReport],
-    energies: Mapping[str, Energies | None],
+    parts: Parts,
     labels: Mapping[str, Label],
-    requests_of: RequestsOf | None = None,
-    lambdas: Sequence[float] = (0.0, 0.5, 1.0, 2.0, 4.0),
-    num_thresholds: int = 12,
-    max_abstain_frac: float = 0.10,
+    base: Policy,
+    config: CalibrationConfig | None = None,
 ) -> CalibrationResult:
     """Search the grid over recorded candidates. Not for use inside a running event loop.
 
     Args:
         problems: the validation split.
-        task: their task.
-        base: gives the signal, the number of passes, and where ties go.
-        candidates: of all passes, by id. A later pass that is not recorded counts as failed.
-        reports: constraint reports by candidate id.
-        energies: by candidate id; absent or None where scoring failed.
+        parts: their task, and what was recorded of all passes. A later pass that is not recorded counts as failed.
         labels: by candidate id; a candidate without one is unlabeled.
-        requests_of: as for ``ReplaySource``.
-        lambdas: the grid's lambdas.
-        num_thresholds: quantiles tried for each threshold, and the paper's value.
-        max_abstain_frac: of all problems.
+        base: gives the signal, the number of passes, and where ties go.
+        config: the grid's lambdas and number of thresholds, and the limit on abstentions; None: the defaults.
 
     Raises:
         PoolError: no problem, or no label at all, so nothing can be measured; or a candidate was never checked.
     """
     if not problems:
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
-    source = ReplaySource(candidates, requests_of=requests_of)
-    parts = Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer(energies))
-    traced = sorted({*lambdas, base.lambda_})
+    config = config or CalibrationConfig()
+    max_abstain_frac = config.max_abstain_frac
+    traced = sorted({*config.lambdas, base.lambda_})
     traces = asyncio.run(trace_all(problems, parts=parts, labels=labels, base=base, lambdas=traced))
     tables = {lambda_: _Table.of(found, num_steps=base.max_passes) for lambda_, found in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     _check_labelled(single_pass, len(problems))
-    grid = _threshold_grid(tables.values(), num_thresholds=num_thresholds)
+    grid = _threshold_grid(tables.values(), num_thresholds=config.num_thresholds)
     rows = {
         lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
-        for lambda_ in sorted(set(lambdas))
+        for lambda_ in sorted(set(config.lambdas))
     }
     best_by_lambda = [choose(found, base=base, max_abstain_frac=max_abstain_frac) for found in rows.values()]
     chosen = choose(best_by_lambda, base=base, max_abstain_frac=max_abstain_frac)

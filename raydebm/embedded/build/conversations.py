@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from raydebm.constraints import violations_of
-from raydebm.embedded.build.tokenizer import token_id
-from raydebm.embedded.build.traces import (
+from raydebm.embedded.build.puzzle_traces import (
     Piece,
     Pieces,
     Style,
@@ -17,6 +16,7 @@ from raydebm.embedded.build.traces import (
     learned,
     skipped,
 )
+from raydebm.embedded.build.tokenizer import token_id
 from raydebm.tasks.knights_knaves import KnightsKnaves, problem_of
 from raydebm.tasks.knights_knaves.logic import Assignment
 from raydebm.tasks.knights_knaves.puzzles import Puzzle

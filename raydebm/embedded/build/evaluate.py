@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from raydebm.embedded import GENERATORS
 from raydebm.embedded.build.conversations import constraint_feedback
+from raydebm.embedded.build.puzzle_traces import answer_json
 from raydebm.embedded.build.sampling import sample_texts
-from raydebm.embedded.build.traces import answer_json
 from raydebm.identity import seed_for
 from raydebm.records import Message
 from raydebm.tasks.knights_knaves.answers import find_answer

@@ -24,9 +24,9 @@ from transformers import LlamaForCausalLM, ModernBertConfig, ModernBertForMasked
 
 from raydebm.embedded.build.conversations import IGNORED, Encoded
 from raydebm.embedded.build.packing import PackedBatch, pack
+from raydebm.embedded.build.puzzle_traces import STYLES, draw_plan, text_of
 from raydebm.embedded.build.recipes import ENCODER, EncoderRecipe
 from raydebm.embedded.build.tokenizer import build_tokenizer, for_encoder, token_id
-from raydebm.embedded.build.traces import STYLES, draw_plan, text_of
 from raydebm.embedded.build.train_generators import save_model, schedule
 from raydebm.identity import seed_for
 from raydebm.tasks.knights_knaves.logic import Assignment, Statement, is_true

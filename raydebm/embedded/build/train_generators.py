@@ -22,10 +22,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from raydebm.embedded.build.conversations import Encoded, draw_conversation, encode
 from raydebm.embedded.build.packing import PackedBatch, pack
+from raydebm.embedded.build.puzzle_traces import STYLES, Style
 from raydebm.embedded.build.recipes import GENERATORS, GeneratorRecipe
 from raydebm.embedded.build.sampling import sample_texts
 from raydebm.embedded.build.tokenizer import build_tokenizer, for_generators, token_id
-from raydebm.embedded.build.traces import STYLES, Style
 from raydebm.identity import seed_for
 from raydebm.tasks.knights_knaves.answers import find_answer
 from raydebm.tasks.knights_knaves.puzzles import draw_puzzle

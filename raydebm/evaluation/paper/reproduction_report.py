@@ -20,10 +20,10 @@ from raydebm.evaluation.report.document import (
     template,
 )
 from raydebm.evaluation.report.evaluation_report import provenance, summary
+from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.study_plates import study_plates
 from raydebm.evaluation.report.study_tables import study_tables
 from raydebm.evaluation.report.table_cells import Table
-from raydebm.evaluation.report.tables import tables
 from raydebm.evaluation.report.transfer_tables import transfer_tables
 from raydebm.evaluation.report.variant_tables import variant_tables
 from raydebm.evaluation.studies.transfer import Transfer

@@ -7,7 +7,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.figure import Figure
 
-from raydebm.evaluation.report import figures
+from raydebm.evaluation.report import drawing
 from raydebm.evaluation.report.table_cells import Table
 from raydebm.run.directory import RunDir
 
@@ -23,7 +23,7 @@ class Plate:
 
 def plate_of(figure: Figure, title: str, caption: str) -> Plate:
     """A drawn figure with its title and caption."""
-    return Plate(title=title, caption=caption, svg=figures.svg_of(figure))
+    return Plate(title=title, caption=caption, svg=drawing.svg_of(figure))
 
 
 def markdown_table(table: Table) -> str:

@@ -5,11 +5,11 @@ from typing import Any
 
 from raydebm.evaluation.certainty.trust import Trust
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
-from raydebm.evaluation.report import figures, study_figures
+from raydebm.evaluation.report import drawing, study_figures
 from raydebm.evaluation.report.document import Plate, markdown_table, plate_of, template
+from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.headline import main_rows, sentences
 from raydebm.evaluation.report.table_cells import number, percent, with_interval
-from raydebm.evaluation.report.tables import tables
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.run.directory import RunDir
 
@@ -63,7 +63,7 @@ def _opening_plate(evaluation: Evaluation) -> Plate:
         f"Bars: {value} (left) and share of the random-to-oracle gap closed (right); lines: 95 % intervals by "
         "bootstrap over problems."
     )
-    return plate_of(figures.selector_figure(main_rows(evaluation)), "At a glance", caption)
+    return plate_of(drawing.selector_figure(main_rows(evaluation)), "At a glance", caption)
 
 
 def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> list[Plate]:
@@ -84,7 +84,7 @@ def _selectors(evaluation: Evaluation) -> Plate:
         else "Bars: pass@1 (left) and share of the random-to-oracle gap closed (right), longer is better"
     )
     caption = f"{bars}; lines: 95 % intervals by bootstrap over problems. Bold names are ours, black is the oracle."
-    return plate_of(figures.selector_figure(evaluation.rows), "Selectors", caption)
+    return plate_of(drawing.selector_figure(evaluation.rows), "Selectors", caption)
 
 
 def _dimensions(evaluation: Evaluation) -> Plate | None:
@@ -95,7 +95,7 @@ def _dimensions(evaluation: Evaluation) -> Plate | None:
         "is better. Where ours stands near the oracle, that part is chosen well; where all stand far right, no "
         "candidate gets it right."
     )
-    return plate_of(figures.dimension_figure(evaluation.dimensions), "Parts of the violation", caption)
+    return plate_of(drawing.dimension_figure(evaluation.dimensions), "Parts of the violation", caption)
 
 
 def _pass_at_n(evaluation: Evaluation) -> Plate | None:
@@ -107,7 +107,7 @@ def _pass_at_n(evaluation: Evaluation) -> Plate | None:
         "The higher the upper curve starts above the lower one, the more the energy puts correct candidates first."
         + ("" if tolerance is None else f" Correct is here a violation score of at most {tolerance:g}.")
     )
-    return plate_of(figures.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption)
+    return plate_of(drawing.pass_at_n_figure(evaluation.pass_at_n), "pass@n by energy order", caption)
 
 
 def _costs(evaluation: Evaluation) -> Plate | None:
@@ -117,7 +117,7 @@ def _costs(evaluation: Evaluation) -> Plate | None:
         "What each selector is worth and costs, candidates, judges and reward models together. Named: no other one "
         "is as cheap and as good. Selectors without a known price are left out; the table of costs names them."
     )
-    figure = figures.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
+    figure = drawing.cost_figure(evaluation.costs, continuous=evaluation.is_continuous)
     return plate_of(figure, "Worth and cost", caption)
 
 
@@ -132,7 +132,7 @@ def _picks(evaluation: Evaluation) -> Plate | None:
     )
     if policy.get("signal") == "pool_mean":
         caption += " The dashed line is a limit of the pool's mean sigma here, which is not shown."
-    figure = figures.triage_figure(
+    figure = drawing.triage_figure(
         evaluation.picks, theta_sigma=policy["theta_sigma"], theta_abstain=policy["theta_abstain"]
     )
     return plate_of(figure, "Triage surface", caption)
@@ -145,7 +145,7 @@ def _selective(evaluation: Evaluation) -> Plate | None:
         "Accuracy on what is left when the selections with the highest sigma are not answered. A rising curve: "
         "sigma knows where the selection is wrong; a flat or falling one: it does not."
     )
-    figure = figures.selective_figure(evaluation.selective, evaluation.mu_selective)
+    figure = drawing.selective_figure(evaluation.selective, evaluation.mu_selective)
     return plate_of(figure, "Selective accuracy", caption)
 
 
@@ -164,7 +164,7 @@ def _difficulties(evaluation: Evaluation) -> Plate | None:
         return None
     what = "Mean violation (lower is better)" if evaluation.is_continuous else "pass@1 (higher is better)"
     caption = f"{what} of the main selectors per group of problems; lines: 95 % intervals."
-    return plate_of(figures.difficulty_figure(evaluation.difficulties), "By difficulty", caption)
+    return plate_of(drawing.difficulty_figure(evaluation.difficulties), "By difficulty", caption)
 
 
 def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
@@ -176,7 +176,7 @@ def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
         "Loss and validation accuracy per epoch and adapter; chance, where drawn, is 0.693 nats. Validation "
         "rising while training falls is overfitting, which early stopping ends."
     )
-    return plate_of(figures.training_figure(curves), "Training", caption)
+    return plate_of(drawing.training_figure(curves), "Training", caption)
 
 
 def _trust_plates(found: Trust) -> list[Plate]:

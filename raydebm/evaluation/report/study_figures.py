@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.certainty.reliability import Reliability, SigmaBin
 from raydebm.evaluation.certainty.uncertainty import SignalRow
-from raydebm.evaluation.report.figures import (
+from raydebm.evaluation.report.drawing import (
     BLUE,
     GREEN,
     GREY,
@@ -28,8 +28,8 @@ from raydebm.evaluation.report.figures import (
     tidy,
 )
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow
-from raydebm.evaluation.studies.ensemble import EnsembleSize
-from raydebm.evaluation.studies.generators import GeneratorRow
+from raydebm.evaluation.studies.ensemble_size import EnsembleSize
+from raydebm.evaluation.studies.generator_table import GeneratorRow
 from raydebm.evaluation.studies.pool_size import PoolSize
 from raydebm.evaluation.studies.study import Ridge
 from raydebm.evaluation.studies.transfer import Transfer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, with_tolerance, with_trained_labels
-from raydebm.evaluation.results.metrics import (
+from raydebm.evaluation.results.selector_metrics import (
     Retained,
     energy_gap,
     kendall_tau_b,
@@ -25,7 +25,7 @@ from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyMeasures:
+class EnergyMeasureRow:
     """How well one energy orders the candidates of a problem; each a mean over the problems that tell, whose number is
     its n."""
 
@@ -63,7 +63,7 @@ class PickPoint:
 class EnergyMeasures:
     """What the energies are worth as such, whatever else selects; empty or None without energies."""
 
-    rows: tuple[EnergyMeasures, ...]
+    rows: tuple[EnergyMeasureRow, ...]
     pass_at_n: tuple[PassAtN, ...]
     tolerance: float | None
     """Violation score up to which a candidate counts as correct in ``pass_at_n``; None where the task has none."""
@@ -114,7 +114,7 @@ def energy_measures(
 
 def _energy_rows(
     pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float, bootstrap: Bootstrap
-) -> list[EnergyMeasures]:
+) -> list[EnergyMeasureRow]:
     if not names:
         return []
     columns: dict[str, list[Floats]] = {
@@ -130,7 +130,7 @@ def _energy_rows(
         joined = list(zip(pools, energies, strict=True))
         finite = [(pool, np.where(np.isfinite(energy), energy, math.nan)) for pool, energy in joined]
         rows.append(
-            EnergyMeasures(
+            EnergyMeasureRow(
                 name=name,
                 pair_accuracy=bootstrap.mean(np.array([pair_accuracy(*item) for item in joined])),
                 kendall_tau_b=bootstrap.mean(np.array([kendall_tau_b(*item) for item in joined])),

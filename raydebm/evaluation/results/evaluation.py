@@ -9,9 +9,7 @@ from pydantic import TypeAdapter
 from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.confidence import CHOSEN, POSTERIOR, DecisionStudy
 from raydebm.evaluation.certainty.trust import Trust
-from raydebm.evaluation.results.costs import CostRow
-from raydebm.evaluation.results.dimensions import DimensionTable
-from raydebm.evaluation.results.energy_measures import EnergyMeasures, PassAtN, PickPoint
+from raydebm.evaluation.results.energy_measures import EnergyMeasureRow, PassAtN, PickPoint
 from raydebm.evaluation.results.entries import (
     ALL_PASSES,
     ANSWERED,
@@ -19,12 +17,14 @@ from raydebm.evaluation.results.entries import (
     DifficultyRow,
     SelectorRow,
 )
-from raydebm.evaluation.results.metrics import (
+from raydebm.evaluation.results.outcomes import LoopSummary
+from raydebm.evaluation.results.selector_costs import CostRow
+from raydebm.evaluation.results.selector_metrics import (
     Retained,
 )
-from raydebm.evaluation.results.outcomes import LoopSummary
 from raydebm.evaluation.results.stopping import StoppingRow
 from raydebm.evaluation.results.theory import EnsembleTheory
+from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.stats.significance import Comparison
 from raydebm.generators.tally import SavedSamples
@@ -62,7 +62,7 @@ class Evaluation:
     adapters: tuple[str, ...]
     counts: Counts
     rows: tuple[SelectorRow, ...]
-    energies: tuple[EnergyMeasures, ...]
+    energies: tuple[EnergyMeasureRow, ...]
     """Correct is what training preferred: where the task has a violation score, the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]

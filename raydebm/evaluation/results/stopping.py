@@ -22,7 +22,7 @@ from raydebm.decision.stopping import (
     StoppingRule,
     StopReason,
 )
-from raydebm.decision.stopping.published import FixedBudgetRule
+from raydebm.decision.stopping.published_rules import FixedBudgetRule
 from raydebm.errors import PoolError
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from raydebm.decision.stopping import SettledRule, StoppingRule
-from raydebm.decision.stopping.published import (
+from raydebm.decision.stopping.published_rules import (
     BetaRule,
     CannotBeOvertakenRule,
     DirichletRule,

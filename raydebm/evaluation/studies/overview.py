@@ -9,7 +9,7 @@ import numpy as np
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.evaluation.studies.generators import best_quarter
+from raydebm.evaluation.studies.generator_table import best_quarter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

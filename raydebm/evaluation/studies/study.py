@@ -16,8 +16,8 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.studies.author_energies import energy_spread
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
-from raydebm.evaluation.studies.ensemble import EnsembleSize, ensemble_sizes
-from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, generator_rows, pool_kinds
+from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
+from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import Overview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes

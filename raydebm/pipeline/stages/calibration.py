@@ -2,6 +2,8 @@
 
 from raydebm.decision.calibration.grid import calibrate
 from raydebm.decision.policy import Policy
+from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.policies import default_policy
 from raydebm.pipeline.pools import later_passes, recorded_pools
@@ -38,16 +40,15 @@ def _thresholds(context: StageContext, default: Policy) -> tuple[Policy, Facts]:
     pools = recorded_pools(context, VALIDATION)
     result = calibrate(
         context.problems_of(VALIDATION),
-        task=context.task,
-        base=default,
-        candidates=pools.candidates,
-        reports=pools.reports,
-        energies=pools.energies,
+        parts=Parts(
+            task=context.task,
+            source=ReplaySource(pools.candidates, requests_of=context.passes.later),
+            checker=RecordedChecker(pools.reports),
+            scorer=RecordedScorer(pools.energies),
+        ),
         labels=pools.labels,
-        requests_of=context.passes.later,
-        lambdas=config.lambdas,
-        num_thresholds=config.num_thresholds,
-        max_abstain_frac=config.max_abstain_frac,
+        base=default,
+        config=config,
     )
     context.run.write_json(result.to_json(), "calibration", "grid.json")
     return result.policy, result.facts()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from raydebm.config import EvaluationConfig
-from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.policies import decision_fit, evaluated_policy

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.decision.calibration.policy_fit import Walk, WalkOf, fit_policy, promise_rows, reliability_table
-from raydebm.decision.calibration.traces import trace
+from raydebm.decision.calibration.policy_traces import trace
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource

@@ -14,7 +14,7 @@ from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results.entries import entry_of, loop_entries
-from raydebm.evaluation.results.evaluate import selectors_of
+from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.results.outcomes import outcome_values
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.trainings.seeds import SeedSummary, summarise_seeds

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from .frames import frame, read_frame, write_all
 from .programs import check, enter_child, run_main, serve
-from .watching import STDERR_TAIL, Clock, Watch, await_line
+from .watching import STDERR_TAIL, Clock, ProgramWatch, await_line
 
 _PR_SET_DUMPABLE = 4
 
@@ -67,7 +67,7 @@ class Zygote:
         os.close(given)
         for _, writing in pipes:
             os.close(writing)
-        watch = Watch(pid, [reading for reading, _ in pipes], header)
+        watch = ProgramWatch(pid, [reading for reading, _ in pipes], header)
         ending = watch.wait()
         wait_status, usage = self._end_child(pid)
         watch.drain()

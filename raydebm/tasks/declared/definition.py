@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from raydebm.constraints.expressions import problem_fields
 from raydebm.constraints.rule import Expression, Strict
-from raydebm.constraints.rules import AnyRule, Schema
+from raydebm.constraints.rule_kinds import AnyRule, Schema
 from raydebm.constraints.templates import places_in
 from raydebm.errors import ConfigError, ConstraintError
 from raydebm.tasks.base import TaskDefaults

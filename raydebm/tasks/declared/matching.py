@@ -4,8 +4,8 @@ from fractions import Fraction
 from typing import Any
 
 from raydebm.constraints.expressions import EvaluationError
+from raydebm.constraints.json_values import is_number, key_of
 from raydebm.constraints.templates import short_text
-from raydebm.constraints.values import is_number, key_of
 from raydebm.errors import TaskDataError
 from raydebm.tasks.answers import read_number
 from raydebm.tasks.declared.definition import GoldRule

@@ -25,7 +25,7 @@ from raydebm.tasks.knights_knaves.logic import (
     read_statements,
     solutions,
 )
-from raydebm.tasks.knights_knaves.reading import PuzzleReading, read_quiz
+from raydebm.tasks.knights_knaves.puzzle_reading import PuzzleReading, read_quiz
 from raydebm.tasks.knights_knaves.sources import rows
 from raydebm.tasks.knights_knaves.wording import Roles, claim_text
 from raydebm.tasks.sources import Row

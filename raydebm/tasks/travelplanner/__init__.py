@@ -30,8 +30,8 @@ from raydebm.tasks.travelplanner.dimensions import (
     violation_score,
 )
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
-from raydebm.tasks.travelplanner.problems import TASK, load_problems, problem_of_text
 from raydebm.tasks.travelplanner.trip import PLAN_FIELDS, trip_of
+from raydebm.tasks.travelplanner.trips import TASK, load_problems, problem_of_text
 from raydebm.tasks.travelplanner.view import NOTHING, PlanView, view_of
 from raydebm.tasks.travelplanner.wording import split_prompt
 

@@ -15,7 +15,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from raydebm.errors import TaskDataError
-from raydebm.tasks.travelplanner.reference import TripReference
+from raydebm.tasks.travelplanner.trip_reference import TripReference
 
 CUISINES = ("American", "Chinese", "French", "Indian", "Italian", "Mediterranean", "Mexican")
 """What the benchmark's travellers may wish for."""

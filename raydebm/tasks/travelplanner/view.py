@@ -29,7 +29,7 @@ from raydebm.tasks.travelplanner.catalogue import (
     Stay,
     on_one_line,
 )
-from raydebm.tasks.travelplanner.official.reading import before_parenthesis, from_to, name_and_city, text_of
+from raydebm.tasks.travelplanner.official.plan_fields import before_parenthesis, from_to, name_and_city, text_of
 from raydebm.tasks.travelplanner.trip import MEALS, Trip
 
 NOTHING = frozenset({"", "-", "\u2013", "\u2014", "none", "n/a", "na", "null", "nothing"})

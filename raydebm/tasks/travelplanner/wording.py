@@ -12,7 +12,7 @@ from typing import Any
 from raydebm.errors import TaskDataError
 from raydebm.tasks.travelplanner.catalogue import Attraction, Drive, Flight, Restaurant, Stay
 from raydebm.tasks.travelplanner.database import drive_of
-from raydebm.tasks.travelplanner.reference import TripReference, read_items
+from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
 
 HEADING = "Reference information:"
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from raydebm.config import CalibrationConfig
 from raydebm.decision.calibration.grid import GridRow, calibrate, choose
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import PoolError
 from raydebm.records import (
     Candidate,
@@ -102,14 +104,10 @@ class World:
     def calibrate(self, base=DEFAULT, **grid):
         return calibrate(
             self.problems,
-            task=PlainTask(),
-            base=base,
-            candidates=self.candidates,
-            reports=self.reports,
-            energies=self.energies,
+            parts=Parts(**self.parts()),
             labels=self.labels,
-            requests_of=self.requests_of,
-            **grid,
+            base=base,
+            config=CalibrationConfig(**grid),
         )
 
     def complete(self, lambdas):

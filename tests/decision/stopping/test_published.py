@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydebm.decision.stopping import SamplingState, SettledRule, StopReason
-from raydebm.decision.stopping.published import (
+from raydebm.decision.stopping.published_rules import (
     BetaRule,
     CannotBeOvertakenRule,
     DirichletRule,

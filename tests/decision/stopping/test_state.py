@@ -6,7 +6,7 @@ import math
 import pytest
 
 from raydebm.decision.stopping import AnswerPosterior, SamplingPlan, SamplingState, StopDecision, StopReason
-from raydebm.decision.stopping.published import BetaRule, FixedBudgetRule
+from raydebm.decision.stopping.published_rules import BetaRule, FixedBudgetRule
 from raydebm.errors import ConfigError
 
 

@@ -20,7 +20,7 @@ from raydebm.evaluation.paper.reproduction import Picks, Reproduction, Reproduct
 from raydebm.evaluation.paper.reproduction_report import chapters, render_html, render_markdown, write_reproduction
 from raydebm.evaluation.paper.reproduction_tables import headline, paper_table
 from raydebm.evaluation.report import study_figures
-from raydebm.evaluation.report.figures import svg_of
+from raydebm.evaluation.report.drawing import svg_of
 from raydebm.evaluation.report.study_tables import study_tables
 from raydebm.evaluation.report.table_cells import Table
 from raydebm.evaluation.report.transfer_tables import transfer_table

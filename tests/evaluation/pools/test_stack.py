@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.results.metrics import picks
+from raydebm.evaluation.results.selector_metrics import picks
 from raydebm.evaluation.selectors.selector import value_of
 from raydebm.evaluation.selectors.standard import standard_selectors
 

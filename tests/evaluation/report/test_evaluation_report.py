@@ -13,14 +13,7 @@ import pytest
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
-from raydebm.evaluation.report.evaluation_report import (
-    plates,
-    render_html,
-    render_markdown,
-    summary,
-    write_report,
-)
-from raydebm.evaluation.report.figures import (
+from raydebm.evaluation.report.drawing import (
     difficulty_figure,
     pass_at_n_figure,
     selective_figure,
@@ -29,8 +22,15 @@ from raydebm.evaluation.report.figures import (
     training_figure,
     triage_figure,
 )
-from raydebm.evaluation.report.tables import selector_table, tables
-from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.report.evaluation_report import (
+    plates,
+    render_html,
+    render_markdown,
+    summary,
+    write_report,
+)
+from raydebm.evaluation.report.evaluation_tables import selector_table, tables
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
 from raydebm.run.directory import RunDir

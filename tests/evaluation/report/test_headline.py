@@ -7,9 +7,9 @@ import pytest
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.report.evaluation_report import render_html, render_markdown
+from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
-from raydebm.evaluation.report.tables import loop_table, main_table
-from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.outcomes import LoopSummary, wave_savings
 from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 

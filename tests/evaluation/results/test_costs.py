@@ -6,9 +6,9 @@ import pytest
 
 from raydebm.config import EvaluationConfig, PricesConfig
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.report.figures import cost_figure
-from raydebm.evaluation.report.tables import cost_table
-from raydebm.evaluation.results.evaluate import EvaluationInputs, evaluate
+from raydebm.evaluation.report.drawing import cost_figure
+from raydebm.evaluation.report.evaluation_tables import cost_table
+from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators.tally import SavedSamples
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from raydebm.evaluation.results.metrics import (
+from raydebm.evaluation.results.selector_metrics import (
     energy_gap,
     kendall_tau_b,
     pair_accuracy,

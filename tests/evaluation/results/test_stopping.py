@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from raydebm.decision.stopping import AnswerPosterior, SettledRule, StopReason
-from raydebm.decision.stopping.published import BetaRule, CannotBeOvertakenRule, FixedBudgetRule, UnanimousWaveRule
+from raydebm.decision.stopping.published_rules import (
+    BetaRule,
+    CannotBeOvertakenRule,
+    FixedBudgetRule,
+    UnanimousWaveRule,
+)
 from raydebm.errors import PoolError
 from raydebm.evaluation.results.stopping import (
     RecordedAnswers,

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.results.dimensions import dimension_table
+from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
-from raydebm.evaluation.studies.ensemble import ensemble_sizes, pair_accuracies, subsets
-from raydebm.evaluation.studies.generators import generator_rows, narrowed, pool_kinds
+from raydebm.evaluation.studies.ensemble_size import ensemble_sizes, pair_accuracies, subsets
+from raydebm.evaluation.studies.generator_table import generator_rows, narrowed, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes

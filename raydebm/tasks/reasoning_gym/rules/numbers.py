@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from raydebm.constraints import Exactness
-from raydebm.tasks.reasoning_gym.rules.expressions import ExpressionError, evaluate
+from raydebm.tasks.reasoning_gym.rules.arithmetic import ExpressionError, evaluate
 from raydebm.tasks.reasoning_gym.rules.puzzle import ExactPuzzle, PuzzleFault, RulePuzzle
 
 _COUNTDOWN = tuple(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from raydebm.tasks.travelplanner.catalogue import Catalogue
 from raydebm.tasks.travelplanner.official.commonsense import COMMONSENSE, RuleOutcome
 from raydebm.tasks.travelplanner.official.hard import HARD, total_cost
-from raydebm.tasks.travelplanner.official.reading import Plan
+from raydebm.tasks.travelplanner.official.plan_fields import Plan
 from raydebm.tasks.travelplanner.trip import Trip
 
 __all__ = ["COMMONSENSE", "HARD", "PassRates", "RuleOutcome", "Verdicts", "evaluate", "pass_rates", "total_cost"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from raydebm.tasks.travelplanner.catalogue import Catalogue, Mode
-from raydebm.tasks.travelplanner.official.reading import (
+from raydebm.tasks.travelplanner.official.plan_fields import (
     EMPTY,
     Day,
     Plan,

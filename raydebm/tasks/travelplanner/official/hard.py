@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from raydebm.tasks.travelplanner.catalogue import SEATS, Catalogue, Mode, Restaurant, Stay
 from raydebm.tasks.travelplanner.official.commonsense import HOLDS, Rule, RuleOutcome, broken, leg_of, numbered
-from raydebm.tasks.travelplanner.official.reading import Day, Plan, filled, flight_number, name_and_city, text_of
+from raydebm.tasks.travelplanner.official.plan_fields import Day, Plan, filled, flight_number, name_and_city, text_of
 from raydebm.tasks.travelplanner.trip import MEALS, Trip
 
 NOT_ASKED = RuleOutcome(None)

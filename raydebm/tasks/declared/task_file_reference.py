@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from raydebm.config.reference import page
+from raydebm.config.recipe_reference import page
 from raydebm.tasks.declared.definition import TaskDefinition
 
 _HEAD = """# Task files

@@ -10,7 +10,7 @@ import numpy as np
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Ints, Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
-from raydebm.evaluation.studies.ensemble import pair_accuracies
+from raydebm.evaluation.studies.ensemble_size import pair_accuracies
 from raydebm.evaluation.studies.pool_size import best_first, of_lowest, of_oracle, of_votes
 from raydebm.records import ScoredCandidate
 

@@ -8,7 +8,7 @@ from raydebm import __version__
 from raydebm.config import Recipe
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.report.document import markdown_table
-from raydebm.evaluation.report.tables import energy_table, selector_table
+from raydebm.evaluation.report.evaluation_tables import energy_table, selector_table
 from raydebm.evaluation.results.entries import ANSWERED, OURS
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Estimate

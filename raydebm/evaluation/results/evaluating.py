@@ -15,8 +15,6 @@ from raydebm.evaluation.certainty.trust import Trust, trust
 from raydebm.evaluation.pools.pool import EvaluatedPool
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line, versions
-from raydebm.evaluation.results.costs import cost_rows
-from raydebm.evaluation.results.dimensions import dimension_table
 from raydebm.evaluation.results.energy_measures import energy_measures
 from raydebm.evaluation.results.entries import (
     comparisons,
@@ -28,7 +26,9 @@ from raydebm.evaluation.results.entries import (
 )
 from raydebm.evaluation.results.evaluation import BY_PART, Counts, Evaluation
 from raydebm.evaluation.results.outcomes import LoopSummary, OutcomeValues, outcome_values, summarise_loop, wave_savings
+from raydebm.evaluation.results.selector_costs import cost_rows
 from raydebm.evaluation.results.stopping_rows import stopping_rows
+from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.agreement import agreement_selectors
 from raydebm.evaluation.selectors.learned_vote import learned_votes
 from raydebm.evaluation.selectors.length_control import length_controlled

@@ -18,7 +18,7 @@ from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file
 from raydebm.tasks.travelplanner.plans import canonical_plan
 from raydebm.tasks.travelplanner.query import MAX_DAYS, read_query
-from raydebm.tasks.travelplanner.reference import TripReference, read_items
+from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
 from raydebm.tasks.travelplanner.wording import prompt_of, split_prompt
 
 TASK = "travelplanner"

@@ -14,11 +14,11 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from raydebm.constraints.core import Finding
 from raydebm.constraints.expressions import EvaluationError, RuleInput, parse_expression
+from raydebm.constraints.json_values import is_number, key_of, kind_of, number_of
 from raydebm.constraints.patterns import compile_pattern, is_found
 from raydebm.constraints.rule import Expression, Fault, Rule, Strict, ValuesRule, refused_as_value_error
 from raydebm.constraints.schemas import check_schema, schema_faults
 from raydebm.constraints.templates import short_text
-from raydebm.constraints.values import is_number, key_of, kind_of, number_of
 from raydebm.identity import canonical_json
 
 

@@ -13,11 +13,11 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raydebm.evaluation.results.costs import CostRow
-from raydebm.evaluation.results.dimensions import DimensionTable
 from raydebm.evaluation.results.energy_measures import PassAtN, PickPoint
 from raydebm.evaluation.results.entries import ALL_PASSES, OURS, DifficultyRow, SelectorRow
-from raydebm.evaluation.results.metrics import Retained
+from raydebm.evaluation.results.selector_costs import CostRow
+from raydebm.evaluation.results.selector_metrics import Retained
+from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import Estimate
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, INK = (
