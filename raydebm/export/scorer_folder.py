@@ -89,10 +89,19 @@ def export_scorer(
     )
     (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
     (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    left_out = _left_out(
-        record.backbone, lacks_policy=is_trained and policy is None, lacks_evaluation=is_trained and evaluation is None
-    )
+    lacks_policy, lacks_evaluation = is_trained and policy is None, is_trained and evaluation is None
+    left_out = _left_out(record.backbone, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
     return ScorerExport(folder=folder, adapters=record.adapters, left_out=left_out)
+
+
+def _write_adapters(folder: Path, stored: Sequence[StoredAdapter], backbone: str) -> list[AdapterRecord]:
+    """Write each adapter to a folder of its name, with the backbone's name as readers of the export know it."""
+    records = [adapter.record.model_copy(update={"backbone": backbone}) for adapter in stored]
+    for adapter, record in zip(stored, records, strict=True):
+        config = {**adapter.peft_config, "base_model_name_or_path": backbone}
+        place = folder / record.adapter.name
+        write_adapter(place, record=record, config=config, lora=adapter.lora, head=adapter.head)
+    return records
 
 
 def _left_out(backbone: str, *, lacks_policy: bool, lacks_evaluation: bool) -> tuple[str, ...]:
