@@ -11,6 +11,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from raydebm.export.model_card import CardFacts, scorer_card
 from raydebm.export.target import fresh_folder
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble import ENSEMBLE_FILE, holds_ensemble
-from raydebm.scorer.checkpoint import CARD_FILE, read_ensemble
+from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, read_ensemble, write_adapter
+from raydebm.scorer.checkpoint_records import AdapterRecord
 
 POLICY_FILE = "policy.json"
 
