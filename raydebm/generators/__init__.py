@@ -10,7 +10,7 @@ from typing import Any
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
 from raydebm.generators.endpoint.hedging import Hedging
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret, key_of
-from raydebm.generators.endpoint.request_limits import Budget
+from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 from raydebm.generators.journal import Journal, JournaledGenerator
 from raydebm.generators.protocol import Generator, collect

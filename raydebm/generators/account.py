@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raydebm.config import Recipe
-from raydebm.generators.endpoint.request_limits import Budget
+from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.journal import Journal, local_folder, spent_usd
 from raydebm.run.directory import RunDir
 

@@ -21,8 +21,8 @@ from raydebm import tracing
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError, without_credentials
 from raydebm.generators.endpoint.hedging import Hedging
+from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.refusals import Refusals
-from raydebm.generators.endpoint.request_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
 from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, read_reply
 from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost

@@ -7,7 +7,7 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
-from raydebm.generators.endpoint.request_limits import Budget
+from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, OpenAIClientTransport
 from raydebm.generators.journal import Journal
 from raydebm.generators.replies import HttpReply

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.generators.endpoint.request_limits import MAX_WAIT_S, Backoff, Budget, RateLimit, retry_after_s
+from raydebm.generators.endpoint.rate_limits import MAX_WAIT_S, Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.journal import Journal
 from raydebm.generators.requests import answered
 
