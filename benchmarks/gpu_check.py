@@ -152,7 +152,7 @@ def _energies(place: Place, sizes: Sizes, ids: Ids) -> torch.Tensor:
     backbone = encoder_of(sizes)
     with torch.random.fork_rng():
         torch.manual_seed(2)  # of what the heads and the adapters draw from torch's own generator
-        stored = stored_adapters(peft_model(backbone, PAPER_ADAPTERS), heads_of(backbone))
+        stored = stored_adapters(peft_model(backbone, PAPER_ADAPTERS), heads_of(backbone), PAPER_ADAPTERS)
     engine = MergedEngine(on(backbone, place), stored, micro_batch_tokens=8192)
     return engine.energies(ids, range(len(stored)))
 
@@ -162,7 +162,7 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
     backbone, ids = encoder_of(sizes), texts_of(sizes, count=sizes.num_texts)
     heads = heads_of(backbone)
     model = peft_model(backbone, PAPER_ADAPTERS)
-    stored = stored_adapters(model, heads)
+    stored = stored_adapters(model, heads, PAPER_ADAPTERS)
     floor = 2 * layer_weights(backbone) * len(ids) * sizes.num_tokens * len(stored)
     moved = [head.to(place.device) for head in heads]
     loop = PeftLoop(model.to(place.device, place.dtype), moved, ids, batches="padded")
