@@ -38,6 +38,7 @@ VERBS = {
     "reproduce": Verb("studies:reproduce", "Write every table and figure of the paper."),
     "confounding": Verb("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
     "repair": Verb("studies:repair", "Refit the energy heads on balanced data."),
+    "distill": Verb("studies:distill", "Teach one adapter what the ensemble says."),
     "serve": Verb("serve:serve", "Serve a finished run until Ctrl-C or SIGTERM."),
     "replay": Verb("replay:replay", "Decide stored traffic again under another policy."),
     "import-decisions": Verb("imports:import_decisions", "Turn decisions with outcomes into a run for training."),

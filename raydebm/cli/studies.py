@@ -1,4 +1,4 @@
-"""Several trainings, and what was learnt: ``raydebm seeds``, ``reproduce``, ``confounding``, ``repair``."""
+"""Several trainings, and what was learnt: ``seeds``, ``reproduce``, ``confounding``, ``repair``, ``distill``."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -154,3 +154,19 @@ def repair(
             "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm evaluate` "
             f"with the same recipe and --run-dir {pipeline.run.uri('repair')}"
         )
+
+
+@recipe_command
+def distill(recipe: "Recipe") -> None:
+    """Teach one adapter what the ensemble says.
+
+    One forward pass in place of one per adapter; reports what it costs and saves.
+    """
+    with pipeline_for(recipe) as pipeline:
+        from raydebm.evaluation.report.distillation_tables import distillation_summary
+        from raydebm.pipeline.studies.distill import distill_run
+
+        found, address = distill_run(pipeline)
+        console.print(distillation_summary(found), markup=False)
+        console.print(f"report: {address}")
+        console.print(f"To serve the student: raydebm serve --run-dir {pipeline.run.uri('distilled')}")

@@ -34,7 +34,7 @@ def confounding_of(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) 
     Raises:
         PoolError: a generator of ``confounding.swap`` has no correct answer.
     """
-    work = _on_the_scorers_node(swap.recipe, _confounding)
+    work = on_the_scorers_node(swap.recipe, _confounding)
     report: ConfoundingReport = get_or_raise(work.remote(run.absolute(), arguments, swap))
     return report
 
@@ -49,7 +49,7 @@ def repaired_heads(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs, 
     Raises:
         PoolError: too few generators have answers of both labels.
     """
-    work = _on_the_scorers_node(swap.recipe, _repair)
+    work = on_the_scorers_node(swap.recipe, _repair)
     report: RepairReport = get_or_raise(work.remote(run.absolute(), arguments, equalise, swap.recipe.seed, swap))
     return report
 
@@ -99,7 +99,8 @@ def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: in
     )
 
 
-def _on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
+def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
+    """The remote function with the CPUs and the share of a GPU that scoring in one task takes."""
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
     if share.gpus:

@@ -64,12 +64,12 @@ class Pipeline(StageContext):
         self.on_stage(StageReport(stage=stage.name, reused=current is not None, seconds=seconds, facts=facts))
 
     def _check_may_be_made(self, stage: Stage) -> None:
-        given = stage.given_by
-        if given is not None and self.run.exists(given.marker):
-            raise ConfigError(
-                f"{self.run.root} {given.is_what}, and its stage {stage.name!r} is missing or was made with other "
-                f"settings, files or versions than this recipe's; {given.remedy}"
-            )
+        for given in stage.given_by:
+            if self.run.exists(given.marker):
+                raise ConfigError(
+                    f"{self.run.root} {given.is_what}, and its stage {stage.name!r} is missing or was made with other "
+                    f"settings, files or versions than this recipe's; {given.remedy}"
+                )
 
     def check_keys(self, *, judges: bool = True) -> None:
         """Needs no Ray, so that a missing key is told before a cluster is started.

@@ -21,8 +21,8 @@ class Stage:
     """Sections of the recipe that matter to it and not to the stages before it."""
     writes: tuple[str, ...]
     """Files in the folder of its name. The manifest comes last."""
-    given_by: "Given | None" = None
-    """A run directory may come with this stage complete, so that it cannot be made there."""
+    given_by: "tuple[Given, ...]" = ()
+    """Kinds of run directories that come with this stage complete, so that it cannot be made there."""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -58,28 +58,33 @@ REPAIRED = Given(
     is_what="is the directory of a repair",
     remedy="run `raydebm repair` on the original run again",
 )
+DISTILLED = Given(
+    marker="distilled.json",
+    is_what="is the directory of a distilled scorer",
+    remedy="run `raydebm distill` on the original run again",
+)
 
 _PROBLEMS = Stage(
     name="problems",
     sections=("task", "seed"),
     writes=("problems.parquet", "golds.parquet"),
-    given_by=IMPORTED,
+    given_by=(IMPORTED,),
 )
 _CANDIDATES = Stage(
     name="candidates",
     upstream=_PROBLEMS,
     sections=("generators", "generation"),
     writes=("candidates.parquet", "journal/"),
-    given_by=IMPORTED,
+    given_by=(IMPORTED,),
 )
-_LABELS = Stage(name="labels", upstream=_CANDIDATES, writes=("labels.parquet", "reports.parquet"), given_by=IMPORTED)
+_LABELS = Stage(name="labels", upstream=_CANDIDATES, writes=("labels.parquet", "reports.parquet"), given_by=(IMPORTED,))
 _PAIRS = Stage(name="pairs", upstream=_LABELS, sections=("pairs",), writes=("train.parquet", "validation.parquet"))
 _SCORER = Stage(
     name="scorer",
     upstream=_PAIRS,
     sections=("scorer", "training"),
     writes=("ensemble.json", "a0…a4/"),
-    given_by=REPAIRED,
+    given_by=(REPAIRED, DISTILLED),
 )
 _ENERGIES = Stage(name="energies", upstream=_SCORER, writes=("energies.parquet",))
 _CALIBRATION = Stage(

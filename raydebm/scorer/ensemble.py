@@ -58,7 +58,8 @@ class MergedEngine:
     """One copy of the encoder's structure per adapter with the adapter merged in.
 
     Only adapted matrices are copied; embeddings, norms and the rest are the backbone's own. Texts run in micro-batches
-    of similar length. Blocks that no adapter changes, below the lowest that one does, run once for all members.
+    of similar length. Blocks that no adapter changes, below the lowest that one does, run once for all members. Members
+    with equal adapters and heads of their own share a copy, which runs once for them.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class MergedEngine:
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
-        self._members = [_merged_member(backbone, adapter) for adapter in adapters]
+        made: list[tuple[StoredAdapter, nn.Module]] = []
+        self._members = [(_merged_encoder(backbone, adapter, made), _head(backbone, adapter)) for adapter in adapters]
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
-        self._trunk = Trunk([encoder for encoder, _ in self._members], lowest_adapted(backbone.encoder, adapted))
+        self._trunk = Trunk([encoder for _, encoder in made], lowest_adapted(backbone.encoder, adapted))
 
     @torch.inference_mode()
     def energies(self, ids: Sequence[Sequence[int]], members: Sequence[int]) -> Tensor:
@@ -85,11 +87,14 @@ class MergedEngine:
         return energies_MN
 
     def _batch_energies(self, batch: MicroBatch, members: Sequence[int]) -> Tensor:
-        energies = []
         self._trunk.forget()
+        energies: list[Tensor] = []
+        read_by: nn.Module | None = None
         for encoder, head in (self._members[index] for index in members):
-            states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-            energies.append(head(pooled(states_BTD, batch.mask, pooling=self._pooling)))
+            if encoder is not read_by:
+                states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
+                features_BD, read_by = pooled(states_BTD, batch.mask, pooling=self._pooling), encoder
+            energies.append(head(features_BD))
         return torch.stack(energies).float().cpu()
 
 
@@ -100,15 +105,37 @@ def _threads(wanted: int | None, device: torch.device) -> int | None:
     return free_cpus()
 
 
-def _merged_member(backbone: Backbone, adapter: StoredAdapter) -> tuple[nn.Module, EnergyHead]:
+def _merged_encoder(
+    backbone: Backbone, adapter: StoredAdapter, made: list[tuple[StoredAdapter, nn.Module]]
+) -> nn.Module:
+    """The encoder with the adapter merged in; one that was ``made`` of an equal adapter, where there is one."""
+    for other, encoder in made:
+        if _are_equal(adapter, other):
+            return encoder
     where = f"adapter {adapter.record.adapter.name!r}"
-    updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
+    encoder = merged_copy(
+        backbone.encoder, low_rank_updates(adapter.lora, adapter.peft_config, where=where), where=where
+    )
+    made.append((adapter, encoder))
+    return encoder
+
+
+def _are_equal(one: StoredAdapter, other: StoredAdapter) -> bool:
+    return (
+        one.peft_config == other.peft_config
+        and one.lora.keys() == other.lora.keys()
+        and all(torch.equal(tensor, other.lora[name]) for name, tensor in one.lora.items())
+    )
+
+
+def _head(backbone: Backbone, adapter: StoredAdapter) -> EnergyHead:
+    where = f"adapter {adapter.record.adapter.name!r}"
     head = EnergyHead(backbone.hidden_size)
     try:
         head.load_state_dict(dict(adapter.head))
     except RuntimeError as error:
         raise CheckpointError(f"{where}: its energy head does not fit: {error}") from error
-    return merged_copy(backbone.encoder, updates, where=where), head.eval().to(backbone.device)
+    return head.eval().to(backbone.device)
 
 
 def leaders(sums: Sequence[float], *, share: float) -> list[int]:

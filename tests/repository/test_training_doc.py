@@ -35,11 +35,10 @@ def test_the_commands_are_accepted(text):
         for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
         for line in block.splitlines()
     ]
-    export = command_of("export")
 
-    assert [command[:2] for command in commands] == [["raydebm", "export"]] * 2
-    for command in commands:
-        export.make_context("export", command[2:])
+    assert [command[:2] for command in commands] == [["raydebm", verb] for verb in ("export", "distill", "export")]
+    for _, verb, *options in commands:
+        command_of(verb).make_context(verb, options)
 
 
 def test_every_option_of_an_export_is_explained(text):

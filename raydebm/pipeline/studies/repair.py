@@ -4,19 +4,17 @@ In:   the pipeline of a finished run (what is missing is made first).
 Out:  ``<run>/repair``, a run directory, and a report of before and after.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from raydebm.confounding.repair_report import RepairReport, repair_texts
 from raydebm.confounding.style_swaps import swap_keys
 from raydebm.errors import ConfigError
-from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
+from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.policies import calibrated_policy
-from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
 from raydebm.run.directory import RunDir
-from raydebm.run.fingerprints import new_manifest
 from raydebm.run.stages import REPAIRED
 
 
@@ -52,7 +50,7 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
     RunDir(pipeline.run.uri("repair")).write_json(_repair_marker(pipeline), REPAIRED.marker)
     report = repaired_heads(pipeline.run, arguments, swap, equalise=equalise)
-    _make_run_of_the_repair(pipeline)
+    run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
     return report, written(report, pipeline, "repair")
 
 
@@ -84,21 +82,3 @@ def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
         "cap": config.repair_cap,
         "min_cell": config.repair_min_cell,
     }
-
-
-def _make_run_of_the_repair(pipeline: Pipeline) -> None:
-    """``<run>/repair`` becomes a run directory whose scorer is the repaired one, so that it can be scored, calibrated,
-    evaluated and served like any other. What the repair does not touch is copied."""
-    repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
-    for stage in ("problems", "candidates", "labels", "pairs"):
-        pipeline.run.copy_stage(stage, repaired.run)
-    for stage in ("energies", "calibration", "evaluation"):  # of an earlier repair
-        repaired.run.remove(stage)
-    for stage in (
-        *later_passes(repaired, VALIDATION),
-        *later_passes(repaired, TEST),
-    ):  # its journals stay: they are paid
-        repaired.run.reopen(stage)
-    repaired.run.write_recipe(repaired.recipe)
-    facts = pipeline.run.facts("scorer")
-    repaired.run.finish("scorer", new_manifest("scorer", repaired.recipe, repaired.run, facts=facts))

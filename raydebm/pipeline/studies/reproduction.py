@@ -84,32 +84,34 @@ def reproduce(
 def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
     evaluation = family.run.recipe.evaluation
     return variant_study(
-        [_scored_variant(pipeline) for pipeline in members],
+        [scored_variant(pipeline) for pipeline in members],
         title=f"Variants of {family.run.name}",
         num_bootstrap=evaluation.num_bootstrap,
         seed=family.run.recipe.seed,
     )
 
 
-def _scored_variant(pipeline: Pipeline) -> ScoredVariant:
+def scored_variant(pipeline: Pipeline) -> ScoredVariant:
+    """A run's test pools and the size of its scorer, to be compared with others."""
     scorer = pipeline.recipe.scorer
+    names = [adapter.name for adapter in scorer.adapters]
     return ScoredVariant(
         name=pipeline.name,
         pools=evaluated_pools(pipeline, TEST),
         lambda_=calibrated_policy(pipeline).lambda_,
         backbone=scorer.backbone,
-        num_adapters=len(scorer.adapters),
-        num_parameters=sum(trained_parameters(pipeline.run, adapter.name) for adapter in scorer.adapters),
+        num_adapters=len({pipeline.run.read_bytes("scorer", name, _LORA_FILE) for name in names}),
+        num_parameters=trained_parameters(pipeline.run, names),
     )
 
 
-def trained_parameters(run: RunDir, adapter: str) -> int:
-    """How many numbers the training of one adapter and its head has found."""
-    return sum(
-        math.prod(shape)
-        for file in ("adapter_model.safetensors", "head.safetensors")
-        for shape in _shapes(run.read_bytes("scorer", adapter, file))
-    )
+_LORA_FILE, _HEAD_FILE = "adapter_model.safetensors", "head.safetensors"
+
+
+def trained_parameters(run: RunDir, adapters: Sequence[str]) -> int:
+    """How many numbers the training of these adapters and their heads has found; what members share counts once."""
+    parts = {run.read_bytes("scorer", adapter, file) for adapter in adapters for file in (_LORA_FILE, _HEAD_FILE)}
+    return sum(math.prod(shape) for part in parts for shape in _shapes(part))
 
 
 def _shapes(content: bytes) -> list[list[int]]:

@@ -9,22 +9,24 @@ Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from raydebm.scorer.model.batching import MicroBatch
-from raydebm.scorer.training.loss import StepPairs
 from raydebm.scorer.training.member import Member, gather
+
+Target = TypeVar("Target")
+"""What a loss compares energies with: pairs, or energies to be learnt."""
 
 
 def backward(
     member: Member,
     batches: Sequence[MicroBatch],
-    pairs: StepPairs,
+    target: Target,
     *,
-    loss_of: Callable[[Tensor, StepPairs], Tensor],
+    loss_of: Callable[[Tensor, Target], Tensor],
     scaler: torch.amp.GradScaler,
     max_graph_bytes: float,
 ) -> float:
@@ -32,22 +34,23 @@ def backward(
 
     Args:
         batches: together each of the N texts once.
-        loss_of: the loss of the energies, shape (N,), in nats (see ``loss``).
+        target: what the loss compares the energies with.
+        loss_of: the loss of the energies, shape (N,) or (N, heads), and the target; in nats for pairs (see ``loss``).
         scaler: of mixed precision in float16; disabled otherwise.
         max_graph_bytes: above this estimate the step is run in two phases, in pieces that stay below it. A single text
             is never cut, whatever it takes.
 
     Returns:
-        The loss in nats, unscaled.
+        The loss, unscaled.
 
     Raises:
         ScoringError: the loss is NaN or infinite.
     """
     if member.graph_bytes(batches) > max_graph_bytes:
         pieces = [piece for batch in batches for piece in _pieces(member, batch, max_graph_bytes)]
-        return _backward_in_two_phases(member, pieces, pairs, loss_of=loss_of, scaler=scaler)
+        return _backward_in_two_phases(member, pieces, target, loss_of=loss_of, scaler=scaler)
     energies_N = gather([member(batch.to(member.device)) for batch in batches], batches)
-    loss = loss_of(energies_N, pairs)
+    loss = loss_of(energies_N, target)
     _backward(scaler.scale(loss))
     return float(loss.detach())
 
@@ -68,9 +71,9 @@ def _pieces(member: Member, batch: MicroBatch, max_graph_bytes: float) -> list[M
 def _backward_in_two_phases(
     member: Member,
     batches: Sequence[MicroBatch],
-    pairs: StepPairs,
+    target: Target,
     *,
-    loss_of: Callable[[Tensor, StepPairs], Tensor],
+    loss_of: Callable[[Tensor, Target], Tensor],
     scaler: torch.amp.GradScaler,
 ) -> float:
     states: list[list[Tensor]] = []
@@ -80,7 +83,7 @@ def _backward_in_two_phases(
             states.append(_rng_state(member.device))
             energies.append(member(batch.to(member.device)))
     energies_N = gather(energies, batches).requires_grad_()
-    loss = loss_of(energies_N, pairs)
+    loss = loss_of(energies_N, target)
     (gradient_N,) = torch.autograd.grad(scaler.scale(loss), energies_N)
     after = _rng_state(member.device)
     for batch, state in zip(batches, states, strict=True):

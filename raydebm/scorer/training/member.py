@@ -68,10 +68,14 @@ class Member(nn.Module):
 
     def forward(self, batch: MicroBatch) -> Tensor:
         """Energies, shape (B,)."""
+        energies_B: Tensor = self.head(self.features(batch))
+        return energies_B
+
+    def features(self, batch: MicroBatch) -> Tensor:
+        """What a head reads of each text, shape (B, D)."""
         with self._precision():
             output = self.encoder(input_ids=batch.ids, attention_mask=batch.mask)
-        energies_B: Tensor = self.head(pooled(output.last_hidden_state, batch.mask, pooling=self._pooling))
-        return energies_B
+        return pooled(output.last_hidden_state, batch.mask, pooling=self._pooling)
 
     def graph_bytes(self, batches: Sequence[MicroBatch]) -> float:
         """Estimate of what the kept graphs of these micro-batches cost."""

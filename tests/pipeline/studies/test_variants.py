@@ -125,7 +125,7 @@ def test_trained_parameters_are_those_of_adapter_and_head(report, run):
     from raydebm.scorer.model.lora import adapter_size
 
     size = adapter_size(run.recipe.scorer.adapters[0], AutoConfig.from_pretrained(embedded_path("encoder-mini")))
-    assert trained_parameters(run.run, "a0") == size.lora + size.head
+    assert trained_parameters(run.run, ["a0"]) == size.lora + size.head
 
 
 def test_a_second_report_makes_no_stage_again(report, run, tmp_path):

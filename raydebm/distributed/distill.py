@@ -1,0 +1,114 @@
+"""Distillation in one task on a node that has the scorer's models."""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ray
+
+from raydebm.config import Recipe
+from raydebm.distributed.confounding import on_the_scorers_node
+from raydebm.distributed.session import get_or_raise
+from raydebm.errors import ScoringError
+from raydebm.evaluation.studies.distillation import ScoringTime
+from raydebm.records import Candidate, Energies
+from raydebm.run.directory import RunDir
+from raydebm.tasks import task_of
+
+if TYPE_CHECKING:
+    from raydebm.scorer.ensemble import EnsembleScorer
+    from raydebm.scorer.training.distillation import TaughtText
+
+MAX_TIMED_TEXTS = 512
+"""Texts on which ensemble and student are timed."""
+
+Texts = Mapping[str, Sequence[tuple[str, Candidate]]]
+"""Split -> (problem's text, candidate)."""
+
+
+def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> ScoringTime:
+    """Teach one adapter what the run's ensemble says of its texts; writes ``<student>/scorer``.
+
+    Args:
+        texts: of the splits train (learnt from), validation (choose the epoch) and test (timed).
+
+    Raises:
+        PoolError: there is nothing to learn from.
+        TrainingError: the loss became NaN or infinite.
+        CheckpointError: the run's scorer is torn.
+    """
+    work = on_the_scorers_node(recipe, _distill)
+    found: ScoringTime = get_or_raise(work.remote(run.absolute(), student.absolute(), recipe, texts))
+    return found
+
+
+@ray.remote
+def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> ScoringTime:
+    from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
+    from raydebm.scorer.model.backbone import load_backbone
+    from raydebm.scorer.training.distillation import distill
+    from raydebm.scorer.training.settings import TrainingSettings
+
+    config = recipe.distillation
+    ensemble = EnsembleScorer.load(
+        Path(run.root) / "scorer",
+        device=recipe.scorer.device,
+        dtype=recipe.scorer.dtype,
+        micro_batch_tokens=recipe.scorer.micro_batch_tokens,
+    )
+    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
+    settings = replace(
+        settings,
+        learning_rate=config.learning_rate or settings.learning_rate,
+        batch_size=config.batch_size,
+        max_epochs=config.max_epochs,
+        patience=config.patience,
+    )
+    target = Path(student.root) / "scorer"
+    shutil.rmtree(target, ignore_errors=True)
+    learnt = distill(
+        _taught(ensemble, texts["train"]),
+        _taught(ensemble, texts["validation"]),
+        teacher=ensemble.record,
+        adapter=config.adapter,
+        backbone=load_backbone(ensemble.record.backbone, device=recipe.scorer.device, dtype="float32"),
+        settings=settings,
+        out_dir=target,
+    )
+    write_ensemble(target, learnt.folders, {**ensemble.record.meta, "distilled_from": run.root})
+    small = EnsembleScorer.load(
+        target,
+        device=recipe.scorer.device,
+        dtype=recipe.scorer.dtype,
+        micro_batch_tokens=recipe.scorer.micro_batch_tokens,
+    )
+    timed = [(prompt, candidate.text or "") for prompt, candidate in texts["test"]][:MAX_TIMED_TEXTS]
+    return ScoringTime(num_texts=len(timed), ensemble_s=_seconds(ensemble, timed), student_s=_seconds(small, timed))
+
+
+def _taught(ensemble: "EnsembleScorer", texts: Sequence[tuple[str, Candidate]]) -> "list[TaughtText]":
+    """What the ensemble says of the texts; equal ones of a problem once, and none that it cannot score."""
+    from raydebm.scorer.bisection import scores_or_errors
+    from raydebm.scorer.training.distillation import TaughtText
+
+    distinct = list(dict.fromkeys((candidate.problem_id, prompt, candidate.text or "") for prompt, candidate in texts))
+    scored = scores_or_errors(ensemble, [(prompt, text) for _, prompt, text in distinct])
+    taught = []
+    for (problem_id, prompt, text), found in zip(distinct, scored, strict=True):
+        if not isinstance(found, ScoringError):
+            energies = Energies(candidate_id="", members=found.members)
+            taught.append(
+                TaughtText(problem_id=problem_id, prompt=prompt, text=text, mu=energies.mu, sigma=energies.sigma)
+            )
+    return taught
+
+
+def _seconds(scorer: "EnsembleScorer", texts: Sequence[tuple[str, str]]) -> float:
+    """Wall time of scoring, after a first few texts that warm up."""
+    scorer.score(texts[:8])
+    started = time.perf_counter()
+    scorer.score(texts)
+    return time.perf_counter() - started

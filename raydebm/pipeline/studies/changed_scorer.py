@@ -1,0 +1,30 @@
+"""A run directory around a scorer that was made from another run's: repaired, or distilled."""
+
+from dataclasses import replace
+
+from raydebm.config import Recipe
+from raydebm.pipeline.context import TEST, VALIDATION
+from raydebm.pipeline.pools import later_passes
+from raydebm.pipeline.runner import Pipeline
+from raydebm.run.fingerprints import new_manifest
+
+
+def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
+    """Make the recipe's run directory, whose scorer is there already, one that can be scored, calibrated, evaluated and
+    served like any other. What comes before the scorer is copied from the original run.
+
+    Args:
+        pipeline: the original run, with a trained scorer.
+        recipe: the original's, with a ``run_dir`` of its own and whatever else is different of the scorer.
+    """
+    changed = replace(pipeline, recipe=recipe)
+    for stage in ("problems", "candidates", "labels", "pairs"):
+        pipeline.run.copy_stage(stage, changed.run)
+    for stage in ("energies", "calibration", "evaluation"):  # of an earlier scorer
+        changed.run.remove(stage)
+    for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):  # its journals stay: they are paid
+        changed.run.reopen(stage)
+    changed.run.write_recipe(changed.recipe)
+    facts = pipeline.run.facts("scorer")
+    changed.run.finish("scorer", new_manifest("scorer", changed.recipe, changed.run, facts=facts))
+    return changed
