@@ -20,7 +20,7 @@ from raydebm.tasks import task_of
 
 if TYPE_CHECKING:
     from raydebm.scorer.ensemble import EnsembleScorer
-    from raydebm.scorer.training.distillation import TaughtText
+    from raydebm.scorer.training.student import TaughtText
 
 MAX_TIMED_TEXTS = 512
 """Texts on which ensemble and student are timed."""
@@ -49,8 +49,8 @@ def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts)
 def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> ScoringTime:
     from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
-    from raydebm.scorer.training.distillation import distill
     from raydebm.scorer.training.settings import TrainingSettings
+    from raydebm.scorer.training.student import distill
 
     config = recipe.distillation
     ensemble = EnsembleScorer.load(
@@ -92,7 +92,7 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> Scor
 def _taught(ensemble: "EnsembleScorer", texts: Sequence[tuple[str, Candidate]]) -> "list[TaughtText]":
     """What the ensemble says of the texts; equal ones of a problem once, and none that it cannot score."""
     from raydebm.scorer.bisection import scores_or_errors
-    from raydebm.scorer.training.distillation import TaughtText
+    from raydebm.scorer.training.student import TaughtText
 
     distinct = list(dict.fromkeys((candidate.problem_id, prompt, candidate.text or "") for prompt, candidate in texts))
     scored = scores_or_errors(ensemble, [(prompt, text) for _, prompt, text in distinct])

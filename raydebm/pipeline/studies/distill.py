@@ -72,7 +72,7 @@ def _texts(pipeline: Pipeline, split: str) -> list[tuple[str, Candidate]]:
 
 
 def _recipe_of_student(recipe: Recipe, run_dir: str) -> Recipe:
-    from raydebm.scorer.training.distillation import HIGH, LOW
+    from raydebm.scorer.training.student import HIGH, LOW
 
     members = tuple(recipe.distillation.adapter.model_copy(update={"name": name}) for name in (LOW, HIGH))
     scorer = recipe.scorer.model_copy(update={"adapters": members})

@@ -10,7 +10,7 @@ from raydebm.config import PAPER_ADAPTERS, AdapterConfig
 from raydebm.errors import PoolError
 from raydebm.scorer.checkpoint import read_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
-from raydebm.scorer.training.distillation import TaughtText, distill
+from raydebm.scorer.training.student import TaughtText, distill
 
 STUDENT = AdapterConfig(name="student", rank=8, alpha=16, targets=("Wqkv", "Wo", "Wi"))
 
