@@ -103,6 +103,17 @@ class GenerationRequest:
         )
 
 
+class FailureKind(StrEnum):
+    """Why there is no text, where something is decided by it; other failures have a message alone."""
+
+    LATE = "late"
+    """It was not there, or not checked and scored, by the deadline."""
+    BUDGET = "budget"
+    """It was not asked for: the limit in US dollars is reached."""
+    NOT_SENT = "not_sent"
+    """It was not asked for: the endpoint had refused the same before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A completion with its identity. ``text`` is None exactly when ``error`` says why."""
@@ -113,6 +124,7 @@ class Candidate:
     generator: str
     text: str | None
     error: str | None = None
+    failure: FailureKind | None = None
     pass_index: int = 1
     """Round of generation, from 1."""
     sample_index: int = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydebm.generators.logprobs import LogProbs
-from raydebm.records import well_formed
+from raydebm.records import FailureKind, well_formed
 
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_STATUS = frozenset({401})
@@ -61,9 +61,17 @@ class ReplyError(Exception):
     """A reply without a usable answer. Becomes an error row and never leaves the generators."""
 
     def __init__(
-        self, message: str, *, retry: bool = False, status: int | None = None, usage: Usage = NO_USAGE
+        self,
+        message: str,
+        *,
+        retry: bool = False,
+        status: int | None = None,
+        usage: Usage = NO_USAGE,
+        failure: FailureKind | None = None,
     ) -> None:
         super().__init__(well_formed(message))
+        self.failure = failure
+        """Set where nothing was sent."""
         self.retry = retry
         """Asking again may help."""
         self.status = status

@@ -13,7 +13,7 @@ from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
 from raydebm.generators.logprobs import LogProbs
 from raydebm.identity import canonical_json, seed_for
-from raydebm.records import Candidate, GenerationRequest, Message, Problem, Sampling
+from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem, Sampling
 
 TEMPLATE_TOKENS = 16
 """What a chat template adds to one message, at most."""
@@ -65,6 +65,7 @@ def unanswered(
     request: GenerationRequest,
     error: str,
     *,
+    failure: FailureKind | None = None,
     prompt_tokens: int | None = None,
     completion_tokens: int | None = None,
     cost_usd: float | None = None,
@@ -77,6 +78,7 @@ def unanswered(
         generator=request.generator,
         text=None,
         error=error,
+        failure=failure,
         pass_index=request.pass_index,
         sample_index=request.sample_index,
         seed=request.seed,

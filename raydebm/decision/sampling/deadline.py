@@ -3,7 +3,7 @@
 The rules:
 
 1. candidates are taken during the first nine tenths of the time; the last tenth is for checking and scoring them;
-2. what is not drawn, checked and scored by then is left out, as a failed candidate whose error begins with ``LATE``;
+2. what is not drawn, checked and scored by then is left out, as a candidate that failed as ``FailureKind.LATE``;
 3. a further pass begins only while at least as much time is left as the longest pass before it took.
 
 Instants are of the running event loop's clock, so that a loop with a clock of its own can test this.
@@ -13,12 +13,10 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from raydebm.decision.sampling.checks import unchecked
-from raydebm.records import Candidate, ScoredCandidate
+from raydebm.records import Candidate, FailureKind, ScoredCandidate
 
 JUDGING_SHARE = 0.1
 """Share of the time that is kept for checking and scoring the last candidates."""
-LATE = "late: "
-"""How the error of a candidate begins that was left out because it took too long."""
 
 
 def now_s() -> float:
@@ -64,13 +62,13 @@ class Deadline:
     def not_drawn(self) -> str:
         """The error of a candidate that its generator did not write in time."""
         until_ms = (1 - JUDGING_SHARE) * self.total_ms
-        return f"{LATE}it was not there after {until_ms:g} ms of the deadline of {self.total_ms:g} ms"
+        return f"it was not there after {until_ms:g} ms of the deadline of {self.total_ms:g} ms"
 
     def unjudged(self, candidate: Candidate) -> ScoredCandidate:
         """A candidate that was written, and not checked and scored in time: it counts as failed."""
-        error = f"{LATE}it was not checked and scored by the deadline of {self.total_ms:g} ms"
+        error = f"it was not checked and scored by the deadline of {self.total_ms:g} ms"
         return ScoredCandidate(
-            candidate=replace(candidate, text=None, error=error),
+            candidate=replace(candidate, text=None, error=error, failure=FailureKind.LATE),
             report=unchecked(candidate.candidate_id, f"no text to check: {error}"),
             energies=None,
         )
@@ -78,4 +76,4 @@ class Deadline:
 
 def is_late(candidate: Candidate) -> bool:
     """Whether the candidate was left out because it took too long."""
-    return candidate.text is None and (candidate.error or "").startswith(LATE)
+    return candidate.failure is FailureKind.LATE

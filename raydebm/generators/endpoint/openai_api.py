@@ -27,7 +27,7 @@ from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierErro
 from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, read_reply
 from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost
 from raydebm.identity import seed_for
-from raydebm.records import Candidate, GenerationRequest
+from raydebm.records import Candidate, FailureKind, GenerationRequest
 
 _LOG = logging.getLogger(__name__)
 
@@ -153,10 +153,11 @@ class OpenAIApiGenerator:
                 completion = await self._first_of(draw, hedge=hedge)
             except (ReplyError, CarrierError) as error:
                 self._budget.add_lost(draw.cost_usd)
-                usage = error.usage if isinstance(error, ReplyError) else NO_USAGE
+                usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
                 return unanswered(
                     request,
                     self._explain(error),
+                    failure=failure,
                     prompt_tokens=usage.prompt_tokens,
                     completion_tokens=usage.completion_tokens,
                     cost_usd=draw.cost_usd,
@@ -232,9 +233,10 @@ class OpenAIApiGenerator:
 
     def _refuse_if_hopeless(self, request: GenerationRequest) -> None:
         if (refusal := self._budget.refusal()) is not None:
-            raise ReplyError(refusal)
+            raise ReplyError(refusal, failure=FailureKind.BUDGET)
         if (refusal := self._refusals.standing(request, now=time.monotonic())) is not None:
-            raise ReplyError(f"not sent, because the endpoint refused an earlier request: {refusal}")
+            reason = f"not sent, because the endpoint refused an earlier request: {refusal}"
+            raise ReplyError(reason, failure=FailureKind.NOT_SENT)
 
     def _bill(self, draw: _Draw, usage: Usage) -> None:
         """The cost as the endpoint states it, else by the recipe's prices."""
@@ -284,7 +286,7 @@ class OpenAIApiGenerator:
     def _explain(self, error: ReplyError | CarrierError) -> str:
         """The error row's text: endpoint, what happened, the remedy, and never the key."""
         text = str(error)
-        status = error.status if isinstance(error, ReplyError) else None
+        status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)
         if status in (401, 403):
             variable = self._config.api_key_env
             source = f"the key in environment variable {variable}" if variable else "a request without a key"
@@ -295,5 +297,4 @@ class OpenAIApiGenerator:
             text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
         if self._key.value:
             text = text.replace(self._key.value, "***")
-        prefix = "" if text.startswith(("budget of", "not sent")) else f"{self._config.base_url}: "
-        return without_credentials(prefix + text)
+        return without_credentials(text if failure is not None else f"{self._config.base_url}: {text}")

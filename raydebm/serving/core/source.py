@@ -13,7 +13,7 @@ from raydebm.decision.sampling.one_pass import Arrived
 from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import LimitReachedError, RaydebmError, ResourceError
 from raydebm.generators.requests import unanswered
-from raydebm.records import Candidate, GenerationRequest, Message, Problem
+from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.events import CandidateArrived, PassPlanned
@@ -136,7 +136,8 @@ class Source:
                 if not time_is_up.expired():
                     raise
         for request in requests:
-            take(unanswered(request, self.deadline.not_drawn()))  # changes nothing where one has arrived
+            late = unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE)
+            take(late)  # changes nothing where one has arrived
 
     def _plan(self, pass_index: int, messages: tuple[Message, ...] | None) -> Affordable:
         """Raises LimitReachedError when the money that is left pays for no candidate of the pass."""

@@ -1,13 +1,14 @@
 """A loop with little time: what is taken, what is left out, which pass still begins. All in virtual time."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
-from raydebm.records import Decision
+from raydebm.records import Decision, FailureKind
 
 SURE, UNSURE = (-0.1, 0.1), (-1.0, 1.0)
 """Sigma 0.1 and 1 around mu 0, against theta_sigma 0.8."""
@@ -64,8 +65,9 @@ def decide(task, problem, checker, make_scorer, make_candidate, run_virtually):
                     for i, found in enumerate(passes, start=1)
                 ),
                 deadline=deadline,
-                unanswered=lambda candidate, error: make_candidate(
-                    candidate.candidate_id, None, pass_index=candidate.pass_index, error=error
+                unanswered=lambda candidate, error: replace(
+                    make_candidate(candidate.candidate_id, None, pass_index=candidate.pass_index, error=error),
+                    failure=FailureKind.LATE,
                 ),
             )
             members = {name: found for drawn in passes for _, name, _, found in drawn}
@@ -91,7 +93,7 @@ def test_a_late_candidate_is_left_out_and_the_others_decide(decide):
     assert (outcome.decision, outcome.answer) == (Decision.ACCEPT, "42")
     assert ended_s == 0.9  # nine tenths of the time are for drawing
     assert [is_late(scored.candidate) for scored in outcome.pool] == [False, True]
-    assert outcome.pool[1].candidate.error == "late: it was not there after 900 ms of the deadline of 1000 ms"
+    assert outcome.pool[1].candidate.error == "it was not there after 900 ms of the deadline of 1000 ms"
     assert (outcome.passes[0].num_requested, outcome.passes[0].num_failed) == (2, 1)
 
 
@@ -100,7 +102,7 @@ def test_what_is_not_scored_in_time_is_left_out(decide):
 
     assert outcome.answer == "42"  # scored at 0.4; "b" would have been at 1.15
     assert ended_s == 1.0
-    assert outcome.pool[1].candidate.error == "late: it was not checked and scored by the deadline of 1000 ms"
+    assert outcome.pool[1].candidate.error == "it was not checked and scored by the deadline of 1000 ms"
 
 
 def test_the_last_tenth_is_for_scoring_the_last_candidates(decide):

@@ -13,7 +13,7 @@ from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport, environment_proxy
 from raydebm.generators.journal import Journal
 from raydebm.generators.protocol import collect
-from raydebm.records import Sampling
+from raydebm.records import FailureKind, Sampling
 
 QUICK = Backoff(base_s=0.01)
 
@@ -364,3 +364,17 @@ def test_all_requests_in_flight_are_sent_again_without_log_probabilities(answer,
 def test_log_probabilities_that_a_recipe_forces_on_an_endpoint_fail_with_its_words(answer, ask):
     (candidate,) = answer(ask("p: refuses logprobs"), logprobs=True, extra_body={"logprobs": True})
     assert "logprobs is not supported by this model" in candidate.error
+
+
+def test_a_request_that_the_budget_forbids_says_so_by_its_kind(answer, ask):
+    budget = Budget(1.0)
+    budget.add(1.0)
+    (candidate,) = answer(ask("p: ok"), budget=budget)
+    assert candidate.failure is FailureKind.BUDGET
+    assert candidate.error.startswith("budget of $1 reached")
+
+
+def test_a_request_that_would_meet_a_refusal_is_not_sent_and_says_so(answer, ask, server):
+    first, second = answer(*(ask("p: 401", sample_index=index) for index in range(2)), max_in_flight=1)
+    assert (first.failure, second.failure) == (None, FailureKind.NOT_SENT)
+    assert server.num_requests == 1
