@@ -41,6 +41,7 @@ VERBS = {
     "distill": Verb("studies:distill", "Teach one adapter what the ensemble says."),
     "serve": Verb("serve:serve", "Serve a finished run until Ctrl-C or SIGTERM."),
     "replay": Verb("replay:replay", "Decide stored traffic again under another policy."),
+    "policies": Verb("policies.commands:app", "Try, compare, promote and roll back policies of a service."),
     "import-decisions": Verb("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
     "import-pool": Verb("imports:import_pool", "Turn recorded answers of other models into candidates."),
     "export": Verb("export:export", "Write a scorer or its pairs for the Hugging Face hub."),

@@ -15,6 +15,11 @@ if not console.is_terminal:
     console = Console(highlight=False, width=140)  # a log or a pipe has no width of its own; 80 would break the tables
 
 
+def say(line: str) -> None:
+    """One line of text, whatever brackets it has, unbroken."""
+    console.print(line, markup=False, soft_wrap=True)
+
+
 def show_error(error: RaydebmError) -> None:
     """One line on stderr; the message may contain brackets, so it is printed without markup."""
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)

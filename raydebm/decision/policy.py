@@ -53,6 +53,7 @@ from raydebm.config.policy import Count, NonNegative, PolicySettings, Probabilit
 from raydebm.config.section import problems_in
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.errors import ConfigError
+from raydebm.identity import content_id
 from raydebm.tasks.base import TaskDefaults
 
 LIMITS = ("budget", "deadline_ms", "max_usd")
@@ -185,6 +186,11 @@ class Policy(PolicySettings):
             ConfigError: unknown key, wrong type, or a value out of range.
         """
         return cls.model_validate(dict(value))
+
+
+def policy_id(policy: Policy) -> str:
+    """An id of everything that the policy says, limits of a request included."""
+    return content_id(policy.to_json(), length=12)
 
 
 def _problems(error: ValidationError) -> Sequence[str]:

@@ -13,6 +13,7 @@ Under a policy with waves a recorded pass is cut to what its rule would have sam
 of waves; live, a wave may also end before its last candidates have come.
 """
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,6 +69,11 @@ class Redecision:
     exact: bool
     """False: a pass that was used answers feedback about a candidate that the new policy would not have selected."""
     reason: str
+    stop_reason: str | None = None
+    """Why the last pass would have ended (``StopReason``); None under a policy without waves, and where more of it
+    would be sampled."""
+    cost_usd: float | None = None
+    """US dollars for the candidates that count in ``num_candidates``; None where no cost is recorded."""
 
     @property
     def selected(self) -> str | None:
@@ -157,11 +163,11 @@ def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[A
     num_recorded = max(1, len(recorded.selections))
     for pass_index in range(1, num_recorded + 1):
         drawn = [scored for scored in recorded.pool if scored.candidate.pass_index == pass_index]
-        kept, lacking = _sampled(drawn, pass_index, recorded=recorded, policy=policy, budget=budget, pool=pool)
-        cut = cut or len(kept) < len(drawn)
-        pool += kept
-        if lacking:
-            decided = replace((yield pool, 0), decision=Decision.REGENERATE, reason=lacking)
+        part = _sampled(drawn, pass_index, recorded=recorded, policy=policy, budget=budget, pool=pool)
+        cut = cut or len(part.candidates) < len(drawn)
+        pool += part.candidates
+        if part.lacking:
+            decided = replace((yield pool, 0), decision=Decision.REGENERATE, reason=part.lacking)
             break
         # A last pass without candidates is one that could not be drawn: the loop then decides from what is there.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
@@ -171,7 +177,8 @@ def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[A
             break
         selected = None if decided.best is None else decided.best.candidate.candidate_id
         exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
-    return _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
+    found = _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
+    return replace(found, stop_reason=part.stop_reason)
 
 
 def _redecision(
@@ -183,6 +190,7 @@ def _redecision(
     num_passes: int,
     exact: bool,
 ) -> Redecision:
+    costs = [scored.candidate.cost_usd for scored in pool if scored.candidate.cost_usd is not None]
     as_it_stands = decided.decision
     if as_it_stands is Decision.REGENERATE:
         as_it_stands = final_decision(decided, policy)
@@ -198,7 +206,19 @@ def _redecision(
         num_candidates=len(pool),
         exact=exact,
         reason=decided.reason,
+        cost_usd=math.fsum(costs) if costs else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a policy would have sampled of a recorded pass."""
+
+    candidates: list[ScoredCandidate]
+    lacking: str = ""
+    """What the record lacks of it, in words."""
+    stop_reason: str | None = None
+    """Why it would have ended; None without waves, and where something is lacking."""
 
 
 def _sampled(
@@ -209,20 +229,23 @@ def _sampled(
     policy: Policy,
     budget: int | None,
     pool: Sequence[ScoredCandidate],
-) -> tuple[list[ScoredCandidate], str]:
-    """The candidates of a pass that the policy would have sampled, and what the record lacks of them, in words."""
+) -> _Part:
+    """The candidates of a pass that the policy would have sampled."""
     left, stop = _left(budget, pool), recorded.stop(pass_index)
     kept = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
     num_planned = len(kept) if stop is None else _planned(stop, pass_index, policy, left, at_least=len(kept))
+    stop_reason = None
     if policy.waves is None:
         is_short = len(kept) < num_planned
     else:
         found = cut_pass(kept, policy, earlier=pool, num_planned=num_planned)
-        kept, is_short = list(found.candidates), found.decision.reason is None
+        kept, stop_reason = list(found.candidates), found.decision.reason
+        is_short = stop_reason is None
     # What a deadline or a failure ended had no more to give, under whatever rule.
     if not is_short or stop is None or stop.reason == StopReason.BUDGET:
-        return kept, ""
-    return kept, f"more of pass {pass_index} would be sampled than the {len(kept)} of {num_planned} that are recorded"
+        return _Part(kept, stop_reason=stop_reason)
+    lacking = f"more of pass {pass_index} would be sampled than the {len(kept)} of {num_planned} that are recorded"
+    return _Part(kept, lacking)
 
 
 def _planned(stop: PassStop, pass_index: int, policy: Policy, left: int | None, *, at_least: int) -> int:

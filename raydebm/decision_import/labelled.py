@@ -11,7 +11,7 @@ Does not know: Ray, torch, HTTP.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raydebm.decisions.outcomes.log import ReportedOutcome
+from raydebm.decisions.outcomes.log import ReportedOutcome, reports_by_record
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord
 from raydebm.labels import label_candidate
@@ -63,7 +63,7 @@ def labelled_decisions(
     Raises:
         UnknownNameError: ``task_named`` knows a decision's task not.
     """
-    reports = _reports_by_record(reader.outcomes.reports(), by=by)
+    reports = reports_by_record(reader.outcomes.reports(), by=by)
     tasks: dict[str, Task] = {}
     for record in reader.records(where):
         about = reports.get(record.record_id)
@@ -73,19 +73,6 @@ def labelled_decisions(
         if name not in tasks:
             tasks[name] = task_named(name)
         yield _label_decision(tasks[name], record, about)
-
-
-def _reports_by_record(
-    reports: Iterator[ReportedOutcome], *, by: Sequence[str] | None = None
-) -> dict[str, list[ReportedOutcome]]:
-    """The current reports about each decision, one for each name, in the order of arrival."""
-    current: dict[str, dict[str, ReportedOutcome]] = {}
-    for report in reports:
-        if by is None or report.by in by:
-            about = current.setdefault(report.record_id, {})
-            about.pop(report.by, None)  # the later one also comes later
-            about[report.by] = report
-    return {record_id: list(about.values()) for record_id, about in current.items()}
 
 
 def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[ReportedOutcome]) -> LabelledDecision:

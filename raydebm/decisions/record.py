@@ -17,9 +17,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.shadow import PolicyRole, Shadow
 from raydebm.errors import ServiceError
-from raydebm.identity import canonical_json, content_id
+from raydebm.identity import canonical_json
 from raydebm.records import (
     Candidate,
     Decision,
@@ -77,6 +78,27 @@ PASS = pa.struct(
         ("stop", STOP),
     ]
 )
+SHADOW = pa.struct(
+    [
+        ("policy_id", pa.string()),
+        ("version", pa.string()),
+        ("decision", pa.string()),
+        ("as_it_stands", pa.string()),
+        ("agrees", pa.bool_()),
+        ("same_answer", pa.bool_()),
+        ("vote_key", pa.string()),
+        ("selected", pa.string()),
+        ("answer", pa.string()),
+        ("confidence", pa.float64()),
+        ("stop_reason", pa.string()),
+        ("num_passes", pa.int32()),
+        ("num_candidates", pa.int32()),
+        ("cost_usd", pa.float64()),
+        ("exact", pa.bool_()),
+        ("reason", pa.string()),
+    ]
+)
+"""What a second policy would have decided; null where there was none."""
 SUMMARY = pa.schema(
     [
         ("record_id", pa.string()),
@@ -104,10 +126,13 @@ SUMMARY = pa.schema(
         ("cost_usd", pa.float64()),
         ("latency_ms", pa.float64()),
         ("policy_id", pa.string()),
+        ("policy_role", pa.string()),
+        ("agrees", pa.bool_()),
     ]
 )
 """What a list of decisions shows. ``generator``, ``sigma``, ``mu``, ``energy`` and ``penalty`` are the selected
-candidate's; ``policy_id`` is the id of the policy that decided."""
+candidate's; ``policy_id`` is the id of the policy that decided. ``policy_role`` says which of two policies that was,
+``agrees`` whether the other one would have given the same answer; null where there was one policy."""
 DECISIONS = pa.schema(
     [
         *SUMMARY,
@@ -120,6 +145,7 @@ DECISIONS = pa.schema(
         ("policy_json", pa.string()),
         ("versions_json", pa.string()),
         ("stages_json", pa.string()),
+        ("shadow", SHADOW),
         ("passes", pa.list_(PASS)),
         ("candidates", pa.list_(CANDIDATE)),
     ]
@@ -152,6 +178,10 @@ class DecisionRecord:
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     lost: tuple[Candidate, ...] = ()
     """Drawn and paid for in a pass of which nothing could be used. They count in the figures and are not stored."""
+    policy_role: PolicyRole | None = None
+    """Which of two policies decided; None where there was one."""
+    shadow: Shadow | None = None
+    """What the other one would have decided; None where there was none, or it could not be asked."""
 
     @property
     def problem(self) -> Problem:
@@ -178,11 +208,6 @@ def time_of_id(record_id: str) -> datetime | None:
         return EPOCH + timedelta(microseconds=int(record_id[:16], 16)) if len(record_id) == 24 else None
     except (ValueError, OverflowError):
         return None
-
-
-def policy_id(policy: Policy) -> str:
-    """An id of everything that the policy says, limits of a request included."""
-    return content_id(policy.to_json(), length=12)
 
 
 def check_decided(decision: str | None, param: str) -> None:
@@ -230,6 +255,8 @@ def record_row(record: DecisionRecord) -> Row:
         "cost_usd": math.fsum(costs) if costs else None,
         "latency_ms": record.latency_ms,
         "policy_id": policy_id(record.policy),
+        "policy_role": record.policy_role,
+        "agrees": None if record.shadow is None else record.shadow.agrees,
         "prompt": problem.prompt,
         "scored_prompt": record.scored_prompt,
         "data_json": canonical_json(dict(problem.data)),
@@ -239,6 +266,7 @@ def record_row(record: DecisionRecord) -> Row:
         "policy_json": canonical_json(record.policy.to_json()),
         "versions_json": canonical_json(dict(record.versions)),
         "stages_json": canonical_json(dict(record.stages_ms)),
+        "shadow": None if record.shadow is None else asdict(record.shadow),
         "passes": [_pass_row(found) for found in outcome.passes],
         "candidates": [_candidate_row(scored) for scored in outcome.pool],
     }
@@ -275,7 +303,15 @@ def record_of(row: Row) -> DecisionRecord:
         versions=json.loads(row["versions_json"]),
         latency_ms=row["latency_ms"],
         stages_ms=json.loads(row["stages_json"]),
+        policy_role=row.get("policy_role"),
+        shadow=shadow_from(row),
     )
+
+
+def shadow_from(row: Row) -> Shadow | None:
+    """The shadow of a row of DECISIONS; None also for records of versions without shadows."""
+    found = row.get("shadow")
+    return None if found is None else Shadow(**found)
 
 
 def _pass_row(found: PassRecord) -> Row:

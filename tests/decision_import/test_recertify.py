@@ -12,13 +12,13 @@ import pytest
 from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision_import.recertify import recertified
 from raydebm.decision_import.sample import Origin, outcome_sample
 from raydebm.decisions.outcomes.log import ReportedOutcome, content_of
 from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import DecisionRecord, new_record_id, policy_id
+from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate

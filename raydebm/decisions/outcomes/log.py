@@ -90,6 +90,19 @@ def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:
     return content_id(correct, answer, note)
 
 
+def reports_by_record(
+    reports: Iterator[ReportedOutcome], *, by: Sequence[str] | None = None
+) -> dict[str, list[ReportedOutcome]]:
+    """The current reports about each decision, one for each name, in the order of arrival."""
+    current: dict[str, dict[str, ReportedOutcome]] = {}
+    for report in reports:
+        if by is None or report.by in by:
+            about = current.setdefault(report.record_id, {})
+            about.pop(report.by, None)  # the later one also comes later
+            about[report.by] = report
+    return {record_id: list(about.values()) for record_id, about in current.items()}
+
+
 class OutcomeLog:
     """The outcomes of one records folder. Threads may share it; ``append`` is for one at a time."""
 

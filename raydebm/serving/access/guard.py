@@ -161,7 +161,7 @@ class Guard:
             raise ServiceError(words, 401, "invalid_api_key")
         scope["state"]["key"] = key.name
         CALLER.set(key.name)
-        scope["state"]["may_see_decisions"] = key.decisions
+        scope["state"].update(may_see_decisions=key.decisions, is_admin=key.admin)
         return key
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:

@@ -48,6 +48,8 @@ class ApiKey:
     """What it may spend on one UTC day; None: the service's ``key_per_day``."""
     decisions: bool = True
     """Whether it may see stored decisions: everybody's problems and answers."""
+    admin: bool = False
+    """Whether it may change the policy of the running service."""
 
 
 class Keyring:
@@ -132,6 +134,7 @@ class _Entry(BaseModel):
     max_concurrent: int | None = Field(None, ge=1)
     per_day: DayCeilings | None = None
     decisions: bool = True
+    admin: bool = False
 
 
 class _File(BaseModel):

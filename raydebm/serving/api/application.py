@@ -25,6 +25,8 @@ from raydebm.serving.api.operations.options import sample_routes
 from raydebm.serving.api.operations.routes import ceiling_route, health_route, live_route
 from raydebm.serving.api.outcomes.assembly import claim_monitor, outcome_desk
 from raydebm.serving.api.outcomes.routes import outcome_routes
+from raydebm.serving.api.policies.policy_desk import PolicyDesk, TakePolicies
+from raydebm.serving.api.policies.routes import policy_routes
 from raydebm.serving.api.scoring.routes import scoring_routes
 from raydebm.serving.api.triage.routes import triage_routes
 from raydebm.serving.core.service import TriageService
@@ -45,6 +47,7 @@ def create_app(
     intake: Intake | None = None,
     ledger: Ledger | None = None,
     idempotency: IdempotencyStore | None = None,
+    take_policies: TakePolicies | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
 
@@ -56,6 +59,7 @@ def create_app(
         intake: see ``Guard``.
         ledger: counts the days' spending; None: one of the bundle's file.
         idempotency: see ``Guard``; None: one of the bundle's file.
+        take_policies: has this replica read the run's policies again; None: it cannot.
     """
     app = FastAPI(
         title="raydebm",
@@ -68,7 +72,7 @@ def create_app(
         # FastAPI's own telemetry would send query strings and messages of exceptions (see access.request_spans).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    routers = _routers(service, live)
+    routers = _routers(service, live, take_policies)
     app.add_middleware(
         Guard,
         max_body_bytes=service.bundle.max_body_bytes,
@@ -90,7 +94,7 @@ def create_app(
     return app
 
 
-def _routers(service: TriageService, live: LiveMeter | None) -> Sequence[APIRouter]:
+def _routers(service: TriageService, live: LiveMeter | None, take_policies: TakePolicies | None) -> Sequence[APIRouter]:
     writer = service.records if isinstance(service.records, DecisionWriter) else None
     claims = service.claims or claim_monitor(service.bundle, service.meter)
     reader = None if claims is None else DecisionReader(claims.outcomes.records, outcomes=claims.outcomes)
@@ -106,6 +110,7 @@ def _routers(service: TriageService, live: LiveMeter | None) -> Sequence[APIRout
         ceiling_route(),
         decision_routes(stored),
         outcome_routes(desk),
+        policy_routes(PolicyDesk(service.bundle, reader, take_policies)),
         live_route(live, writer),
         sample_routes(service.bundle),
         page_routes(),

@@ -15,6 +15,7 @@ from raydebm.records import GenerationRequest, Message, Problem
 from raydebm.serving.core.conversation import Conversation, transcript, weave
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides, SamplingOverrides
+from raydebm.serving.settings.rollout import Assignment, is_canary, is_tried
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.ceilings import Account, check_count, within_ceilings
 from raydebm.tasks.base import Task
@@ -62,6 +63,8 @@ class RequestContext:
     """What the caller may spend today; None: nothing is limited."""
     num_choices: int | None = None
     """Distinct answers that the client wants to see at most; None: the selected one."""
+    assignment: Assignment | None = None
+    """Which of two policies answers, and the other one; None where there is no second one to compare with."""
     passthrough: bool = False
     """Whether this is no problem of a served task, and one generator answers it as it is (see ``passthrough``)."""
 
@@ -69,6 +72,12 @@ class RequestContext:
     def scored_prompt(self) -> str:
         """What the ensemble reads as the problem, with the earlier turns, for a follow-up means nothing alone."""
         return transcript(self.earlier_turns, self.problem.prompt)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions that the answer carries; ``policy`` is the file of the policy that answers."""
+        versions = self.bundle.versions
+        return versions if self.assignment is None else {**versions, "policy": self.assignment.version}
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
         """The generation requests of a pass, the same ones that evaluation makes for this problem."""
@@ -117,7 +126,8 @@ def request_context(
     task, found = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     check_context(bundle, context)
-    policy, generators = policy_for(bundle, task.name, overrides), _generators(bundle, overrides.generators)
+    policy, assignment = _policies(bundle, found, overrides)
+    generators = _generators(bundle, overrides.generators)
     if policy.max_usd is not None:
         check_prices(bundle, generators)
     run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
@@ -135,6 +145,7 @@ def request_context(
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         received=received,
+        assignment=assignment,
     )
 
 
@@ -210,12 +221,33 @@ def _words(error: BaseException) -> str:
     return str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
 
 
-def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
-    """The policy of a request, below the operator's ceilings. Raises ServiceError 400 for settings that are wrong."""
+def _policies(bundle: Bundle, problem: Problem, overrides: Overrides) -> tuple[Policy, Assignment | None]:
+    """The policy that answers, and how it was assigned. Raises as ``policy_for``."""
+    first, second = policy_for(bundle, problem.task, overrides), bundle.second
+    if second is None or not is_tried(bundle, overrides):
+        return first, None
+    other, version = policy_for(bundle, problem.task, overrides, base=second.policy), bundle.versions["policy"]
+    if is_canary(second, problem):
+        return other, Assignment(role="canary", version=second.version, other=first, other_version=version)
+    return first, Assignment(role="first", version=version, other=other, other_version=second.version)
+
+
+def policy_for(bundle: Bundle, task_name: str, overrides: Overrides, *, base: Policy | None = None) -> Policy:
+    """The policy of a request, below the operator's ceilings.
+
+    Args:
+        bundle: has the operator's policies.
+        task_name: of the problem.
+        overrides: what the request changes.
+        base: the operator's policy; None: the first one of the task.
+
+    Raises:
+        ServiceError: 400 for settings that are wrong.
+    """
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
     ceilings = bundle.limits.request
     try:
-        operators = bundle.policies[task_name].changed(profile.policy_changes())
+        operators = (bundle.policies[task_name] if base is None else base).changed(profile.policy_changes())
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error

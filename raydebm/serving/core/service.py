@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from raydebm import tracing
 from raydebm.decision.loop import solve
+from raydebm.decision.policy import policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
+from raydebm.decision.shadow import Shadow, shadow_of
 from raydebm.decisions.outcomes.claims import ClaimMonitor
-from raydebm.decisions.record import RecordSink, policy_id
+from raydebm.decisions.record import RecordSink
 from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ServiceError
 from raydebm.records import Outcome
 from raydebm.serving.core import passthrough
@@ -30,6 +32,7 @@ from raydebm.serving.core.result import TriageResult, decision_attributes, decis
 from raydebm.serving.core.source import Source
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.rollout import Assignment
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +89,9 @@ class TriageService:
         _check_written(outcome, activity)
         if not context.passthrough:
             _check_judged(outcome)
+        second = None if context.assignment is None else self._shadow(context, context.assignment, outcome, activity)
         elapsed_ms = 1000 * (time.perf_counter() - started)
-        record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms, versions=self.bundle.versions)
+        record = decision_record(context, outcome, activity, elapsed_ms=elapsed_ms, shadow=second)
         result = TriageResult(
             context=context,
             record=record,
@@ -98,6 +102,23 @@ class TriageService:
         self.meter.decided(result)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
+
+    def _shadow(
+        self, context: RequestContext, assignment: Assignment, outcome: Outcome, activity: Activity
+    ) -> Shadow | None:
+        """What the other policy would have decided. None where it raises, for a trial must not cost an answer."""
+        try:
+            with activity.timed("shadow"):
+                return shadow_of(
+                    outcome,
+                    decided_by=context.policy,
+                    other=assignment.other,
+                    policy_id=policy_id(assignment.other),
+                    version=assignment.other_version,
+                )
+        except Exception as error:
+            log.exception("shadow failed", extra={"facts": {"policy": assignment.other_version, "reason": repr(error)}})
+            return None
 
     def _suspension(self, context: RequestContext) -> str | None:
         """Why the promise of the request's policy is not claimed at present; None where it is, or where nothing is

@@ -23,6 +23,7 @@ from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths
 from raydebm.serving.ray.handles import HandleBackend
+from raydebm.serving.ray.policy_watch import PolicyWatch
 from raydebm.serving.ray.prometheus import RayMeter
 from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_run
 from raydebm.serving.settings.app_args import AppArgs
@@ -71,6 +72,8 @@ class TriageIngress:
         self._reloading: asyncio.Task[None] | None = None
         self._app: Exchangeable | None = None
         self._user_config: Mapping[str, Any] | None = None
+        self._watch = None if bundle.run_dir is None else PolicyWatch(bundle.run_dir)
+        self._following: asyncio.Task[None] | None = None
 
     def __serve_build_asgi_app__(self) -> Exchangeable:
         """Called by Serve when a replica starts; the routes need this replica's handles."""
@@ -87,13 +90,25 @@ class TriageIngress:
         """
         wanted = dict(user_config or {})
         if self._user_config is None:
-            if wanted:
+            # The bundle is as old as the deployment: a policy may have been promoted since.
+            if wanted or (self._watch is not None and await asyncio.to_thread(self._watch.is_new)):
                 await self._change(wanted)
+            if self._watch is not None:
+                self._following = asyncio.create_task(self._watch.follow(self._try_again))
         elif wanted != self._user_config:  # Serve also calls when a replica's rank changes
             if self._reloading is not None:
                 self._reloading.cancel()  # the newer one counts
             self._reloading = asyncio.create_task(self._try_change(wanted))
         self._user_config = wanted
+
+    async def _try_again(self) -> None:
+        """Try what is wanted once more, for the files behind it have changed."""
+        await self._try_change(self._user_config or {})
+
+    async def _take_policies(self) -> None:
+        """Read the run's policies again. Raises RaydebmError where they cannot be used; everything then stays."""
+        await self._change(self._user_config or {})
+        self._meter.reloaded("applied")
 
     async def _try_change(self, user_config: Mapping[str, Any]) -> None:
         try:
@@ -129,7 +144,12 @@ class TriageIngress:
     def _show(self) -> Exchangeable:
         """The application of the service as it is now, for every request from now on."""
         app = create_app(
-            self._service, keyring=self._keyring, echo_request_id=False, live=self._live, intake=self._intake
+            self._service,
+            keyring=self._keyring,
+            echo_request_id=False,
+            live=self._live,
+            intake=self._intake,
+            take_policies=self._take_policies,
         )
         if self._app is None:
             self._app = Exchangeable(app)

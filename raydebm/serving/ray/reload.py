@@ -20,6 +20,7 @@ from raydebm.serving.settings.bundle import Bundle
 
 CHANGEABLE = (
     "policy",
+    "second_policy",
     "checkpoint",
     "policies",
     "passthrough",

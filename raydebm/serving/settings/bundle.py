@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
-from raydebm.decision.policy import Policy
-from raydebm.decision.policy_file import read_policy
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy_file import check_fits, read_policy
+from raydebm.decision.policy_history import PolicyHistory, SecondPolicy
 from raydebm.decisions.outcomes.claims import WatchArgs
-from raydebm.decisions.record import policy_id
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.generators.passes import PassRequests
-from raydebm.identity import content_id
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
@@ -51,6 +50,10 @@ class Bundle:
     """See ``AppArgs``."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """The named policies, as changes to the served one."""
+    second: SecondPolicy | None = None
+    """The policy that decides next to the first one of the run's task, as shadow or canary; None: one decides alone."""
+    is_promotable: bool = False
+    """Whether the first policy is the one of ``calibration/policy.json``, which a promotion replaces."""
     passthrough: str | None = None
     """Generator of the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = field(default_factory=LimitArgs)
@@ -82,9 +85,11 @@ class Bundle:
         return CheckpointRef(self.checkpoint, self.versions["checkpoint"])
 
     @property
-    def policy_ids(self) -> tuple[str, ...]:
-        """Ids of the policies that requests without overrides are decided by, as records have them."""
-        return tuple(policy_id(self.in_time(policy)) for policy in self.policies.values())
+    def answering(self) -> Mapping[str, Policy]:
+        """The policies that answer requests without overrides, a canary among them, by their ids as records have
+        them."""
+        canary = [self.second.policy] if self.second is not None and self.second.percent > 0 else []
+        return {policy_id(self.in_time(policy)): policy for policy in [*self.policies.values(), *canary]}
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -130,6 +135,7 @@ def load_bundle(args: AppArgs) -> Bundle:
     policy = read_policy(run, recipe, task, args.policy)
     checkpoint = args.checkpoint or run.uri("scorer")
     ensemble = read_ensemble_file(checkpoint)
+    second = _second(run, recipe, task, policy, generators) if args.second_policy else None
     _check_ceilings(args.limits, recipe, generators, run)
     return Bundle(
         recipe=recipe,
@@ -141,7 +147,7 @@ def load_bundle(args: AppArgs) -> Bundle:
             "recipe": recipe.name,
             "backbone": str(ensemble.get("backbone", recipe.scorer.backbone)),
             "checkpoint": fingerprint_of(ensemble),
-            "policy": content_id(policy.to_json(), length=12),
+            "policy": policy_id(policy),
         },
         max_problem_chars=args.max_problem_chars,
         max_body_bytes=args.max_body_bytes,
@@ -150,6 +156,8 @@ def load_bundle(args: AppArgs) -> Bundle:
         max_deadline_s=args.max_deadline_s,
         allowed_hosts=args.allowed_hosts,
         profiles=_profiles(args, recipe, policy, generators),
+        second=second,
+        is_promotable=args.policy is None,
         passthrough=_passthrough(args.passthrough, recipe, generators),
         limits=args.limits,
         records=_records(run, args.records),
@@ -157,6 +165,17 @@ def load_bundle(args: AppArgs) -> Bundle:
         run_dir=run.root,
         reasoning="all" if ensemble.get("reasoning") == "all" else "answer",
     )
+
+
+def _second(run: RunDir, recipe: Recipe, task: Task, first: Policy, generators: Sequence[str]) -> SecondPolicy | None:
+    """The policy on trial, checked; None without one, and where it is the first one."""
+    second = PolicyHistory(run).second()
+    if second is None or second.version == policy_id(first):
+        return None
+    check_fits(second.policy, recipe, task, what=f"the second policy ({run.uri('policies', 'second.json')})")
+    if second.percent > 0:
+        _check_prices(recipe, generators, second.policy.max_usd, where="the second policy")
+    return second
 
 
 def _records(run: RunDir, args: RecordsArgs | None) -> RecordsArgs | None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.guarantee.watch import Suspension
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.reader import DecisionReader
-from raydebm.decisions.record import DecisionRecord, new_record_id, policy_id
+from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     Candidate,

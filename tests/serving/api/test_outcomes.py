@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from raydebm.decision.guarantee.watch import ErrorWatch
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decisions.outcomes.claims import REFRESH_S, Claim, ClaimMonitor, WatchArgs
 from raydebm.decisions.outcomes.log import OUTCOMES, OutcomeLog, ReportedOutcome, content_of
 from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import new_record_id, policy_id
+from raydebm.decisions.record import new_record_id
 from raydebm.decisions.storage.file_names import OUTCOME_FILES, record_files
 from raydebm.decisions.stored_decisions import stored_decisions
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs

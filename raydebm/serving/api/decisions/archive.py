@@ -20,11 +20,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydebm.decision.policy import Policy
+from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.redecide import recorded_outcome
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.reader import DecisionReader, Filter
-from raydebm.decisions.record import DecisionRecord, check_decided, policy_id
+from raydebm.decisions.record import DecisionRecord, check_decided
 from raydebm.decisions.stored_decisions import Stored, stored_decisions
 from raydebm.decisions.stored_replay import Changes, Replayed, Tally, groups, replay_stored
 from raydebm.errors import ServiceError

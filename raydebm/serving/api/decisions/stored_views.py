@@ -26,6 +26,7 @@ from raydebm.serving.api.schema.stored_bodies import (
     Overview,
     Redecided,
     ReplayFigures,
+    ShadowBody,
     Share,
     StoredCandidate,
     StoredDecision,
@@ -90,6 +91,7 @@ def stored_decision(
         **stop_totals([found.stop for found in outcome.passes]),
         candidates=[_candidate(scored, record.policy.lambda_) for scored in outcome.pool],
         answers=[answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
+        shadow=None if record.shadow is None else ShadowBody.model_validate(record.shadow),
         guarantee=guarantee_body(record.policy, suspended),
         outcomes=outcome_bodies(reports),
     )

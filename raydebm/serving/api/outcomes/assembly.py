@@ -22,7 +22,7 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
         return None
     outcomes = OutcomeLog(records.folder, max_mb=records.max_outcomes_mb, max_days=records.max_outcome_days)
     claims = {}
-    for name, policy in zip(bundle.policy_ids, bundle.policies.values(), strict=True):
+    for name, policy in bundle.answering.items():
         promised = policy.guarantee["max_error"] if policy.guarantee and policy.guarantee["certified"] else None
         max_error = promised if watch.max_error is None else watch.max_error
         if max_error is not None:
@@ -37,7 +37,7 @@ def outcome_desk(service: TriageService, reader: DecisionReader, claims: ClaimMo
         reader,
         claims,
         check=service.backend.check,
-        served=service.bundle.policy_ids,
+        served=tuple(service.bundle.answering),
         flush=writer.flush if isinstance(writer, DecisionWriter) else None,
         on_report=lambda decision, correct: meter.reported(
             task=decision["task"], decision=decision["decision"], correct=correct

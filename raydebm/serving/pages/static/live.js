@@ -5,10 +5,12 @@
 
 import { byId, count, duration, el, fetchJson, fill, money, NONE, number, percent, plural, showError, time } from "./base.js";
 import { barChart, histogramBins } from "./bar_chart.js";
+import { showPolicies } from "./policies.js";
 import { addUp, histogram, percentile, sum, timeline } from "./live_figures.js";
 
 const EVERY_MS = 3000;
 const HEALTH_EVERY_MS = 15_000;
+const POLICIES_EVERY_MS = 30_000;
 /** A replica that did not answer for so long is gone, or there are very many. */
 const FORGET_MS = 90_000;
 
@@ -16,6 +18,7 @@ const replicas = new Map(); // name -> {figures, at}
 let health = null;
 let healthError = null;
 let healthAt = -Infinity;
+let policiesAt = -Infinity;
 let paused = false;
 let timer = null;
 let asking = null;
@@ -49,6 +52,7 @@ async function refresh() {
     if (now - healthAt > HEALTH_EVERY_MS) await readHealth(mine.signal, now);
     tell(null);
     show(figures);
+    if (now - policiesAt > POLICIES_EVERY_MS) await readPolicies(mine.signal, now);
   } catch (error) {
     if (error.name === "AbortError") return;
     tell(error);
@@ -72,6 +76,14 @@ async function readHealth(signal, now) {
     if (error.name === "AbortError") throw error;
     healthError = error;
   }
+}
+
+/** The card is there while two policies decide. */
+async function readPolicies(signal, now) {
+  policiesAt = now;
+  const sentence = await showPolicies(byId("policies"), signal);
+  byId("policies-card").hidden = sentence === null;
+  byId("policies-words").textContent = sentence ?? "";
 }
 
 byId("window").addEventListener("change", refresh);

@@ -1,0 +1,1 @@
+"""``raydebm policies``: the commands, and how a comparison is printed."""

@@ -1,0 +1,82 @@
+"""From policies and their comparison to the bodies of ``schema.policy_bodies``. Pure."""
+
+from collections.abc import Sequence
+
+from raydebm.decision.policy import policy_id
+from raydebm.decision.policy_history import PolicyChange
+from raydebm.evaluation.studies.policy_pairs import PolicyComparison, PolicyFigures
+from raydebm.serving.api.outcomes.accuracy import exact_interval
+from raydebm.serving.api.schema.policy_bodies import (
+    ComparisonBody,
+    EstimateBody,
+    FirstPolicyBody,
+    PairedTestBody,
+    PoliciesBody,
+    PolicyChangeBody,
+    PolicyFiguresBody,
+    SecondPolicyBody,
+)
+from raydebm.serving.settings.bundle import Bundle
+
+
+def policies_body(bundle: Bundle, changes: Sequence[PolicyChange]) -> PoliciesBody:
+    """The policies of a service, and every change of the run's first one."""
+    second, (first, *_) = bundle.second, bundle.policies.values()
+    return PoliciesBody(
+        first=FirstPolicyBody(version=bundle.versions["policy"], policy_id=policy_id(bundle.in_time(first))),
+        second=None
+        if second is None
+        else SecondPolicyBody(
+            version=second.version,
+            policy_id=policy_id(bundle.in_time(second.policy)),
+            percent=second.percent,
+            time=second.time,
+            reason=second.reason,
+        ),
+        history=[change_body(change) for change in reversed(changes)],
+    )
+
+
+def change_body(change: PolicyChange) -> PolicyChangeBody:
+    """One change, with the id of the policy that it replaced."""
+    names = PolicyChangeBody.model_fields.keys() - {"replaced"}
+    return PolicyChangeBody(replaced=policy_id(change.replaced), **{name: getattr(change, name) for name in names})
+
+
+def comparison_body(found: PolicyComparison) -> ComparisonBody:
+    """A comparison with the shares that follow from its counts."""
+    num_known = found.num_agree + found.num_differ
+    counts = {name: getattr(found, name) for name in ComparisonBody.model_fields if name.startswith("num_")}
+    return ComparisonBody(
+        first=_figures(found.first, num_known),
+        second=_figures(found.second, num_known),
+        **counts,
+        agreement=found.num_agree / num_known if num_known else None,
+        right=PairedTestBody.model_validate(found.right),
+        wrong=PairedTestBody.model_validate(found.wrong),
+        answered=PairedTestBody.model_validate(found.answered),
+        candidates=EstimateBody.model_validate(found.candidates),
+        candidates_p=found.candidates_p,
+        cost_usd=EstimateBody.model_validate(found.cost_usd),
+        cost_p=found.cost_p,
+        margin=found.margin,
+        outcomes_needed=found.outcomes_needed,
+    )
+
+
+def _figures(figures: PolicyFigures, num_known: int) -> PolicyFiguresBody:
+    num_judged = figures.right + figures.wrong
+    low, high = exact_interval(figures.right, num_judged)
+    return PolicyFiguresBody(
+        version=figures.version,
+        decided=figures.decided,
+        answered=figures.answered,
+        coverage=figures.answered / num_known if num_known else None,
+        right=figures.right,
+        wrong=figures.wrong,
+        accuracy=figures.right / num_judged if num_judged else None,
+        accuracy_low=low,
+        accuracy_high=high,
+        candidates=figures.candidates,
+        cost_usd=figures.cost_usd,
+    )

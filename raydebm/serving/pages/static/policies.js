@@ -1,0 +1,73 @@
+// Two policies of a service: what the other one would have decided about a decision, and both side by side.
+
+import { count, decisionBadge, el, fetchJson, fill, money, NONE, number, percent, plural } from "./base.js";
+import { probability } from "./answers.js";
+
+/** What the policy that did not answer would have decided; null where one policy decided. */
+export function shadowCard({ policy_role: role, shadow }) {
+  if (!role) return null;
+  const answered = role === "canary" ? "The second policy answered, as a canary." : "The first policy answered.";
+  return el("section", { class: "card stack-small" }, el("h2", {}, "The other policy, as a shadow"),
+    el("p", { class: "muted" }, `${answered} ${shadow ? agreement(shadow) : "What the other one would have decided is not known: it failed, and the log says why."}`),
+    shadow ? el("dl", { class: "facts" },
+      fact("Decision", shadow.decision === "regenerate" ? `sample more; as it stands, ${shadow.as_it_stands}` : decisionBadge(shadow.decision)),
+      fact("Answer", el("span", { class: "break" }, shadow.answer ?? NONE)),
+      shadow.confidence === null ? null : fact("Confidence", probability(shadow.confidence)),
+      shadow.stop_reason === null ? null : fact("Sampling ended", shadow.stop_reason),
+      fact("Candidates", `${count(shadow.num_candidates)} in ${plural(shadow.num_passes, "pass", "passes")}`),
+      fact("Cost", shadow.cost_usd === null ? "not reported" : money(shadow.cost_usd)),
+      fact("Reason", el("span", { class: "break" }, shadow.reason)),
+      fact("Policy", el("code", {}, shadow.version))) : null);
+}
+
+function agreement({ agrees, exact }) {
+  const words = agrees === null ? "The other one would have sampled more, so its choice is not known."
+    : agrees ? "The other one would have decided the same." : "The other one would have decided otherwise.";
+  return exact ? words : `${words} A pass that it rests on answers feedback about another candidate.`;
+}
+
+/** Fill a table with both policies; returns a sentence about them, null where there is one policy. */
+export async function showPolicies(table, signal) {
+  const { first, second } = await fetchJson("v1/policies", { signal });
+  if (!second) return null;
+  const role = second.percent > 0 ? `canary, ${number(second.percent)} %` : "shadow";
+  const found = await comparison(first, second, signal);
+  const rows = [["first", first, found?.first], [role, second, found?.second]];
+  fill(table,
+    el("thead", {}, el("tr", {}, ["Policy", "Role"].map((name) => el("th", { scope: "col" }, name)),
+      ["Answered by it", "Coverage", "Right", "Wrong", "Accuracy", "Candidates"].map((name) =>
+        el("th", { scope: "col", class: "number" }, name)))),
+    el("tbody", {}, rows.map(([name, policy, figures]) => el("tr", {},
+      el("th", { scope: "row" }, el("code", {}, policy.version)), el("td", {}, name),
+      cells(figures).map((cell) => el("td", { class: "number" }, cell))))));
+  if (!found) return "No decision of both policies is stored yet.";
+  return `Both decided ${plural(found.num_decisions, "problem")} and agree on ${found.agreement === null ? NONE : percent(found.agreement)}`
+    + ` of the known choices; ${plural(found.num_outcomes, "outcome judges", "outcomes judge")} both.`
+    + (found.right.p_value === null ? "" : ` Right answers: ${signed(found.right.difference.value)}, p = ${number(found.right.p_value)}.`);
+}
+
+/** Null while there is nothing to compare, or the key may not see it. */
+async function comparison(first, second, signal) {
+  try {
+    return await fetchJson(`v1/policies/comparison?first=${first.version}&second=${second.version}`, { signal });
+  } catch (error) {
+    if (error.status === 404 || error.status === 403) return null;
+    throw error;
+  }
+}
+
+function cells(figures) {
+  if (!figures) return Array(6).fill(NONE);
+  const accuracy = figures.accuracy === null ? NONE
+    : `${percent(figures.accuracy)} (${percent(figures.accuracy_low)} to ${percent(figures.accuracy_high)})`;
+  return [count(figures.decided), figures.coverage === null ? NONE : percent(figures.coverage), count(figures.right),
+    count(figures.wrong), accuracy, figures.candidates === null ? NONE : number(figures.candidates)];
+}
+
+function signed(share) {
+  return `${share > 0 ? "+" : ""}${percent(share)}`;
+}
+
+function fact(name, value) {
+  return [el("dt", {}, name), el("dd", {}, value)];
+}

@@ -1,0 +1,135 @@
+"""What two policies chose about stored decisions, and what reports say of both choices."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy_history import PolicyHistory
+from raydebm.decisions.outcomes.log import OutcomeLog, ReportedOutcome
+from raydebm.decisions.paired import paired_decisions
+from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.record import new_record_id
+from raydebm.decisions.writer import DecisionWriter, RecordsArgs
+from raydebm.run.directory import RunDir
+from raydebm.serving.core.request import request_context
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.overrides import Overrides
+from raydebm.tasks import get_task
+
+FIRST, SECOND = Policy(max_passes=1), Policy(lambda_=0.0, max_passes=1)
+"""The second one does not weigh constraints, so it selects the wrong answer of the lower energy."""
+KEPT = RecordsArgs(max_days=None)
+START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+THIRD_ANSWER = '{"Ava": "knight", "Zoey": "knight"}'
+
+
+@pytest.fixture
+def template(write_run, script, texts, puzzle):
+    """A decision that the service made: the first policy gives the right answer, its shadow would give a wrong one."""
+    records = []
+    backend = script(
+        lambda request: texts["right" if request.generator == "ada" else "wrong"],
+        lambda text: (-1.0, -1.0) if "contradicts" in text else (-1.1, -1.1),
+    )
+    root = write_run(policy=FIRST)
+    PolicyHistory(RunDir(root)).try_policy(SECOND, percent=0)
+    bundle = load_bundle(AppArgs(run_dir=root))
+    service = TriageService(bundle, backend, records=SimpleNamespace(put=lambda record: records.append(record) or True))
+    context = request_context(bundle, Overrides(), request_id="r", task_name=None, problem=puzzle)
+    asyncio.run(service.triage(context))
+    return records[0]
+
+
+@pytest.fixture
+def pair_of(template, tmp_path):
+    """Stores the decision, changed, with reports of (correct, answer), and reads the pair."""
+
+    def pair(*reports, shadow=None, **changes):
+        root = str(tmp_path / "records")
+        record = replace(template, record_id=new_record_id(START), time=START, **changes)
+        if shadow is not None:
+            record = replace(record, shadow=replace(record.shadow, **shadow))
+        writer, log = DecisionWriter(root, KEPT), OutcomeLog(root)
+        writer.put(record)
+        writer.close()
+        for place, (correct, answer) in enumerate(reports):
+            log.append([
+                ReportedOutcome(
+                    outcome_id=new_record_id(START + timedelta(seconds=place)), record_id=record.record_id,
+                    correct=correct, by="ada", content=str(place), task=record.problem.task, policy_id="p",
+                    decision="accept", time=START, answer=answer,
+                )
+            ])  # fmt: skip
+        (found,) = paired_decisions(DecisionReader(root), get_task)
+        return found
+
+    return pair
+
+
+def test_both_choices_are_read(pair_of):
+    found = pair_of()
+    assert found.versions == (policy_id(FIRST), policy_id(SECOND))
+    assert (found.role, found.agrees, found.has_outcome) == ("first", False, False)
+    assert (found.first.answered, found.second.answered) == (True, True)
+    assert (found.first.num_candidates, found.second.num_candidates) == (4, 4)
+    assert (found.first.cost_usd, found.second.cost_usd) == (2.0, 2.0)
+
+
+def test_a_canary_is_the_second_policy_and_its_shadow_the_first(pair_of, template):
+    versions = {**template.versions, "policy": "second"}
+    found = pair_of(policy_role="canary", versions=versions, shadow={"version": "first"})
+    assert (found.versions, found.role) == (("first", "second"), "canary")
+
+
+def test_nobody_judged_anything_without_a_report(pair_of):
+    found = pair_of()
+    assert (found.first.right, found.second.right, found.is_judged) == (None, None, False)
+
+
+def test_another_answer_than_the_right_one_is_wrong(pair_of):
+    found = pair_of((True, None))
+    assert (found.first.right, found.second.right, found.second.wrong, found.is_judged) == (True, False, True, True)
+
+
+def test_a_wrong_answer_says_nothing_of_another_one(pair_of):
+    found = pair_of((False, None))
+    assert (found.first.right, found.second.right, found.is_judged) == (False, None, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [('{"Ava": "knave", "Zoey": "knave"}', True), (THIRD_ANSWER, False), ("no idea", None)]
+)
+def test_a_correct_answer_judges_the_other_one(pair_of, answer, expected):
+    assert pair_of((False, answer)).second.right is expected
+
+
+def test_the_same_answer_has_the_same_verdict(pair_of):
+    found = pair_of((False, None), shadow={"same_answer": True, "agrees": True})
+    assert (found.first.right, found.second.right, found.is_judged) == (False, False, True)
+
+
+def test_the_last_report_counts(pair_of):
+    assert pair_of((False, None), (True, None)).first.right is True
+
+
+def test_who_refuses_is_neither_right_nor_wrong(pair_of):
+    found = pair_of((True, None), shadow={"decision": "abstain", "agrees": False})
+    assert (found.second.answered, found.second.right, found.second.wrong) == (False, False, False)
+
+
+def test_a_choice_that_is_not_known_is_not_judged(pair_of):
+    found = pair_of((True, None), shadow={"decision": "regenerate", "agrees": None})
+    assert not found.is_judged
+
+
+def test_decisions_of_one_policy_are_no_pairs(template, tmp_path):
+    writer = DecisionWriter(str(tmp_path / "records"), KEPT)
+    writer.put(replace(template, policy_role=None, shadow=None))
+    writer.close()
+    assert list(paired_decisions(DecisionReader(str(tmp_path / "records")), get_task)) == []

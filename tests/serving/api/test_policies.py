@@ -1,0 +1,224 @@
+"""The policies of a service over HTTP: shown, compared, promoted and rolled back by an admin."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from raydebm.decision.policy import Policy, policy_id
+from raydebm.decision.policy_history import PolicyHistory
+from raydebm.decisions.writer import DecisionWriter
+from raydebm.run.directory import RunDir
+from raydebm.serving.access.keys import ApiKey, Keyring
+from raydebm.serving.api.application import create_app
+from raydebm.serving.core.service import TriageService
+from raydebm.serving.settings.app_args import AppArgs
+from raydebm.serving.settings.bundle import load_bundle
+
+FIRST, SECOND = Policy(theta_sigma=0.8, max_passes=1), Policy(theta_sigma=10.0, theta_abstain=20.0, max_passes=1)
+SHARE = {"first": policy_id(FIRST), "second": policy_id(SECOND)}
+ADMIN, OTHER = {"Authorization": "Bearer admin-key"}, {"Authorization": "Bearer other-key"}
+
+
+def key(name, **rights):
+    return ApiKey(name=name, sha256=hashlib.sha256(f"{name}-key".encode()).hexdigest(), **rights)
+
+
+@pytest.fixture
+def root(write_run):
+    return write_run(policy=FIRST)
+
+
+@pytest.fixture
+def history(root):
+    return PolicyHistory(RunDir(root))
+
+
+class Serving:
+    """A service of the run directory that reads it again when it is told to."""
+
+    def __init__(self, client_of, backend, args):
+        self._client_of, self._backend, self._args, self.taken = client_of, backend, args, 0
+        self.keyring = Keyring([key("admin", admin=True), key("other"), key("blind", decisions=False)])
+        self.show()
+
+    def show(self, **options):
+        self.bundle = load_bundle(self._args)
+        self.writer = DecisionWriter(self.bundle.records.folder)
+        service = TriageService(self.bundle, self._backend, records=self.writer)
+        options = {"keyring": self.keyring, "take_policies": self.take, **options}
+        self.client = self._client_of(create_app(service, **options))
+
+    async def take(self):
+        self.taken += 1
+        self.bundle = load_bundle(self._args)
+
+
+@pytest.fixture
+def serving(root, client_of, backend):
+    def make(**args):
+        return Serving(client_of, backend, AppArgs(run_dir=root, **args))
+
+    return make
+
+
+# ---- showing --------------------------------------------------------------------------------------------------------
+
+
+def test_one_policy_is_shown_alone(serving):
+    found = serving().client.get("/v1/policies", headers=OTHER).json()
+    assert (found["first"]["version"], found["second"], found["history"]) == (policy_id(FIRST), None, [])
+
+
+def test_the_second_policy_is_shown_with_its_share(serving, history):
+    history.try_policy(SECOND, percent=5.0, reason="fewer refusals")
+    second = serving().client.get("/v1/policies", headers=OTHER).json()["second"]
+    assert (second["version"], second["percent"], second["reason"]) == (policy_id(SECOND), 5.0, "fewer refusals")
+    assert second["policy_id"] == policy_id(SECOND.replaced(deadline_ms=240_000))
+
+
+def test_a_torn_history_is_named(serving, history, root):
+    history.try_policy(SECOND, percent=5.0)
+    history.promote()
+    client = serving().client
+    Path(root, "policies", "0001.json").write_text("{")
+    reply = client.get("/v1/policies", headers=OTHER)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "policies_unusable")
+    assert "0001.json is not JSON" in reply.json()["error"]["message"]
+
+
+# ---- changing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["promote", "rollback"])
+@pytest.mark.parametrize("headers", [OTHER, {"Authorization": "Bearer blind-key"}])
+def test_only_an_admin_changes_the_policy(serving, history, action, headers):
+    history.try_policy(SECOND, percent=5.0)
+    reply = serving().client.post(f"/v1/policies/{action}", {}, headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (403, "not_admin")
+    assert (history.first(), history.changes()) == (FIRST, [])
+
+
+def test_without_keys_nobody_is_an_admin(serving, history):
+    history.try_policy(SECOND, percent=5.0)
+    found = serving()
+    found.show(keyring=None)
+    assert found.client.post("/v1/policies/promote", {}).status_code == 403
+    assert history.first() == FIRST
+
+
+def test_a_promotion_is_taken_at_once(serving, history):
+    history.try_policy(SECOND, percent=5.0)
+    found = serving()
+    body = found.client.post("/v1/policies/promote", {"reason": "p = 0.01"}, headers=ADMIN).json()
+    assert (body["applied"], found.taken, found.bundle.versions["policy"]) == (True, 1, policy_id(SECOND))
+    change = body["change"]
+    assert (change["action"], change["reason"], change["by"]) == ("promote", "p = 0.01", "admin")
+    assert (change["version"], change["replaced"]) == (policy_id(SECOND), policy_id(FIRST))
+    assert history.applied() == 1  # so that the other replicas follow
+
+
+def test_a_roll_back_is_taken_at_once(serving, history):
+    history.try_policy(SECOND, percent=5.0)
+    history.promote()
+    found = serving()
+    body = found.client.post("/v1/policies/rollback", {}, headers=ADMIN).json()
+    assert (body["change"]["undoes"], found.bundle.versions["policy"]) == (1, policy_id(FIRST))
+
+
+def test_a_service_that_cannot_read_again_takes_it_at_its_next_change(serving, history):
+    history.try_policy(SECOND, percent=5.0)
+    found = serving()
+    found.show(take_policies=None)
+    assert found.client.post("/v1/policies/promote", {}, headers=ADMIN).json()["applied"] is False
+    assert history.first() == SECOND
+
+
+@pytest.mark.parametrize(
+    ("action", "words"), [("promote", "no policy is on trial"), ("rollback", "no promotion is left to roll back")]
+)
+def test_what_is_not_possible_is_said(serving, history, action, words):
+    found = serving()
+    reply = found.client.post(f"/v1/policies/{action}", {}, headers=ADMIN)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "policies_unusable")
+    assert words in reply.json()["error"]["message"]
+    assert found.taken == 0
+
+
+def test_a_second_policy_that_was_exchanged_for_one_that_does_not_fit_is_not_promoted(serving, history):
+    history.try_policy(SECOND, percent=5.0)
+    client = serving().client
+    other = Policy.from_json({**SECOND.to_json(), "posterior": posterior_of("gsm8k")})
+    history.try_policy(other, percent=5.0)
+    reply = client.post("/v1/policies/promote", {}, headers=ADMIN)
+    assert (reply.status_code, history.first()) == (409, FIRST)
+    assert "fitted for task 'gsm8k'" in reply.json()["error"]["message"]
+
+
+def posterior_of(task):
+    from raydebm.decision.evidence.posterior import Posterior
+
+    return Posterior(weights={"votes": 1.0}, context_weights={}, task=task).to_json()
+
+
+def test_a_service_with_a_given_policy_refuses(serving, history):
+    history.try_policy(SECOND, percent=5.0)
+    reply = serving(policy="recipe").client.post("/v1/policies/promote", {}, headers=ADMIN)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "policy_is_given")
+    assert history.first() == FIRST
+
+
+# ---- comparing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared(serving, history, script, texts, energies, puzzle):
+    """A service whose first policy refused a right answer that its second one would have given out, with the report."""
+    history.try_policy(SECOND, percent=0.0)
+    script(lambda request: texts["right"], lambda text: energies["unsure"])
+    found = serving()
+    answer = found.client.post("/v1/triage", {"problem": puzzle}, headers=OTHER).json()
+    found.writer.flush()
+    report = {"correct": True, "by": "audit"}
+    reply = found.client.post(f"/v1/decisions/{answer['record_id']}/outcome", report, headers=OTHER)
+    assert reply.status_code == 200, reply.text
+    yield found.client
+    found.writer.close()
+
+
+def test_two_policies_are_compared(compared):
+    body = compared.get("/v1/policies/comparison", headers=OTHER).json()
+    assert {name: body[name]["version"] for name in SHARE} == SHARE
+    assert (body["num_decisions"], body["num_differ"], body["num_outcomes"], body["agreement"]) == (1, 1, 1, 0.0)
+    assert (body["first"]["answered"], body["second"]["answered"]) == (0, 1)
+    assert (body["second"]["right"], body["second"]["accuracy"]) == (1, 1.0)
+    assert (body["second"]["accuracy_low"], body["second"]["accuracy_high"]) == (pytest.approx(0.025), 1.0)
+    assert (body["right"]["difference"]["value"], body["right"]["p_value"]) == (1.0, 1.0)
+
+
+def test_a_pair_is_named(compared):
+    first, second = SHARE.values()
+    assert compared.get(f"/v1/policies/comparison?first={first}&second={second}", headers=OTHER).status_code == 200
+    reply = compared.get("/v1/policies/comparison?first=x&second=y", headers=OTHER)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "no_pairs")
+    assert compared.get("/v1/policies/comparison?first=x", headers=OTHER).json()["error"]["code"] == "bad_pair"
+
+
+@pytest.mark.parametrize("margin", ["0", "1", "-0.1", "nan"])
+def test_a_margin_outside_of_0_to_1_is_refused(compared, margin):
+    assert compared.get(f"/v1/policies/comparison?margin={margin}", headers=OTHER).status_code == 400
+
+
+def test_who_may_not_see_decisions_may_not_compare(compared):
+    reply = compared.get("/v1/policies/comparison", headers={"Authorization": "Bearer blind-key"})
+    assert reply.status_code == 403
+
+
+def test_a_service_without_two_policies_has_nothing_to_compare(serving):
+    reply = serving().client.get("/v1/policies/comparison", headers=OTHER)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "no_pairs")
+
+
+def test_a_service_that_stores_nothing_has_nothing_to_compare(root, backend, client_of):
+    app = create_app(TriageService(load_bundle(AppArgs(run_dir=root, records=None)), backend))
+    assert client_of(app).get("/v1/policies/comparison").json()["error"]["code"] == "no_records"

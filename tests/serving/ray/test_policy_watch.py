@@ -1,0 +1,57 @@
+"""Replicas notice that an admin changed the policy through another replica."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raydebm.decision.policy_history import PolicyHistory
+from raydebm.run.directory import RunDir
+from raydebm.serving.ray.policy_watch import PolicyWatch
+
+
+@pytest.fixture
+def history(tmp_path):
+    return PolicyHistory(RunDir(str(tmp_path)))
+
+
+def test_nothing_is_new_without_a_request(tmp_path):
+    assert not PolicyWatch(str(tmp_path)).is_new()
+
+
+def test_a_replica_that_starts_after_a_request_takes_the_policies(tmp_path, history):
+    """The bundle that it was given may be older."""
+    history.apply()
+    assert PolicyWatch(str(tmp_path)).is_new()
+
+
+def test_each_request_is_new_once(tmp_path, history):
+    watch = PolicyWatch(str(tmp_path))
+    history.apply()
+    assert (watch.is_new(), watch.is_new()) == (True, False)
+    history.apply()
+    assert watch.is_new()
+
+
+def test_a_torn_request_is_none(tmp_path, history):
+    watch = PolicyWatch(str(tmp_path))
+    history.apply()
+    Path(tmp_path, "policies", "applied.json").write_text("{")
+    assert not watch.is_new()
+
+
+def test_the_policies_are_taken_after_each_request(tmp_path, history):
+    async def follow():
+        taken = asyncio.Queue()
+        task = asyncio.create_task(
+            PolicyWatch(str(tmp_path), every_s=0.001).follow(lambda: taken.put(history.applied()))
+        )
+        try:
+            for number in (1, 2):
+                history.apply()
+                async with asyncio.timeout(60):
+                    assert await taken.get() == number
+        finally:
+            task.cancel()
+
+    asyncio.run(follow())
