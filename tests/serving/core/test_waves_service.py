@@ -238,7 +238,8 @@ def test_requests_in_flight_are_dropped_at_the_endpoint(
     assert answer["cancelled_usd"] == pytest.approx(answer["num_cancelled"])
     spent = ledger.spent("service")
     assert spent.candidates == 4
-    assert spent.nano_usd >= answer["num_cancelled"] * 1e9
+    # One by ada may arrive while it is being cancelled, and then counts what it cost.
+    assert spent.nano_usd >= by_name["bo"]["cancelled"] * 1e9
 
 
 def test_cancelled_requests_count_against_max_usd_at_their_worst(write_run, endpoints, puzzle):
