@@ -40,8 +40,8 @@ def own_variables() -> dict[str, str]:
 def wheels(repository, tmp_path_factory):
     """Paths of the two wheels, by distribution."""
     copy, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-    for name in ("raydebm", "client"):
+    for name, more in (("raydebm", ()), ("client", ("build",))):
+        left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", *more)
         shutil.copytree(repository / name, copy / name, symlinks=True, ignore=left_out)
     for name in ("pyproject.toml", "README.md", "LICENSE", "serve_config.yaml", "cluster.yaml"):
         shutil.copy(repository / name, copy / name)

@@ -21,6 +21,12 @@ def test_the_package_is_imported_from_the_wheel(installed, tmp_path):
     assert Path(done.stdout.strip()).is_relative_to(installed.folder), done.stderr
 
 
+def test_it_holds_the_embedded_models_and_not_the_scripts_that_made_them(wheels):
+    with zipfile.ZipFile(wheels["raydebm"]) as wheel:
+        parts = {name.split("/")[2] for name in wheel.namelist() if name.startswith("raydebm/embedded/")}
+    assert parts == {"__init__.py", "MODEL_CARD.md", "models"}
+
+
 @pytest.mark.parametrize("name", ["serve_config.yaml", "cluster.yaml"])
 def test_it_holds_the_files_at_the_top_of_the_repository(wheels, repository, name):
     with zipfile.ZipFile(wheels["raydebm"]) as wheel:
