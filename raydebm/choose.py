@@ -101,7 +101,7 @@ class Chooser:
             energies: False: leave the scorer and baselines out, and with them torch; the other evidence decides.
             policy: None: the run's calibrated one; ``recipe``: the recipe's own thresholds; else a policy file.
             device: of the scorer: ``auto``, ``cpu`` or ``cuda``.
-            dtype: of the scorer's encoder: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
+            dtype: of the encoder: ``float32``, ``bfloat16`` or ``float16``; ``auto``: that of the run's energies.
 
         Raises:
             ConfigError: the recipe or the policy is missing or wrong, or nothing can be decided without energies.
@@ -116,7 +116,7 @@ class Chooser:
                 "the policy's rule is paper, which selects by energies; calibrate with triage.rule: posterior, or "
                 "leave energies=False out"
             )
-        scorer = _load_scorer(folder.uri("scorer"), device=device, dtype=dtype) if energies else None
+        scorer = _load_scorer(folder, device=device, dtype=dtype) if energies else None
         baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
         return cls(task=task, policy=found, scorer=scorer, baselines=baselines)
 
@@ -183,8 +183,8 @@ def _loaded(run: str, energies: bool) -> Chooser:
     return Chooser.load(run, energies=energies)
 
 
-def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
-    remedy = "pass energies=False to decide without energies"
+def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:
+    remedy, address = "pass energies=False to decide without energies", run.uri("scorer")
     try:
         from raydebm.scorer.ensemble import EnsembleScorer
     except ImportError as error:
@@ -192,7 +192,7 @@ def _load_scorer(address: str, *, device: str, dtype: str) -> TextScorer:
     if not holds_ensemble(address):
         raise CheckpointError(f"{address} holds no trained ensemble; run `raydebm train`, or {remedy}")
     with local_copy(address) as folder:
-        return EnsembleScorer.load(folder, device=device, dtype=dtype)
+        return EnsembleScorer.load(folder, device=device, dtype=run.scoring_type(dtype))
 
 
 def _load_baselines(configs: Sequence[BaselineConfig], run: RunDir) -> "EvidenceScorers":

@@ -115,7 +115,7 @@ def score(
     members = members or {}
     texts = _distinct_texts(problems, candidates, members)
     found: dict[int, Row] = {}
-    dtype = _dtype_of(run, recipe)
+    dtype = run.scoring_type(recipe.scorer.dtype)
     if texts:
         source = _read(resolved(checkpoint), recipe, dtype)
         for batch in _scored(list(texts), source, recipe):
@@ -158,13 +158,6 @@ def _candidate_row(candidate: Candidate, row: Row | None) -> EnergyRow:
         error = f"no text to score: {candidate.error}"
         return EnergyRow(candidate_id=candidate.candidate_id, members=None, error=error)
     return ENERGIES.record(row | {"candidate_id": candidate.candidate_id})
-
-
-def _dtype_of(run: RunDir, recipe: Recipe) -> str:
-    """The recipe's type; with ``auto`` that of the run's energies, where it has any, so that later passes compare."""
-    if recipe.scorer.dtype != "auto":
-        return recipe.scorer.dtype
-    return str(run.facts(FIRST_PASS).get("dtype", "auto"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,6 +158,11 @@ class RunDir(Folder):
         facts: dict[str, Any] = (self.manifest(stage) or {}).get("facts", {})
         return facts
 
+    def scoring_type(self, stated: str) -> str:
+        """The type in which texts are scored: the stated one; for ``auto`` that of the run's energies, so that what is
+        scored later compares with them, and ``auto`` as long as there are none."""
+        return str(self.facts("energies").get("dtype", stated)) if stated == "auto" else stated
+
     def finish(self, stage: str, manifest: Mapping[str, Any]) -> None:
         """Write the stage's manifest. Last, because its presence means complete."""
         self.write_json(dict(manifest), stage, MANIFEST)

@@ -5,7 +5,7 @@ import json
 import pytest
 from scorer_parts import recipe_for
 
-from raydebm.distributed.score import _dtype_of, score, score_texts
+from raydebm.distributed.score import score, score_texts
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
@@ -85,23 +85,6 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
     assert (summary.num_candidates, summary.num_failed) == (91, 1)
     assert (summary.num_texts, summary.dtype) == (15, "float32")
     assert json.dumps(summary.facts())
-
-
-@pytest.mark.parametrize(
-    ("stated", "recorded", "expected"),
-    [
-        pytest.param("auto", {}, "auto", id="nothing scored yet: chosen by a probe"),
-        pytest.param("auto", {"dtype": "bfloat16"}, "bfloat16", id="as the first pass"),
-        pytest.param("float32", {"dtype": "bfloat16"}, "float32", id="as stated"),
-    ],
-)
-def test_later_passes_are_scored_in_the_type_of_the_first(tmp_path, stated, recorded, expected):
-    run = RunDir(str(tmp_path))
-    run.finish("energies", {"facts": recorded})
-    recipe = recipe_for(tmp_path)
-    recipe = recipe.model_copy(update={"scorer": recipe.scorer.model_copy(update={"dtype": stated})})
-
-    assert _dtype_of(run, recipe) == expected
 
 
 @pytest.mark.ray

@@ -204,3 +204,18 @@ def test_an_ensemble_that_cannot_be_read_is_named(run, content, match):
 
     with pytest.raises(CheckpointError, match=match):
         read_ensemble_file(run.uri("scorer"))
+
+
+@pytest.mark.parametrize(
+    ("stated", "recorded", "expected"),
+    [
+        pytest.param("auto", {}, "auto", id="nothing scored yet: chosen by a probe"),
+        pytest.param("auto", {"dtype": "bfloat16"}, "bfloat16", id="as the first pass"),
+        pytest.param("float32", {"dtype": "bfloat16"}, "float32", id="as stated"),
+    ],
+)
+def test_what_is_scored_later_is_scored_in_the_type_of_the_energies(tmp_path, stated, recorded, expected):
+    run = RunDir(str(tmp_path))
+    run.finish("energies", {"facts": recorded})
+
+    assert run.scoring_type(stated) == expected

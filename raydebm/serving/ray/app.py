@@ -22,6 +22,7 @@ from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, Loggin
 from raydebm.config import BaselineConfig
 from raydebm.errors import ResourceError, last_line
 from raydebm.generators import check_keys
+from raydebm.run.directory import RunDir
 from raydebm.serving.ray.deployments import (
     BaselineDeployment,
     ConstraintDeployment,
@@ -59,13 +60,17 @@ def build(args: AppArgs) -> serve.Application:
             bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
-            bundle.checkpoint, args.device, args.dtype, args.threads, args.batching, args.cache_texts
+            bundle.checkpoint, args.device, _scoring_type(args), args.threads, args.batching, args.cache_texts
         ),
         _deployment(ConstraintDeployment).bind(bundle.recipe.task, args.max_check_s),
         args,
         _baselines(bundle.recipe.evidence, args),
     )
     return application
+
+
+def _scoring_type(args: AppArgs) -> str:
+    return args.dtype if args.checkpoint is not None else RunDir(args.run_dir).scoring_type(args.dtype)
 
 
 def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:

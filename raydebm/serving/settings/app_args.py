@@ -81,6 +81,8 @@ class AppArgs(BaseModel):
     device: str = "auto"
     """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the scorer's encoder; ``auto``: that of the run's energies, on which its policy was fitted; with another
+    ``checkpoint``, what the device prefers."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of one scorer replica and of local generators; None: torch's default."""
     batching: bool = True
