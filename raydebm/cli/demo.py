@@ -5,7 +5,6 @@ from the request, the service samples the same candidates again and must come to
 """
 
 import json
-import socket
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -55,11 +54,12 @@ def demo(
     Takes about five minutes on two CPU cores; a second run reuses what the first one left.
     """
     from raydebm.config import load_recipe
+    from raydebm.generators.endpoint.vllm_process import free_port
     from raydebm.serving.ray.app import check_port
 
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise ConfigError(f"--json {str(json_file)!r}: the folder does not exist; create it first")
-    port = port or _free_port()
+    port = port or free_port("127.0.0.1")
     check_port("127.0.0.1", port)
     started = time.monotonic()
     recipe = load_recipe(starter.RECIPE, overrides=[f"run_dir={run_dir}"])
@@ -231,12 +231,6 @@ def _clip(text: str, *, width: int = 150, from_end: bool = False) -> str:
     if len(flat) <= width:
         return flat
     return f"… {flat[-width:]}" if from_end else f"{flat[:width]} …"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _next_steps(run_dir: str) -> str:

@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,12 +54,13 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> Scor
     from raydebm.scorer.training.student import distill
 
     config = recipe.distillation
-    ensemble = EnsembleScorer.load(
-        Path(run.root) / "scorer",
+    load = partial(
+        EnsembleScorer.load,
         device=recipe.scorer.device,
-        dtype=recipe.scorer.dtype,
+        dtype=run.scoring_type(recipe.scorer.dtype),  # so that the student learns the energies that the run has
         micro_batch_tokens=recipe.scorer.micro_batch_tokens,
     )
+    ensemble = load(Path(run.root) / "scorer")
     settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
     settings = replace(
         settings,
@@ -79,14 +81,10 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> Scor
         out_dir=target,
     )
     write_ensemble(target, learnt.folders, {**ensemble.record.meta, "distilled_from": run.root})
-    small = EnsembleScorer.load(
-        target,
-        device=recipe.scorer.device,
-        dtype=recipe.scorer.dtype,
-        micro_batch_tokens=recipe.scorer.micro_batch_tokens,
-    )
     timed = [(prompt, candidate.text or "") for prompt, candidate in texts["test"]][:MAX_TIMED_TEXTS]
-    return ScoringTime(num_texts=len(timed), ensemble_s=_seconds(ensemble, timed), student_s=_seconds(small, timed))
+    return ScoringTime(
+        num_texts=len(timed), ensemble_s=_seconds(ensemble, timed), student_s=_seconds(load(target), timed)
+    )
 
 
 def _taught(ensemble: "EnsembleScorer", texts: Sequence[tuple[str, Candidate]]) -> "list[TaughtText]":

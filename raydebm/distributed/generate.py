@@ -169,6 +169,8 @@ class _Answering:
     def answer(self, placed: Sequence[Placed]) -> None:
         """Bring these requests' candidates into the table: from the journal, a recorded pool, or a generator."""
         placed = self._replay_recorded(self.sink.write_reused(placed, self._journal))
+        if not placed:
+            return
         num_gpus = _cluster_gpus()
         for group in turns(self._configs, num_gpus=num_gpus):
             names = {config.name for config in group}

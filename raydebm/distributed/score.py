@@ -49,8 +49,6 @@ TEXTS_PER_WORKER = 64
 BATCHES_PER_WORKER = 4
 """Few texts are divided so finely that all workers have something to do, and end together."""
 INDEX, DTYPE = "index", "dtype"
-FIRST_PASS = "energies"
-"""The stage whose type of the encoder later passes take."""
 
 _INPUT = pa.schema(
     [(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_()))]
@@ -92,7 +90,7 @@ def score(
     checkpoint: str,
     recipe: Recipe,
     run: RunDir,
-    stage: str = FIRST_PASS,
+    stage: str = "energies",
     members: Mapping[str, Sequence[bool]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:

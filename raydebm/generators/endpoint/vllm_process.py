@@ -46,7 +46,7 @@ def vllm_process(config: VllmGenerator, *, source: str, host: str) -> Iterator[s
     Raises:
         ResourceError: vLLM is missing, or the server ends or does not answer within ``startup_timeout_s``.
     """
-    port = _free_port(host)
+    port = free_port(host)
     command = [_python(config), "-m", "vllm.entrypoints.openai.api_server", "--model", source]
     command += ["--served-model-name", config.model, "--host", host, "--port", str(port)]
     with tempfile.NamedTemporaryFile(mode="w+b", prefix="raydebm-vllm-", suffix=".log") as log:
@@ -131,7 +131,8 @@ def _end(server: subprocess.Popen[bytes]) -> None:
             server.wait(wait_s)
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str) -> int:
+    """A port of this machine that nothing listens on now; another process may take it at any time."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
