@@ -21,7 +21,16 @@ from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
 from raydebm.generators.replies import split_reasoning
 from raydebm.identity import content_id
-from raydebm.records import Candidate, Decision, Energies, Problem, ScoredCandidate, well_formed
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    Problem,
+    ScoredCandidate,
+    well_formed,
+)
+from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble import holds_ensemble
@@ -89,10 +98,19 @@ class Chooser:
     """None: candidates have no energies."""
     baselines: "EvidenceScorers | None" = None
     """None: no baseline's scores are evidence."""
+    reporter: Reporter | None = None
+    """Checks candidates in processes of their own; None: they are checked in this one, without a time limit."""
 
     @classmethod
     def load(
-        cls, run: str, *, energies: bool = True, policy: str | None = None, device: str = "auto", dtype: str = "auto"
+        cls,
+        run: str,
+        *,
+        energies: bool = True,
+        policy: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        check_timeout_s: float | None = DEADLINE_S,
     ) -> "Chooser":
         """Read a run directory once, for any number of problems.
 
@@ -102,6 +120,8 @@ class Chooser:
             policy: None: the run's calibrated one; ``recipe``: the recipe's own thresholds; else a policy file.
             device: of the scorer: ``auto``, ``cpu`` or ``cuda``.
             dtype: of the encoder: ``float32``, ``bfloat16`` or ``float16``; ``auto``: that of the run's energies.
+            check_timeout_s: seconds for the checks of one candidate, which run in child processes; one that takes
+                longer fails alone. None: no limit and no child process, for checks that are known to end.
 
         Raises:
             ConfigError: the recipe or the policy is missing or wrong, or nothing can be decided without energies.
@@ -118,16 +138,24 @@ class Chooser:
             )
         scorer = _load_scorer(folder, device=device, dtype=dtype) if energies else None
         baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
-        return cls(task=task, policy=found, scorer=scorer, baselines=baselines)
+        reporter = None if check_timeout_s is None else Reporter(recipe.task, deadline_s=check_timeout_s)
+        return cls(task=task, policy=found, scorer=scorer, baselines=baselines, reporter=reporter)
+
+    def close(self) -> None:
+        """End the child processes of the checks; a later ``best_of`` of this chooser fails."""
+        if self.reporter is not None:
+            self.reporter.close()
 
     def best_of(self, problem: str | Problem, candidates: Sequence[Given]) -> Choice:
         """Check, score and decide. See ``raydebm.best_of``."""
         asked = self._problem(problem)
         written = _candidates(candidates, task=self.task, problem=asked)
-        energies = self._energies(asked, written)
+        reports, energies = self._reports(asked, written), self._energies(asked, written)
         pool = [
-            ScoredCandidate(candidate=item, report=check_candidate(self.task, asked, item), energies=found, scores=own)
-            for item, found, own in zip(written, energies, self._scores(asked, written), strict=True)
+            ScoredCandidate(candidate=candidate, report=report, energies=found, scores=own)
+            for candidate, report, found, own in zip(
+                written, reports, energies, self._scores(asked, written), strict=True
+            )
         ]
         return _choice(decide_pool(pool, passes_left=0, policy=self.policy), pool, self.policy)
 
@@ -143,6 +171,11 @@ class Chooser:
         except Exception as error:
             message = f"the text is not a problem of task {self.task.name!r}: {error!r}; give one in its format"
             raise TaskDataError(message) from error
+
+    def _reports(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        if self.reporter is not None:
+            return self.reporter.reports(problem, candidates)
+        return [check_candidate(self.task, problem, candidate) for candidate in candidates]
 
     def _scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
         if self.baselines is None:
@@ -161,7 +194,14 @@ class Chooser:
         return [None if item.text is None else _energies_of(item, known[item.text]) for item in candidates]
 
 
-def best_of(problem: str | Problem, candidates: Sequence[Given], *, run: str, energies: bool = True) -> Choice:
+def best_of(
+    problem: str | Problem,
+    candidates: Sequence[Given],
+    *,
+    run: str,
+    energies: bool = True,
+    check_timeout_s: float | None = DEADLINE_S,
+) -> Choice:
     """Choose the best of several answers to a problem, or abstain.
 
     Args:
@@ -169,18 +209,19 @@ def best_of(problem: str | Problem, candidates: Sequence[Given], *, run: str, en
         candidates: texts, (text, author) pairs, or records; see ``Given``.
         run: directory of a finished run. It is read once per process; ``Chooser.load`` reads it again.
         energies: False: decide without the scorer, and so without torch.
+        check_timeout_s: seconds for the checks of one candidate; see ``Chooser.load``.
 
     Raises:
         ConfigError: no candidate, or something else than a candidate; the run is missing or incomplete.
         TaskDataError: the text is not a problem of the run's task.
         CheckpointError: the scorer cannot be loaded.
     """
-    return _loaded(str(run), energies).best_of(problem, candidates)
+    return _loaded(str(run), energies, check_timeout_s).best_of(problem, candidates)
 
 
 @lru_cache(maxsize=4)
-def _loaded(run: str, energies: bool) -> Chooser:
-    return Chooser.load(run, energies=energies)
+def _loaded(run: str, energies: bool, check_timeout_s: float | None) -> Chooser:
+    return Chooser.load(run, energies=energies, check_timeout_s=check_timeout_s)
 
 
 def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:

@@ -19,6 +19,7 @@ from raydebm.child import Child, ChildLostError, LastingChild
 from raydebm.config import TaskConfig
 from raydebm.cpus import usable_cpus
 from raydebm.decision.sampling.checks import check_candidate, unchecked
+from raydebm.errors import RaydebmError
 from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.run.tables import CANDIDATES, PROBLEM, REPORTS
 from raydebm.tasks import get_task, task_of
@@ -108,7 +109,10 @@ def _serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
-        report = check_candidate(_task_named(problem.task, config), problem, candidate)
+        try:
+            report = check_candidate(_task_named(problem.task, config), problem, candidate)
+        except RaydebmError as error:  # such as a task that only the parent's program has added
+            report = unchecked(candidate.candidate_id, str(error))
         print(json.dumps({"report": REPORTS.row(report)}), file=replies, flush=True)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
@@ -83,7 +84,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def chooser(run):
-    return Chooser.load(run, energies=False)
+    return Chooser.load(run, energies=False, check_timeout_s=None)
 
 
 def test_three_lines(run):
@@ -200,6 +201,20 @@ def test_the_papers_rule_needs_energies_and_ranks_no_answers(chooser):
     choice = paper.best_of(PROBLEM, [EIGHT, EIGHT, SEVEN])
 
     assert (choice.answer, choice.confidence, choice.answers) == ("#### 7", None, ())
+
+
+def test_checks_in_child_processes_find_the_same(run, chooser):
+    checked_apart = Chooser.load(run, energies=False, check_timeout_s=60.0)
+    with closing(checked_apart):
+        assert checked_apart.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN]) == chooser.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN])
+
+
+def test_a_check_over_the_time_limit_fails_its_candidate(run):
+    """No check ends within a nanosecond, so that no candidate has an answer."""
+    with closing(Chooser.load(run, energies=False, check_timeout_s=1e-9)) as hurried:
+        choice = hurried.best_of(PROBLEM, [SEVEN])
+
+    assert (choice.decision, choice.selected) == (Decision.ABSTAIN, None)
 
 
 def test_a_run_is_read_once_per_process(run):

@@ -1,5 +1,7 @@
 """Checks in child processes: one that hangs fails its own candidate and no other."""
 
+from dataclasses import replace
+
 import pytest
 
 from raydebm.config import TaskConfig
@@ -124,6 +126,13 @@ def test_a_task_that_is_not_the_recipes_is_known_by_its_name(reporter_of):
     )
 
     assert report.answer == "#### 2"
+
+
+def test_a_task_that_the_child_does_not_know_is_named(reporter_of):
+    (report,) = reporter_of(60.0).reports(replace(PROBLEM, task="elsewhere"), [candidate("good")])
+
+    assert report.error is not None
+    assert "elsewhere" in report.error
 
 
 def test_a_closed_reporter_leaves_no_process(reporter_of):

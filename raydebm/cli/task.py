@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from raydebm.cli.console import console
 from raydebm.errors import ConfigError, RaydebmError
 
 if TYPE_CHECKING:
+    from raydebm.config import TaskConfig
     from raydebm.records import ConstraintReport, Gold, Label, Problem
     from raydebm.tasks.base import Task
 
@@ -85,7 +87,7 @@ def validate(
         for line in _describe_rows(task, found):
             console.print(line, markup=False, soft_wrap=True)
         if answers is not None and found:
-            _show_answers(task, found, answers)
+            _show_answers(task, _config_of(file), found, answers)
     except RaydebmError as error:
         found, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
@@ -144,23 +146,33 @@ def _describe_rows(task: "Task", found: Sequence[tuple["Problem", "Gold"]]) -> I
         yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(found)} rows do not have"
 
 
-def _show_answers(task: "Task", found: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
+def _config_of(file: str) -> "TaskConfig":
+    from raydebm.config import TaskConfig
+    from raydebm.config.task_file import with_definition
+
+    return TaskConfig.model_validate(with_definition({"task": {"name": file}})["task"])
+
+
+def _show_answers(task: "Task", config: "TaskConfig", found: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
     """Counts of all answers, and for the first ones: what was parsed, what it costs, which label it gets.
+
+    They are checked in a child process, each within a time limit, as the labels of a run are.
 
     Raises:
         RaydebmError: the file has no usable line, or none for these problems.
     """
-    from raydebm.decision.sampling.checks import check_candidate
+    from raydebm.checker import DeadlineChecker
     from raydebm.generators.recorded import import_pool
-    from raydebm.labels import label_candidate
+    from raydebm.reporter import DEADLINE_S
 
     problems = {problem.problem_id: problem for problem, _ in found}
     golds = {gold.problem_id: gold for _, gold in found}
     checked = []
-    for candidate in import_pool(file, task=task.name, problems=problems.values()):
-        problem = problems[candidate.problem_id]
-        report = check_candidate(task, problem, candidate)
-        checked.append((candidate, report, label_candidate(task, problem, golds.get(candidate.problem_id), candidate)))
+    with closing(DeadlineChecker(config, deadline_s=DEADLINE_S)) as checker:
+        for candidate in import_pool(file, task=task.name, problems=problems.values()):
+            gold = golds.get(candidate.problem_id)
+            label, report = checker.check(problems[candidate.problem_id], gold, candidate)
+            checked.append((candidate, report, label))
     table = Table(title_justify="left")
     for column in ("problem", "answer of", "parsed", "penalty", "label", "violations"):
         table.add_column(column, overflow="fold")
