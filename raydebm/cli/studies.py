@@ -21,6 +21,10 @@ def reproduce(
     task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
     out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "runs/reproduction",
     transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
+    transfer_problems: Annotated[
+        int | None,
+        typer.Option("--transfer-problems", min=1, help="Test problems of each run for --transfer; default: all."),
+    ] = None,
     confounding: Annotated[
         bool, typer.Option("--confounding", help="Probes, style ablation and style swap of every scorer.")
     ] = False,
@@ -41,7 +45,11 @@ def reproduce(
         from raydebm.run.directory import RunDir
 
         _, address = make_report(
-            pipelines, run=RunDir(out).absolute(), with_transfer=transfer, with_confounding=confounding
+            pipelines,
+            run=RunDir(out).absolute(),
+            with_transfer=transfer,
+            transfer_problems=transfer_problems,
+            with_confounding=confounding,
         )
         console.print(f"report: {address}")
 

@@ -9,7 +9,7 @@ from raydebm.evaluation.report.trust_tables import trust_tables
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.results.outcomes import WaveSavings
-from raydebm.evaluation.results.stopping_rows import NUM_REPLAYS
+from raydebm.evaluation.results.stopping_rows import MAX_PROBLEMS, NUM_REPLAYS
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.generators.tally import SavedSamples
 
@@ -253,7 +253,8 @@ def _stopping_table(evaluation: Evaluation) -> Table:
     return Table(
         title="Stopping early",
         caption=(
-            f"The majority vote over what each rule would have drawn of the pool, in {NUM_REPLAYS} random orders; "
+            f"The majority vote over what each rule would have drawn of the pool, in {NUM_REPLAYS} random orders of "
+            f"the first {MAX_PROBLEMS} problems by their ids, or of all; "
             "whole pool: everything. Difference: to the whole pool in the same orders, in percentage points. Cost: "
             "share of the completion tokens, or of the characters where tokens were not recorded. ESC draws five at "
             "once, the others wait for each answer."

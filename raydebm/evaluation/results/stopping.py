@@ -262,8 +262,15 @@ def replay(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | 
         rule: what decides; a ``price`` of it counts samples, because a state has no tokens.
         posterior: probabilities of a state's answers, for rules that use them.
     """
-    decisions = [_judge(state, rule, posterior) for state in found.states]
-    return _outcome(found, np.array([_code(decision.reason) for decision in decisions]))
+    codes, judged = np.full(len(found.states), -1), np.zeros(len(found.states), dtype=bool)
+    going = np.arange(len(found.state_index))
+    for step in range(found.state_index.shape[1]):
+        here = found.state_index[going, step]
+        for number in np.unique(here[~judged[here]]).tolist():  # what no trajectory reaches costs nothing
+            codes[number] = _code(_judge(found.states[number], rule, posterior).reason)
+        judged[here] = True
+        going = going[codes[here] < 0]
+    return _outcome(found, codes)
 
 
 def lead_probabilities(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> Floats:

@@ -31,7 +31,12 @@ from raydebm.run.ensemble import holds_ensemble
 
 
 def reproduce(
-    pipelines: Sequence[Pipeline], *, run: RunDir, with_transfer: bool = False, with_confounding: bool = False
+    pipelines: Sequence[Pipeline],
+    *,
+    run: RunDir,
+    with_transfer: bool = False,
+    transfer_problems: int | None = None,
+    with_confounding: bool = False,
 ) -> tuple[Reproduction, str]:
     """Bring every run to its evaluation, study its pools, and write one report; returns it and its address.
 
@@ -41,7 +46,8 @@ def reproduce(
     Args:
         run: where the report goes.
         with_transfer: score every run's test candidates with every other run's adapters too. Variants trained on some
-            of the generators score the whole pool, and the run's scorer theirs, in any case.
+            of the generators score the whole pool, and the run's scorer theirs, in any case, and no others.
+        transfer_problems: test problems of each run on which the others' adapters are tried; None: all.
         with_confounding: make the whole confounding report of every scorer (``raydebm confounding``): probes, style
             ablation and style swap too, for which texts are scored again. Screen and case studies need no scoring, and
             are made in any case.
@@ -66,7 +72,11 @@ def reproduce(
         for root, screen in screens.items()
         if (repaired := RunDir(root).uri("repair")) in screens
     ]
-    transfers = [transfer_between(everyone, run=run)] if with_transfer and len(everyone) > 1 else []
+    fewer = {pipeline.run.root for family in families for pipeline in family.on_fewer_generators}
+    whole_pools = [pipeline for pipeline in everyone if pipeline.run.root not in fewer]
+    transfers = []
+    if with_transfer and len(whole_pools) > 1:
+        transfers = [transfer_between(whole_pools, run=run, num_problems=transfer_problems)]
     transfers += [
         cross_pool([family.run, *family.on_fewer_generators], run=run)
         for family in families

@@ -10,6 +10,7 @@ from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.pools.pool import EvaluatedPool, assemble_pools
 from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
+from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST, StageContext
 from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
@@ -20,14 +21,22 @@ _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base
 """How the paper's transfer table marks a scorer's backbone."""
 
 
-def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir) -> Transfer:
-    """Every run's adapters on every run's test candidates (paper, cross-domain transfer)."""
+def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir, num_problems: int | None = None) -> Transfer:
+    """Every run's adapters on every run's test candidates (paper, cross-domain transfer).
+
+    Of a scorer and its repair only one takes part: the one whose figures the paper gives for the task.
+
+    Args:
+        run: the candidates' energies by foreign adapters go below its ``transfer/``.
+        num_problems: test problems of each run; None: all.
+    """
+    pipelines = _as_published(pipelines)
     targets = _transfer_labels(pipelines)
     sources = {
         id(pipeline): targets[id(pipeline)] + _BACKBONES.get(pipeline.recipe.scorer.backbone, "")
         for pipeline in pipelines
     }
-    return _matrix(pipelines, sources, targets, title="Transfer", run=run)
+    return _matrix(pipelines, sources, targets, title="Transfer", run=run, num_problems=num_problems)
 
 
 def cross_pool(pipelines: Sequence[StageContext], *, run: RunDir) -> Transfer:
@@ -44,12 +53,16 @@ def _matrix(
     *,
     title: str,
     run: RunDir,
+    num_problems: int | None = None,
 ) -> Transfer:
+    chosen = {id(target): _first_problems(target, num_problems) for target in pipelines}
     runs = [
         ScoredRun(
             source=sources[id(source)],
             target=targets[id(target)],
-            pools=evaluated_pools(target, TEST) if source is target else _transferred(source, target, run=run),
+            pools=evaluated_pools(target, TEST)
+            if source is target
+            else _transferred(source, target, chosen[id(target)], run=run),
             lambda_=calibrated_policy(target).lambda_,
             in_domain=source is target,
         )
@@ -57,6 +70,23 @@ def _matrix(
         for target in pipelines
     ]
     return transfer(runs, title=title, num_bootstrap=pipelines[0].recipe.evaluation.num_bootstrap)
+
+
+def _as_published(pipelines: Sequence[StageContext]) -> list[StageContext]:
+    """Without scorers of which the paper shows the repair, and without repairs of all others."""
+    column = {task: name for name, task in paper().tasks.items()}
+    known = {pipeline.run.root: pipeline for pipeline in pipelines}
+    left_out = set()
+    for root, pipeline in known.items():
+        repaired = pipeline.run.uri("repair")
+        if repaired in known:
+            left_out.add(root if column.get(pipeline.recipe.task.name) in REPAIRED_COLUMNS else repaired)
+    return [pipeline for pipeline in pipelines if pipeline.run.root not in left_out]
+
+
+def _first_problems(target: StageContext, num_problems: int | None) -> frozenset[str]:
+    """Test problems by the order of their ids, which come from their contents and so are an arbitrary choice."""
+    return frozenset(sorted(target.splits()[TEST])[:num_problems])
 
 
 def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
@@ -75,17 +105,19 @@ def _stage_part(context: StageContext) -> str:
     return f"{context.recipe.name}-{context.recipe.task.name}{'-repaired' if context.is_repaired else ''}"
 
 
-def _transferred(source: StageContext, target: StageContext, *, run: RunDir) -> list[EvaluatedPool]:
-    """The target's test pools with the source's energies."""
+def _transferred(
+    source: StageContext, target: StageContext, chosen: frozenset[str], *, run: RunDir
+) -> list[EvaluatedPool]:
+    """The target's pools of the chosen test problems with the source's energies."""
     from raydebm.distributed.score import score
 
     problems, recorded = target.problems(), recorded_pools(target, TEST)
-    tested = set(target.splits()[TEST])
-    candidates = [candidate for candidate in pool_candidates(target) if candidate.problem_id in tested]
+    candidates = [candidate for candidate in pool_candidates(target) if candidate.problem_id in chosen]
     stage = f"transfer/{_stage_part(source)}/{_stage_part(target)}"
     basis = {
         "scorer": source.basis("scorer"),
         "candidates": target.basis("candidates"),
+        "problems": content_id(*sorted(chosen)),
     }
     if run.manifest(stage) != basis:
         score(
@@ -100,7 +132,7 @@ def _transferred(source: StageContext, target: StageContext, *, run: RunDir) -> 
         run.finish(stage, basis)
     energies = {row.candidate_id: row.energies for row in run.energies(stage)}
     return assemble_pools(
-        target.problems_of(TEST),
+        [problem for problem in target.problems_of(TEST) if problem.problem_id in chosen],
         candidates=candidates,
         reports=recorded.reports,
         energies=energies,

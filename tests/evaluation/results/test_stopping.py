@@ -12,6 +12,7 @@ from raydebm.decision.stopping.published_rules import (
     FixedBudgetRule,
     UnanimousWaveRule,
 )
+from raydebm.decision.stopping.state import StopDecision
 from raydebm.errors import PoolError
 from raydebm.evaluation.results.stopping import (
     RecordedAnswers,
@@ -175,6 +176,28 @@ def test_rows_of_a_report(make_pool):
     # Four equal answers have a Beta probability of 0.969, three one of 0.9375.
     assert rows["Beta, 0.95"].mean_samples.value == (4 + 8) / 2
     assert rows["ESC, window 5"].mean_samples.value == (5 + 8) / 2
+
+
+def test_rows_of_many_problems_are_of_the_first_by_their_ids(make_pool, monkeypatch):
+    monkeypatch.setattr("raydebm.evaluation.results.stopping_rows.MAX_PROBLEMS", 1)
+    agreeing = [
+        make_pool(*((1, {"key": "a"}) for _ in range(size)), problem_id=name) for name, size in [("q", 3), ("p", 2)]
+    ]
+    rows = {row.name: row for row in stopping_rows(agreeing, num_bootstrap=100, seed=0)}
+    assert (rows["whole pool"].accuracy.n, rows["whole pool"].mean_samples.value) == (1, 2.0)
+
+
+def test_what_no_order_reaches_is_not_judged():
+    """The rule accepts after the first answer, so that only the state of one vote is judged."""
+    judged = []
+
+    class AtOnce:
+        def decide(self, state, posterior=None):
+            judged.append(state.num_samples)
+            return StopDecision(reason=StopReason.ACCEPT, leader="0", num_samples=1, remaining=state.max_samples - 1)
+
+    found = replay(play(recorded("aaaaaaaa"), waves=(1,), max_samples=8), AtOnce())
+    assert (found.samples.tolist(), judged) == ([1.0], [1])
 
 
 def test_no_rows_where_answers_never_agree(make_pool):

@@ -62,7 +62,7 @@ def pipelines(finished, reward_model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(pipelines, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduction")
-    found, address = reproduce(pipelines, run=RunDir(str(folder)), with_transfer=True)
+    found, address = reproduce(pipelines, run=RunDir(str(folder)), with_transfer=True, transfer_problems=3)
     return found, address, folder
 
 
@@ -91,6 +91,12 @@ def test_the_same_scorer_transfers_to_what_it_scored_itself(report, pipelines):
     (matrix,) = found.transfers
     values = {(cell.source, cell.target): cell.by_mu.pass_at_1.value for cell in matrix.cells}
     assert len(set(values.values())) == 1
+
+
+def test_transfer_is_limited_to_some_test_problems(report):
+    found, _, _ = report
+    (matrix,) = found.transfers
+    assert {cell.by_mu.pass_at_1.n for cell in matrix.cells} == {3}
 
 
 def test_a_baseline_is_a_selector_of_the_pools(report, pipelines):
