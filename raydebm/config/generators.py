@@ -2,11 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from raydebm.config.section import Section
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
+
+
+def _distinct(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if repeated := [url for url in dict.fromkeys(urls) if urls.count(url) > 1]:
+        raise ValueError(f"{repeated[0]!r} stands twice; name each server once")
+    return urls
+
+
+ServerUrls = Annotated[tuple[str, ...], AfterValidator(_distinct)]
 
 
 class GeneratorBase(Section):
@@ -30,6 +39,9 @@ class OpenAIGenerator(GeneratorBase):
     """The model's name at the endpoint."""
     base_url: str = OPENROUTER_URL
     """Base URL, including ``/v1``."""
+    replica_urls: ServerUrls = ()
+    """Base URLs of further servers of the same model, with the same key. The least busy server is asked, and another at
+    once where one cannot be reached or answers 502 or 503."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
     """The environment variable that holds the key; None for endpoints without one."""
     max_in_flight: int = Field(64, ge=1)
@@ -78,8 +90,14 @@ class VllmGenerator(GeneratorBase):
     """Hub name or folder."""
     url: str | None = None
     """URL of a running vLLM server; None: start one."""
+    replica_urls: ServerUrls = ()
+    """With ``url``: further servers of the same model, as for ``openai``."""
+    replicas: int = Field(1, ge=1)
+    """Servers to start; requests are spread over them. Without a GPU there is one."""
     tensor_parallel: int = Field(1, ge=1)
-    """GPUs per replica."""
+    """GPUs per replica over which each layer is split."""
+    pipeline_parallel: int = Field(1, ge=1)
+    """Groups of so many GPUs per replica, over which the layers are divided."""
     accelerator_type: str | None = None
     """GPU type, by Ray's name; None: any."""
     engine_kwargs: dict[str, Any] = {}
@@ -92,6 +110,18 @@ class VllmGenerator(GeneratorBase):
     """Maximum number of open requests."""
     timeout_s: float = Field(600.0, gt=0)
     """Timeout of one attempt. An attempt that times out is retried at most once."""
+
+    @model_validator(mode="after")
+    def _replicas_of_a_running_server(self) -> "VllmGenerator":
+        if self.replica_urls and self.url is None:
+            raise ValueError(
+                "replica_urls are further servers beside `url`; give that too, or set `replicas` to start several"
+            )
+        if self.url is not None and self.replicas > 1:
+            raise ValueError(
+                "`replicas` are started, and `url` is a server that runs; use replica_urls for further ones"
+            )
+        return self
 
 
 class RecordedGenerator(GeneratorBase):
@@ -121,10 +151,21 @@ def _with_server(config: GeneratorBase) -> GeneratorBase:
     return config
 
 
+def _one_server(config: OpenAIGenerator | VllmGenerator) -> OpenAIGenerator | VllmGenerator:
+    if config.replica_urls:
+        raise ValueError(f"a reader asks one server; leave the replica_urls of {config.name!r} out")
+    return config
+
+
 AskedGenerator = Annotated[
     OpenAIGenerator | TransformersGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)
 ]
 """A model in addition to the recipe's generators, such as a judge."""
 
-ServedGenerator = Annotated[OpenAIGenerator | VllmGenerator, Field(discriminator="kind"), AfterValidator(_with_server)]
+ServedGenerator = Annotated[
+    OpenAIGenerator | VllmGenerator,
+    Field(discriminator="kind"),
+    AfterValidator(_with_server),
+    AfterValidator(_one_server),
+]
 """The same behind an endpoint."""

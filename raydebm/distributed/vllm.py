@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -45,7 +46,8 @@ def running_endpoints(configs: Sequence[GeneratorConfig], *, num_gpus: float) ->
     app = _app(wanted)
     try:
         url = _start(app)
-        yield tuple(config.model_copy(update={"url": url}) if config in wanted else config for config in configs)
+        started = {"url": url, "replicas": 1}  # all are behind one address
+        yield tuple(config.model_copy(update=started) if config in wanted else config for config in configs)
     finally:
         _delete()
 
@@ -60,6 +62,11 @@ def turns(configs: Sequence[GeneratorConfig], *, num_gpus: float) -> list[tuple[
 
 @contextmanager
 def _on_cpu(config: VllmGenerator) -> Iterator[GeneratorConfig]:
+    if config.replicas > 1:
+        raise ResourceError(
+            f"generator {config.name!r} asks for {config.replicas} replicas, and without a GPU one server has the "
+            "machine to itself; set `replicas` to 1, or `url` and `replica_urls` to servers that run elsewhere"
+        )
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with vllm_process(config, source=_source(config), host=host) as url:
         yield config.model_copy(update={"url": url})
@@ -97,12 +104,16 @@ def llm_settings(config: VllmGenerator) -> dict[str, Any]:
     """The arguments of ``ray.serve.llm.LLMConfig`` for a generator."""
     settings: dict[str, Any] = {
         "model_loading_config": {"model_id": config.model, "model_source": _source(config)},
-        "deployment_config": {"num_replicas": 1, "max_ongoing_requests": config.max_in_flight},
-        "engine_kwargs": {"tensor_parallel_size": config.tensor_parallel, **config.engine_kwargs},
+        "deployment_config": {"num_replicas": config.replicas, "max_ongoing_requests": config.max_in_flight},
+        "engine_kwargs": {**_parallel_sizes(config), **config.engine_kwargs},
     }
     if config.accelerator_type is not None:
         settings["accelerator_type"] = config.accelerator_type
     return settings
+
+
+def _parallel_sizes(config: VllmGenerator) -> dict[str, int]:
+    return {"tensor_parallel_size": config.tensor_parallel, "pipeline_parallel_size": config.pipeline_parallel}
 
 
 def _source(config: VllmGenerator) -> str:
@@ -116,7 +127,12 @@ def _to_start(configs: Sequence[GeneratorConfig]) -> list[VllmGenerator]:
 
 
 def _gpus_of(wanted: Sequence[VllmGenerator]) -> int:
-    return sum(config.tensor_parallel for config in wanted)
+    return sum(config.replicas * _gpus_per_replica(config) for config in wanted)
+
+
+def _gpus_per_replica(config: VllmGenerator) -> int:
+    """vLLM's own arguments in ``engine_kwargs`` win over the recipe's settings."""
+    return math.prod(config.engine_kwargs.get(name, size) for name, size in _parallel_sizes(config).items())
 
 
 def _check_gpus(wanted: Sequence[VllmGenerator], num_gpus: float) -> None:
@@ -125,7 +141,7 @@ def _check_gpus(wanted: Sequence[VllmGenerator], num_gpus: float) -> None:
         names = ", ".join(config.name for config in wanted)
         raise ResourceError(
             f"vLLM generators {names} need {needed} GPUs and the cluster has {num_gpus:g}; add GPU nodes, lower "
-            "tensor_parallel, or set each generator's `url` to a vLLM server that already runs"
+            "replicas or the GPUs of each, or set each generator's `url` to a vLLM server that already runs"
         )
 
 

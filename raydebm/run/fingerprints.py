@@ -19,7 +19,8 @@ from raydebm.run.stages import StageName, stage_named
 _PLACEMENT = frozenset(
     {
         "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
-        "micro_batch_tokens", "max_usd", "url", "tensor_parallel", "accelerator_type",
+        "micro_batch_tokens", "max_usd", "url", "replica_urls", "replicas",
+        "tensor_parallel", "pipeline_parallel", "accelerator_type",
     }
 )  # fmt: skip
 """Settings that say where and how fast, not what: they must not invalidate results."""

@@ -23,6 +23,7 @@ from raydebm.errors import MissingKeyError, without_credentials
 from raydebm.generators.endpoint.hedging import Hedging
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.endpoint.refusals import Refusals
+from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
 from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, read_reply
 from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost
@@ -58,6 +59,13 @@ def key_of(config: OpenAIGenerator) -> Secret:
 
 def _aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
     return AiohttpTransport(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
+
+
+def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
+    if not config.replica_urls:
+        return connect(config)
+    urls = dict.fromkeys((config.base_url, *config.replica_urls))
+    return Replicas({url: connect(config.model_copy(update={"base_url": url})) for url in urls})
 
 
 @dataclass(slots=True)
@@ -104,7 +112,7 @@ class OpenAIApiGenerator:
         self._key = key if key is not None else key_of(config)
         self._budget = budget or Budget(None)
         self._backoff = backoff or Backoff()
-        self._transport = transport(config, self._key)
+        self._transport = _over_servers(config, lambda server: transport(server, self._key))
         self._slots = asyncio.Semaphore(config.max_in_flight)
         self._shared_slots = shared_slots or nullcontext()
         self._rate = RateLimit(config.requests_per_minute)

@@ -15,17 +15,22 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
             f"generator {config.name!r}: no vLLM server is running for {config.model!r}; set the generator's `url`, "
             "or run it in a job on a cluster with GPUs and the extra raydebm[vllm], which starts one"
         )
-    base_url = config.url.rstrip("/")
     return OpenAIGenerator(
         name=config.name,
         num_samples=config.num_samples,
         max_tokens=config.max_tokens,
         logprobs=config.logprobs,
         model=config.model,
-        base_url=base_url if base_url.endswith("/v1") else f"{base_url}/v1",
+        base_url=_base_url(config.url),
+        replica_urls=tuple(map(_base_url, config.replica_urls)),
         api_key_env=None,
         max_in_flight=config.max_in_flight,
         timeout_s=config.timeout_s,
         usd_per_million_prompt_tokens=0.0,
         usd_per_million_completion_tokens=0.0,
     )
+
+
+def _base_url(url: str) -> str:
+    url = url.rstrip("/")
+    return url if url.endswith("/v1") else f"{url}/v1"

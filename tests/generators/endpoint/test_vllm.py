@@ -21,6 +21,48 @@ def test_server_is_an_endpoint_without_key_or_price(url):
     assert (endpoint.max_in_flight, endpoint.timeout_s) == (7, 9)
 
 
+def test_further_servers_are_asked_like_the_first():
+    config = VllmGenerator(name="v", model="m", url="http://one:8000", replica_urls=("http://two:8000/",))
+    assert endpoint_of(config).replica_urls == ("http://two:8000/v1",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"replica_urls": ("http://two",)}, "replica_urls are"),
+        ({"url": "http://one", "replicas": 2}, "`replicas` are"),
+        ({"url": "http://one", "replica_urls": ("http://two", "http://two")}, "'http://two' stands twice"),
+    ],
+)
+def test_replicas_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        VllmGenerator(name="v", model="m", **settings)
+
+
+def test_gpus_of_all_replicas_are_counted():
+    """3 replicas of 2 x 4 GPUs; the engine's own argument replaces the 2 of the recipe."""
+    config = VllmGenerator(
+        name="v",
+        model="m",
+        replicas=3,
+        tensor_parallel=2,
+        pipeline_parallel=2,
+        engine_kwargs={"pipeline_parallel_size": 4},
+    )
+    with (
+        pytest.raises(ResourceError, match="need 24 GPUs and the cluster has 23"),
+        running_endpoints([config], num_gpus=23),
+    ):
+        pass
+    assert llm_settings(config)["deployment_config"]["num_replicas"] == 3
+
+
+def test_without_a_gpu_there_is_one_server():
+    config = VllmGenerator(name="v", model="m", replicas=2)
+    with pytest.raises(ResourceError, match="asks for 2 replicas"), running_endpoints([config], num_gpus=0):
+        pass
+
+
 def test_generator_without_a_server_says_how_to_get_one():
     with pytest.raises(ResourceError, match=r"generator 'v': no vLLM server.*`url`.*raydebm\[vllm\]"):
         build_generator(VllmGenerator(name="v", model="m"))
@@ -125,7 +167,7 @@ def test_settings_of_a_started_server():
     assert llm_settings(config) == {
         "model_loading_config": {"model_id": "org/m", "model_source": "org/m"},
         "deployment_config": {"num_replicas": 1, "max_ongoing_requests": 256},
-        "engine_kwargs": {"tensor_parallel_size": 2, "max_model_len": 512},
+        "engine_kwargs": {"tensor_parallel_size": 2, "pipeline_parallel_size": 1, "max_model_len": 512},
         "accelerator_type": "H100",
     }
 
