@@ -77,6 +77,9 @@ class TriageResult:
     cost_usd: float | None = None
     cancelled_usd: float | None = None
     """What cancelled requests may have cost at most, beyond ``cost_usd``."""
+    reused: dict[str, Any] | None = None
+    """candidates, oldest_s, tokens_saved and usd_saved of the candidates that an earlier equal request paid for; None:
+    all were sampled for this one."""
     stop_reason: str | None = None
     """``accept``, ``abstain``, ``cost`` or ``budget``: why sampling in waves ended; None: it was not in waves."""
     stop_words: str | None = None

@@ -35,6 +35,7 @@ from raydebm.serving.failures import as_service_error
 from raydebm.serving.pages import page_paths, page_routes
 from raydebm.serving.settings.app_args import request_timeout_s
 from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.spending.candidate_store import CandidateStore
 from raydebm.serving.spending.ledger import Ledger
 
 
@@ -124,14 +125,22 @@ def ledger_of(bundle: Bundle) -> Ledger | None:
     return Ledger(bundle.ledger_file, across_nodes=bundle.limits.ledger_across_nodes)
 
 
+def candidates_of(bundle: Bundle) -> CandidateStore:
+    """The store next to the ledger's file; without one, the candidates of this process alone."""
+    return CandidateStore(_beside_ledger(bundle, "candidates.sqlite"), across_nodes=bundle.limits.ledger_across_nodes)
+
+
 def idempotency_of(bundle: Bundle) -> IdempotencyStore:
     """The store next to the ledger's file; without one, the keys of this process alone."""
-    path = None if bundle.ledger_file is None else Path(bundle.ledger_file).with_name("idempotency.sqlite")
     return IdempotencyStore(
-        ":memory:" if path is None else str(path),
+        _beside_ledger(bundle, "idempotency.sqlite"),
         longest_s=request_timeout_s(bundle.max_deadline_s),
         across_nodes=bundle.limits.ledger_across_nodes,
     )
+
+
+def _beside_ledger(bundle: Bundle, name: str) -> str:
+    return ":memory:" if bundle.ledger_file is None else str(Path(bundle.ledger_file).with_name(name))
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from raydebm import tracing
 from raydebm.records import Candidate, GenerationRequest, ScoredCandidate
 from raydebm.serving.core.events import Event, Progress
+from raydebm.serving.spending.candidate_store import ReusedCandidate
 from raydebm.serving.spending.ceilings import CeilingStatus
 
 
@@ -21,6 +22,8 @@ class Activity:
     """Cancelled in flight, because the others settled the pass. They may have cost something."""
     over_budget: list[GenerationRequest] = field(default_factory=list)
     """Not asked, because ``max_usd`` might not have covered them."""
+    reused: list[ReusedCandidate] = field(default_factory=list)
+    """Not asked, because an earlier request paid for them."""
     drawn: list[Candidate] = field(default_factory=list)
     """In the order of their arrival, those of a pass that was lost included."""
     judged: list[ScoredCandidate] = field(default_factory=list)

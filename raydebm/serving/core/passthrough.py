@@ -72,6 +72,7 @@ def passthrough_context(
         seed=next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed),
         sampling=sampling,
         return_candidates=overrides.return_candidates,
+        fresh=overrides.fresh,
         earlier_turns=conversation.context,
         ignored_messages=conversation.num_ignored,
         passthrough=True,

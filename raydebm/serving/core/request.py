@@ -61,6 +61,10 @@ class RequestContext:
     """``time.perf_counter()`` when the request arrived, from which its deadline counts; None: when work begins."""
     account: Account | None = None
     """What the caller may spend today; None: nothing is limited."""
+    owner: str = ""
+    """Whose candidates may be reused: a digest of the API key, the same for everybody where there are no keys."""
+    fresh: bool = False
+    """Whether nothing is to be reused."""
     num_choices: int | None = None
     """Distinct answers that the client wants to see at most; None: the selected one."""
     assignment: Assignment | None = None
@@ -142,6 +146,7 @@ def request_context(
         seed=run_seed,
         sampling=sampling or SamplingOverrides(),
         return_candidates=overrides.return_candidates,
+        fresh=overrides.fresh,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         received=received,
@@ -149,15 +154,20 @@ def request_context(
     )
 
 
-def charged_to(context: RequestContext, account: Account | None) -> RequestContext:
+def charged_to(context: RequestContext, account: Account | None, *, owner: str) -> RequestContext:
     """The same request on somebody's account.
+
+    Args:
+        context: the request.
+        account: what the caller may spend; None: nothing is limited.
+        owner: see ``RequestContext.owner``.
 
     Raises:
         ServiceError: 400, the account limits money, and a generator that would be asked has no prices.
     """
     if account is not None and account.limits_money:
         check_prices(context.bundle, context.generators)
-    return replace(context, account=account)
+    return replace(context, account=account, owner=owner)
 
 
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | GivenProblem) -> tuple[Task, Problem]:

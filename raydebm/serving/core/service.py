@@ -29,10 +29,12 @@ from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.core.observer import ProgressObserver
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult, decision_attributes, decision_facts, decision_record
+from raydebm.serving.core.reuse import reuse_of
 from raydebm.serving.core.source import Source
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.rollout import Assignment
+from raydebm.serving.spending.candidate_store import CandidateStore
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class TriageService:
     """Where decisions are stored; None: nowhere."""
     claims: ClaimMonitor | None = None
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
+    kept: CandidateStore | None = None
+    """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
     notices: Callable[[], list[str]] = list
     """What an operator should know though the service works, such as a refused change; ``/health`` tells it."""
 
@@ -128,10 +132,13 @@ class TriageService:
         found = self.claims.suspension(policy_id(context.policy))
         return found.reason if found.suspended else None
 
+    def _source(self, context: RequestContext, activity: Activity, deadline: Deadline | None) -> Source:
+        return Source(context, self.backend, activity, deadline, reuse_of(context, self.kept))
+
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
         total_ms = context.policy.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
-        observer, source = ProgressObserver(context, activity), Source(context, self.backend, activity, deadline)
+        observer, source = ProgressObserver(context, activity), self._source(context, activity, deadline)
         observer.begun()
         try:
             if context.passthrough:

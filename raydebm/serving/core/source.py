@@ -5,13 +5,13 @@ Does not know: Ray, HTTP.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.sampling.one_pass import Arrived
 from raydebm.decision.sampling.waves import PassWaves
-from raydebm.errors import LimitReachedError, RaydebmError, ResourceError
+from raydebm.errors import CeilingReachedError, LimitReachedError, RaydebmError, ResourceError
 from raydebm.generators.requests import unanswered
 from raydebm.records import Candidate, FailureKind, GenerationRequest, Message, Problem
 from raydebm.serving.core.activity import Activity
@@ -19,7 +19,9 @@ from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.events import CandidateArrived, PassPlanned
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.request import RequestContext
+from raydebm.serving.core.reuse import Reuse
 from raydebm.serving.spending.affordability import Affordable, affordable, reserved, spent_amount, spent_usd, worst_of
+from raydebm.serving.spending.candidate_store import ReusedCandidate
 from raydebm.serving.spending.ledger import Hold
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ class Source:
     backend: Backend
     activity: Activity
     deadline: Deadline | None = None
+    reuse: Reuse | None = None
+    """Candidates that earlier requests paid for; None: nothing is reused."""
 
     async def generate(
         self,
@@ -50,58 +54,52 @@ class Source:
             RaydebmError: the generators do not work, and nothing has arrived.
         """
         if pass_index > 1:
-            self._check_parts()
-        plan, hold = await self._reserved(self._plan(pass_index, messages))
+            self.check_parts()
+        wanted = self.context.requests(pass_index, messages)
+        known = {} if self.reuse is None else await self.reuse.find(wanted)
+        plan, hold = await self._reserved(self._plan(wanted, known), known)
         self.activity.over_budget.extend(plan.over_budget)
         feedback = None if messages is None else messages[-1]["content"]
         self.activity.report(PassPlanned(pass_index=pass_index, feedback=feedback, plan=plan))
-        found: dict[str, Candidate] = {}
-        asked: list[GenerationRequest] = []
-
-        def take(candidate: Candidate) -> None:
-            if candidate.candidate_id not in found:
-                fitting = self._fitting(candidate)
-                found[candidate.candidate_id] = fitting
-                self.activity.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
-                self.activity.report(
-                    CandidateArrived(context=self.context, candidate=fitting, done=len(found), total=len(plan.asked))
-                )
-                arrived(fitting)
-
-        async def draw(requests: Sequence[GenerationRequest]) -> None:
-            if asked:
-                self._check_parts()
-            asked.extend(requests)
-            self.activity.asked.extend(requests)
-            with self.activity.timed("generate"):
-                await self._draw(requests, take)
-
+        drawing = _Drawing(self, plan, known, arrived)
         try:
-            await (draw(plan.asked) if waves is None else waves.run(plan.asked, draw))
+            await (drawing.draw(plan.asked) if waves is None else waves.run(plan.asked, drawing.draw))
         except (RaydebmError, OSError) as error:
-            if not found:
+            if not drawing.found:
                 raise
-            # What has arrived was paid for, and can be decided about.
-            missing = [request for request in asked if request.candidate_id not in found]
-            for request in missing:
-                take(unanswered(request, str(error)))
+            drawing.give_up(str(error))  # what has arrived was paid for, and can be decided about
         finally:
             if waves is not None:
-                self.activity.cancelled.extend(request for request in asked if request.candidate_id in waves.cancelled)
-            await self._settled(hold, asked)
-        return [found[request.candidate_id] for request in plan.asked if request.candidate_id in found]
+                cancelled = (request for request in drawing.asked if request.candidate_id in waves.cancelled)
+                self.activity.cancelled.extend(cancelled)
+            await self._settled(hold, drawing.asked)
+            if self.reuse is not None:
+                await self.reuse.keep(drawing.asked, drawing.paid)
+        return [found for request in plan.asked if (found := drawing.found.get(request.candidate_id)) is not None]
 
-    def _check_parts(self) -> None:
+    def check_parts(self) -> None:
         """Raises LimitReachedError where the next candidates would fare no better, and cost as much."""
         if (fault := fault_of(self.activity.judged)) is not None:
             raise LimitReachedError(str(fault))
 
-    async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
-        """The part of a pass that the day's ceilings allow. Raises CeilingReachedError when that is nothing."""
+    async def _reserved(self, plan: Affordable, known: Collection[str]) -> tuple[Affordable, Hold | None]:
+        """The part of a pass that is reused or that the day's ceilings allow. Raises CeilingReachedError when that is
+        nothing."""
         account = self.context.account
-        if account is None:
+        to_pay = [request for request in plan.asked if request.candidate_id not in known]
+        if account is None or not to_pay:
             return plan, None
-        return await reserved(plan, account, worst_of(self.context.bundle.generator_configs()))
+        try:
+            part, hold = await reserved(
+                replace(plan, asked=to_pay), account, worst_of(self.context.bundle.generator_configs())
+            )
+        except CeilingReachedError:
+            if len(to_pay) == len(plan.asked):
+                raise
+            part, hold = replace(plan, asked=[], over_budget=[*plan.over_budget, *to_pay]), None
+        paid = {request.candidate_id for request in part.asked}
+        asked = [request for request in plan.asked if request.candidate_id in known or request.candidate_id in paid]
+        return replace(part, asked=asked), hold
 
     async def _settled(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
         account = self.context.account
@@ -120,7 +118,7 @@ class Source:
         account = self.context.account
         return self.context.policy.max_usd is None and not (account is not None and account.limits_money)
 
-    async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
+    async def draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
         """All candidates, or those that come in time and a late one for each of the others."""
         hedge = self._may_repeat
         if self.deadline is None:
@@ -139,27 +137,98 @@ class Source:
             late = unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE)
             take(late)  # changes nothing where one has arrived
 
-    def _plan(self, pass_index: int, messages: tuple[Message, ...] | None) -> Affordable:
-        """Raises LimitReachedError when the money that is left pays for no candidate of the pass."""
-        requests, policy = self.context.requests(pass_index, messages), self.context.policy
-        num_drawn = len(self.activity.asked) - len(self.activity.cancelled)
+    def _plan(self, requests: Sequence[GenerationRequest], known: Collection[str]) -> Affordable:
+        """What of a pass is asked for. Reused candidates count for the budget and cost nothing.
+
+        Raises:
+            LimitReachedError: the money that is left pays for no candidate of the pass.
+        """
+        policy, activity = self.context.policy, self.activity
+        num_drawn = len(activity.asked) - len(activity.cancelled) + len(activity.reused)
         most = None if policy.budget is None else policy.budget - num_drawn
         if policy.max_usd is None:
             return affordable(requests, most=most)
         worst = worst_of(self.context.bundle.generator_configs())
-        left_usd = policy.max_usd - spent_usd(self.activity.asked, self.activity.drawn, worst)
-        plan = affordable(requests, most=most, left_usd=left_usd, worst=worst)
+        left_usd = max(0.0, policy.max_usd - spent_usd(activity.asked, activity.drawn, worst))
+        plan = affordable(
+            requests,
+            most=most,
+            left_usd=left_usd,
+            worst=lambda request: 0.0 if request.candidate_id in known else worst(request),
+        )
         if not plan.asked:
-            self.activity.over_budget.extend(plan.over_budget)
+            activity.over_budget.extend(plan.over_budget)
             raise LimitReachedError(
-                f"of max_usd {policy.max_usd:g} at least {max(0.0, left_usd):.3g} US dollars are left, and the "
+                f"of max_usd {policy.max_usd:g} at least {left_usd:.3g} US dollars are left, and the "
                 f"cheapest candidate may cost {plan.cheapest_usd:.3g}"
             )
         return plan
 
-    def _fitting(self, candidate: Candidate) -> Candidate:
+    def fitting(self, candidate: Candidate) -> Candidate:
         """A text beyond the limit counts as failed: it would cost memory in every part that follows."""
         limit, size = self.context.bundle.max_candidate_chars, len(candidate.text or "")
         if size <= limit:
             return candidate
         return replace(candidate, text=None, error=f"the text has {size} characters; at most {limit} are taken")
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """One pass while its candidates come."""
+
+    source: Source
+    plan: Affordable
+    known: Mapping[str, ReusedCandidate]
+    """What need not be asked for, by candidate id."""
+    arrived: Arrived
+    found: dict[str, Candidate] = field(default_factory=dict)
+    asked: list[GenerationRequest] = field(default_factory=list)
+    paid: list[Candidate] = field(default_factory=list)
+
+    async def draw(self, requests: Sequence[GenerationRequest]) -> None:
+        """Take what is known of a wave, or of the whole pass, and ask for the rest."""
+        if self.asked:
+            self.source.check_parts()
+        to_pay = []
+        for request in requests:
+            if (reused := self.known.get(request.candidate_id)) is None:
+                to_pay.append(request)
+            else:
+                self._reuse(reused)
+        if not to_pay:
+            return
+        self.asked.extend(to_pay)
+        self.source.activity.asked.extend(to_pay)
+        with self.source.activity.timed("generate"):
+            await self.source.draw(to_pay, self._pay)
+
+    def give_up(self, reason: str) -> None:
+        """Count what was asked and has not come as failed."""
+        for request in self.asked:
+            if request.candidate_id not in self.found:
+                self._pay(unanswered(request, reason))
+
+    def _pay(self, candidate: Candidate) -> None:
+        if candidate.candidate_id not in self.found:
+            fitting = self.source.fitting(candidate)
+            self.paid.append(fitting)
+            self.source.activity.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
+            self._take(fitting)
+
+    def _reuse(self, reused: ReusedCandidate) -> None:
+        self.source.activity.reused.append(reused)
+        # This request pays nothing for it: sums over decisions, shadows and replays count its cost once.
+        cost_usd = None if reused.candidate.cost_usd is None else 0.0
+        self._take(self.source.fitting(replace(reused.candidate, cost_usd=cost_usd)), age_s=reused.age_s)
+
+    def _take(self, candidate: Candidate, *, age_s: float | None = None) -> None:
+        self.found[candidate.candidate_id] = candidate
+        event = CandidateArrived(
+            context=self.source.context,
+            candidate=candidate,
+            done=len(self.found),
+            total=len(self.plan.asked),
+            age_s=age_s,
+        )
+        self.source.activity.report(event)
+        self.arrived(candidate)

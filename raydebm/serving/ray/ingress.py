@@ -16,7 +16,7 @@ from raydebm.serving.access.guard import PUBLIC_PATHS
 from raydebm.serving.access.keys import WatchedKeyring, load_keyring
 from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
-from raydebm.serving.api.application import create_app
+from raydebm.serving.api.application import candidates_of, create_app
 from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.api.outcomes.assembly import claim_monitor
 from raydebm.serving.core.service import TriageService
@@ -66,6 +66,7 @@ class TriageIngress:
             meter=self._live,
             records=self._records,
             claims=claims,
+            kept=candidates_of(bundle),
             notices=self._notices,
         )
         self._refusal: str | None = None

@@ -24,6 +24,8 @@ CHANGEABLE = (
     "checkpoint",
     "policies",
     "passthrough",
+    "reuse_s",
+    "reuse_mb",
     "limits",
     "allowed_hosts",
     "max_deadline_s",

@@ -9,6 +9,7 @@ from raydebm.decisions.writer import RecordsArgs
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.reporter import DEADLINE_S
 from raydebm.serving.settings.overrides import Profile
+from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.serving.spending.ceilings import DayCeilings, RequestCeilings
 
 CACHE_TEXTS = 100_000
@@ -89,6 +90,11 @@ class AppArgs(BaseModel):
     """Score the candidates of requests that arrive together in one batch."""
     cache_texts: int = Field(CACHE_TEXTS, ge=0)
     """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
+    reuse_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Seconds in which the candidates of an equal request with the same API key are reused and not paid for again (see
+    ``core.reuse``). None: every request samples its own."""
+    reuse_mb: float = Field(64, gt=0, allow_inf_nan=False)
+    """Most megabytes of candidates that are kept for reuse; the oldest go first."""
     hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None
     """A request to an endpoint that takes longer is sent a second time, and the first answer counts: after so many
     milliseconds, or after the 95th percentile of what its last requests took (see
@@ -116,6 +122,13 @@ class AppArgs(BaseModel):
     """How decisions are stored; None: they are not."""
     watch: WatchArgs = Field(default_factory=WatchArgs)
     """What outcomes that users report are held against."""
+
+    @property
+    def reuse(self) -> ReuseLimits | None:
+        """None where nothing is reused."""
+        if self.reuse_s is None:
+            return None
+        return ReuseLimits(max_age_s=self.reuse_s, max_bytes=int(1_000_000 * self.reuse_mb))
 
     @property
     def hedge_after(self) -> HedgeAfter | None:

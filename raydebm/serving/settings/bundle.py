@@ -23,6 +23,7 @@ from raydebm.run.ensemble import CheckpointRef, fingerprint_of, read_ensemble_fi
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.affordability import no_prices, unpriced
+from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 
@@ -57,6 +58,8 @@ class Bundle:
     passthrough: str | None = None
     """Generator of the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = field(default_factory=LimitArgs)
+    reuse: ReuseLimits | None = None
+    """How candidates of earlier requests are reused; None: they are not."""
     records: RecordsArgs | None = None
     """Where decisions are stored, the folder filled in; None: they are not."""
     watch: WatchArgs = field(default_factory=WatchArgs)
@@ -160,6 +163,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         is_promotable=args.policy is None,
         passthrough=_passthrough(args.passthrough, recipe, generators),
         limits=args.limits,
+        reuse=args.reuse,
         records=_records(run, args.records),
         watch=args.watch,
         run_dir=run.root,

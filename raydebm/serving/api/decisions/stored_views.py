@@ -89,7 +89,7 @@ def stored_decision(
         stages_ms=dict(record.stages_ms),
         passes=[pass_body(found) for found in outcome.passes],
         **stop_totals([found.stop for found in outcome.passes]),
-        candidates=[_candidate(scored, record.policy.lambda_) for scored in outcome.pool],
+        candidates=[_candidate(scored, record) for scored in outcome.pool],
         answers=[answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
         shadow=None if record.shadow is None else ShadowBody.model_validate(record.shadow),
         guarantee=guarantee_body(record.policy, suspended),
@@ -114,13 +114,14 @@ def outcome_bodies(reports: Sequence[ReportedOutcome]) -> list[OutcomeBody]:
     ]
 
 
-def _candidate(scored: ScoredCandidate, lambda_: float) -> StoredCandidate:
+def _candidate(scored: ScoredCandidate, record: DecisionRecord) -> StoredCandidate:
     candidate = scored.candidate
     return StoredCandidate(
-        **candidate_body(scored, lambda_).model_dump(),
+        **candidate_body(scored, record.policy.lambda_).model_dump(),
         reasoning=candidate.reasoning,
         prompt_tokens=candidate.prompt_tokens,
         latency_s=candidate.latency_s,
+        reused_age_s=record.reused.get(candidate.candidate_id),
     )
 
 

@@ -63,6 +63,8 @@ class GeneratorFigures(BaseModel):
     generator: str
     written: int
     failed: int
+    reused: int
+    """Paid for by an earlier equal request, and in none of the other figures."""
     prompt_tokens: int
     completion_tokens: int
     cost_usd: float
@@ -151,7 +153,7 @@ class _Bin:
     passes: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     generators: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(generator, written | failed | prompt | completion)."""
+    """(generator, written | failed | reused | prompt | completion)."""
     costs: dict[str, float] = field(default_factory=dict)
     """US dollars by generator."""
 
@@ -203,6 +205,8 @@ class LiveMeter:
             found.sigmas[decision, even_bar(result.sigma, SIGMA_WIDTH)] += 1
         if result.energy is not None:
             found.energies[decision, even_bar(result.energy, ENERGY_WIDTH)] += 1
+        for reused in result.reused:
+            found.generators[reused.candidate.generator, "reused"] += 1
         found.violations.update(violation.constraint for violation in result.violations)
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
@@ -362,6 +366,7 @@ def _generators(bins: Sequence[_Bin]) -> list[GeneratorFigures]:
             generator=name,
             written=counts[name, "written"],
             failed=counts[name, "failed"],
+            reused=counts[name, "reused"],
             prompt_tokens=counts[name, "prompt"],
             completion_tokens=counts[name, "completion"],
             cost_usd=math.fsum(found.costs.get(name, 0.0) for found in bins),

@@ -119,7 +119,7 @@ class _Batch:
         if request.stream:
             raise ServiceError("a batch is not streamed; leave 'stream' out", 400, "unsupported_parameter", "stream")
         context = triage_context(self.service, request, request_id=request_id, headers=self.headers)
-        context = charged_to(context, self.key_use.account)
+        context = charged_to(context, self.key_use.account, owner=self.key_use.owner)
         if left_ms is not None:
             context = replace(context, policy=context.policy.within(left_ms))
         return triage_body(await self.service.triage(context))
