@@ -6,6 +6,7 @@ Does not know: Ray, HTTP.
 from collections.abc import Sequence
 from typing import Protocol
 
+from raydebm.decision.guarantee.drift import DriftState
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
 from raydebm.serving.core.result import TriageResult
@@ -38,6 +39,10 @@ class Meter(Protocol):
         """The promise about a policy was held against the outcomes."""
         ...
 
+    def compared(self, states: Sequence[DriftState]) -> None:
+        """Generators were compared with their calibration, by one more decision."""
+        ...
+
     def drawn(self, candidates: Sequence[Candidate]) -> None:
         """One request drew these in all its passes, whether or not they led to a decision."""
         ...
@@ -65,4 +70,7 @@ class NoMeter:
         """Nothing is counted."""
 
     def watched(self, policy: str, watch: ErrorWatch) -> None:
+        """Nothing is counted."""
+
+    def compared(self, states: Sequence[DriftState]) -> None:
         """Nothing is counted."""

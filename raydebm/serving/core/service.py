@@ -22,6 +22,7 @@ from raydebm.records import Outcome
 from raydebm.serving.core import passthrough
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
+from raydebm.serving.core.drift_monitor import DriftMonitor
 from raydebm.serving.core.evaluators import Baselines, Checker, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
@@ -52,8 +53,14 @@ class TriageService:
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
     kept: CandidateStore | None = None
     """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
+    drift: DriftMonitor | None = None
+    """Compares generators with their calibration; None: nothing does."""
     notices: Callable[[], list[str]] = list
-    """What an operator should know though the service works, such as a refused change; ``/health`` tells it."""
+    """What an operator should know of the replica, such as a refused change."""
+
+    def warnings(self) -> list[str]:
+        """What ``/health`` tells an operator though the service works."""
+        return [*self.notices(), *(() if self.drift is None else self.drift.reasons())]
 
     async def triage(self, context: RequestContext, on_progress: Progress | None = None) -> TriageResult:
         """Run the loop for one request.
@@ -104,6 +111,8 @@ class TriageService:
             suspended=self._suspension(context),
         )
         self.meter.decided(result)
+        if self.drift is not None:
+            self.drift.observe(result)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
 

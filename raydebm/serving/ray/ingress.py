@@ -19,6 +19,7 @@ from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import candidates_of, create_app
 from raydebm.serving.api.operations.live import LiveMeter
 from raydebm.serving.api.outcomes.assembly import claim_monitor
+from raydebm.serving.core.drift_monitor import drift_monitor
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths
@@ -67,6 +68,7 @@ class TriageIngress:
             records=self._records,
             claims=claims,
             kept=candidates_of(bundle),
+            drift=drift_monitor(bundle, self._live),
             notices=self._notices,
         )
         self._refusal: str | None = None
@@ -138,7 +140,9 @@ class TriageIngress:
         claims = claim_monitor(bundle, self._live)
         if claims is not None:
             await asyncio.to_thread(claims.look)
-        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
+        is_watched_alike = (bundle.reference, bundle.watch) == (running.reference, running.watch)
+        drift = self._service.drift if is_watched_alike else drift_monitor(bundle, self._live)
+        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
         self._keyring = keyring
         self._show()
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
+from raydebm.decision.guarantee.drift import DriftState
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate, PassStop
 from raydebm.serving.core.result import TriageResult
@@ -55,6 +56,12 @@ class RayMeter:
         self._outcomes = Counter("raydebm_outcomes", "Outcomes that were reported", ("task", "decision", "outcome"))
         self._suspended = Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",))
         self._evidence = Gauge("raydebm_claim_evidence", "log10 of the bet against a promise", ("policy",))
+        self._drift = Gauge(
+            "raydebm_generator_drift", "1 after an alarm that a generator has changed, else 0", ("generator", "figure")
+        )
+        self._drift_evidence = Gauge(
+            "raydebm_generator_drift_evidence", "log10 of the bet that a generator has changed", ("generator", "figure")
+        )
         self._reloads = Counter("raydebm_reloads", "Changes of policy, adapters or limits", ("outcome",))
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
@@ -124,6 +131,13 @@ class RayMeter:
         """See ``Meter``."""
         self._suspended.set(int(watch.alarmed), {"policy": policy})
         self._evidence.set(watch.log_wealth / math.log(10), {"policy": policy})
+
+    def compared(self, states: Sequence[DriftState]) -> None:
+        """See ``Meter``."""
+        for state in states:
+            labels = {"generator": state.generator, "figure": state.figure}
+            self._drift.set(int(state.alarmed_at is not None), labels)
+            self._drift_evidence.set(state.evidence, labels)
 
     def reloaded(self, outcome: Literal["applied", "refused"]) -> None:
         """A change of the running service, in this replica."""

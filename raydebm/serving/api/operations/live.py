@@ -15,15 +15,24 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel
-
+from raydebm.decision.guarantee.drift import DriftState
 from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.records import Candidate
+from raydebm.serving.api.schema.live_bodies import (
+    BIN_S,
+    Bars,
+    DriftFigures,
+    GeneratorFigures,
+    LiveBin,
+    LiveFigures,
+    RouteFigures,
+    StageFigures,
+    WriterFigures,
+)
 from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.core.result import TriageResult
 from raydebm.serving.pages.routes import PAGES
 
-BIN_S = 10
 NUM_BINS = 360
 LIVE_ROUTE = "/v1/live"
 UNWATCHED = frozenset({LIVE_ROUTE, "/v1/policies", "/v1/policies/comparison", "/static/{name}", *PAGES})
@@ -33,104 +42,6 @@ BARS_PER_DECADE = 20
 SIGMA_WIDTH, ENERGY_WIDTH = 0.02, 0.1
 MOST_BARS = 2000
 """Values further out are counted in the last bar on their side."""
-
-
-class Bars(BaseModel):
-    """A sparse histogram. A value v is counted at floor(v / width), or at floor(20 log10(v)) when width is null."""
-
-    width: float | None
-    counts: dict[int, int]
-
-
-class RouteFigures(BaseModel):
-    route: str
-    statuses: dict[str, int]
-    milliseconds: Bars
-    p50_ms: float | None
-    """Medians and percentiles are read from the bars: 6 % off at most."""
-    p95_ms: float | None
-
-
-class StageFigures(BaseModel):
-    stage: str
-    requests: int
-    milliseconds: Bars
-    p50_ms: float | None
-    p95_ms: float | None
-
-
-class GeneratorFigures(BaseModel):
-    generator: str
-    written: int
-    failed: int
-    reused: int
-    """Paid for by an earlier equal request, and in none of the other figures."""
-    prompt_tokens: int
-    completion_tokens: int
-    cost_usd: float
-
-
-class LiveBin(BaseModel):
-    """Ten seconds."""
-
-    at: int
-    """Seconds since 1970 of its beginning; a multiple of 10."""
-    requests: int
-    server_errors: int
-    """Answers with 500 and above."""
-    refused: int
-    """Answers with 400 to 498."""
-    undecided: int
-    """Triages that failed with 500 or above, also in streams and batches, which are answered 200."""
-    accepted: int
-    abstained: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost_usd: float
-    running: int
-    """The most requests that were worked on at once."""
-    waiting: int
-    """The most requests that waited for a place."""
-
-
-class WriterFigures(BaseModel):
-    """What this replica's decision writer did since it started."""
-
-    written: int
-    dropped: int
-    waiting: int
-    last_error: str | None
-
-
-class LiveFigures(BaseModel):
-    """What one ingress replica saw in a window that ends now. Requests for pages and for this are not counted."""
-
-    replica: str
-    """A random name of the replica that answered; others have seen other requests."""
-    started: datetime
-    now: datetime
-    window_s: int
-    bin_s: int = BIN_S
-    running: int
-    """Requests that are worked on now."""
-    waiting: int
-    bins: list[LiveBin]
-    """Oldest first; bins in which nothing happened are left out."""
-    routes: list[RouteFigures]
-    stages: list[StageFigures]
-    """Time in each kind of call per decision, summed over passes; ``total`` is the whole decision."""
-    sigma_accept: Bars
-    """Histogram over selected candidates."""
-    sigma_abstain: Bars
-    energy_accept: Bars
-    energy_abstain: Bars
-    passes: dict[str, int]
-    """Decisions by how many passes they took."""
-    violations: dict[str, int]
-    """Violations of selected candidates, by constraint."""
-    generators: list[GeneratorFigures]
-    writer: WriterFigures | None
-    """Null where decisions are not stored."""
 
 
 @dataclass(slots=True)
@@ -172,6 +83,7 @@ class LiveMeter:
         self._replica = uuid.uuid4().hex[:8]
         self._started = clock()
         self._running = self._waiting = 0
+        self._drift: dict[tuple[str, str], DriftState] = {}
 
     def answered(self, *, route: str, status: int, seconds: float) -> None:
         """See ``Meter``; routes that watch are left out here."""
@@ -224,6 +136,11 @@ class LiveMeter:
         """See ``Meter``; nothing of it is kept here."""
         self._to.watched(policy, watch)
 
+    def compared(self, states: Sequence[DriftState]) -> None:
+        """See ``Meter``; the newest ones are kept here."""
+        self._to.compared(states)
+        self._drift.update({(state.generator, state.figure): state for state in states})
+
     def figures(self, window_s: int, *, writer: WriterFigures | None = None) -> LiveFigures:
         """
         Args:
@@ -249,6 +166,10 @@ class LiveMeter:
             passes=dict(sorted(_sum(found.passes for found in bins).items())),
             violations=dict(_sum(found.violations for found in bins).most_common()),
             generators=_generators(bins),
+            drift=[
+                DriftFigures.model_validate(state)
+                for state in sorted(self._drift.values(), key=lambda state: -state.evidence)
+            ],
             writer=writer,
         )
 

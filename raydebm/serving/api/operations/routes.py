@@ -6,9 +6,10 @@ from fastapi import APIRouter, Query, Request
 
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ServiceError
-from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveFigures, LiveMeter, WriterFigures
+from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveMeter
 from raydebm.serving.api.schema.chat_bodies import HealthBody
 from raydebm.serving.api.schema.decision_bodies import CeilingBody
+from raydebm.serving.api.schema.live_bodies import LiveFigures, WriterFigures
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import redact
 
@@ -84,7 +85,7 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
             "tasks": list(bundle.tasks),
             "policies": {name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
             "versions": dict(bundle.versions),
-            "warnings": [*service.notices(), *_unwritten(writer)],
+            "warnings": [*service.warnings(), *_unwritten(writer)],
             **parts,
         }
 

@@ -209,6 +209,7 @@ function showParts(total) {
   const scorer = health?.scorer;
   fill(byId("parts"),
     healthError ? el("p", { class: "notice notice-error" }, `Not ready: ${healthError.message}`) : null,
+    (health?.warnings ?? []).map((words) => el("p", { class: "notice notice-warning" }, words)),
     writer?.errors.length ? el("p", { class: "notice notice-error" }, `Decisions cannot be stored: ${writer.errors[0]}`) : null,
     el("dl", { class: "facts" },
       fact("Generators", (health?.generators ?? []).join(", ") || NONE),
