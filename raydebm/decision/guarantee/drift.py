@@ -167,12 +167,10 @@ class DriftState:
     @property
     def words(self) -> str:
         """The alarm as a sentence."""
-        means = (
-            "" if self.mean is None else f" (mean {self.mean:.3g}, on calibration problems {self.reference_mean:.3g})"
-        )
         return (
             f"generator {self.generator!r} no longer writes as it did when the run was calibrated: "
-            f"{WORDS[self.figure]} changed{means}; alarm after {self.alarmed_at} decisions"
+            f"{WORDS[self.figure]} changed (mean {self.mean:.3g}, on calibration problems {self.reference_mean:.3g}); "
+            f"alarm after {self.alarmed_at} decisions"
         )
 
 
