@@ -1,7 +1,8 @@
 """`raydebm calibrate`: posterior, profile, thresholds and promise, from a run's labels or from what users reported."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,9 +10,14 @@ from raydebm.cli.console import console, show_promise
 from raydebm.cli.parameters import (
     ConfigOption,
     OverridesArgument,
+    ReporterOption,
     RetryOption,
     RunDirOption,
+    SinceOption,
     TaskOption,
+    UntilOption,
+    decision_filter,
+    options_from,
     read_recipe,
 )
 from raydebm.cli.pipeline import pipeline_for
@@ -21,10 +27,23 @@ if TYPE_CHECKING:
     from raydebm.config import Recipe
     from raydebm.decision.calibration.policy_fit import PolicyFit
     from raydebm.decision_import.sample import Origin, OutcomeSample
+    from raydebm.decisions.reader import Filter
     from raydebm.run.directory import RunDir
 
 
-def calibrate(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedOutcomes:
+    """Stored decisions whose reported outcomes take the place of labels, and which of the reports count."""
+
+    records: str
+    """Folder of stored decisions."""
+    refit: bool
+    by: tuple[str, ...] | None
+    audited: float | None
+    where: "Filter"
+
+
+def promising_recipe(
     config: ConfigOption,
     task: TaskOption = None,
     run_dir: RunDirOption = None,
@@ -35,41 +54,57 @@ def calibrate(
     min_coverage: Annotated[
         float | None, typer.Option(help="Share of problems to answer, of --max-error auto.")
     ] = None,
-    from_decisions: Annotated[
-        str | None,
-        typer.Option(help="Folder of stored decisions: choose thresholds and certify on what users reported."),
-    ] = None,
-    refit: Annotated[bool, typer.Option("--refit", help="Fit the posterior on the reported decisions, too.")] = False,
-    by: Annotated[list[str] | None, typer.Option("--by", help="Only reports by this name; repeatable.")] = None,
-    audited: Annotated[
-        float | None, typer.Option(help="Share of all decisions that these reporters judged at random.")
-    ] = None,
-    since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
-    retry_failed: RetryOption = False,
     overrides: OverridesArgument = None,
-) -> None:
-    """Choose profile and thresholds, and certify a promise.
-
-    Fits the posterior first. All of it on labelled problems, or with --from-decisions on outcomes that users reported.
-    """
+) -> "Recipe":
+    """The recipe of a command line, with the promise that its options state."""
     promise = {
         "decision.max_error": max_error,
         "decision.confidence": confidence,
         "decision.min_coverage": min_coverage,
     }
     settings = [f"{name}={value}" for name, value in promise.items() if value is not None]
-    recipe = read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
-    if from_decisions is not None:
-        from raydebm.cli.replay import decision_filter
+    return read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
 
-        origin = _origin(recipe, where=decision_filter(None, since, until), by=by, audited=audited)
-        _calibrate_from_decisions(recipe, from_decisions, origin, refit=refit)
-        return
+
+def reported_outcomes(
+    from_decisions: Annotated[
+        str | None,
+        typer.Option(help="Folder of stored decisions: choose thresholds and certify on what users reported."),
+    ] = None,
+    refit: Annotated[bool, typer.Option("--refit", help="Fit the posterior on the reported decisions, too.")] = False,
+    by: ReporterOption = None,
+    audited: Annotated[
+        float | None, typer.Option(help="Share of all decisions that these reporters judged at random.")
+    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+) -> ReportedOutcomes | None:
+    """The reports that ``--from-decisions`` and its companions name; None: labels count.
+
+    Raises:
+        ConfigError: one of the others is given without ``--from-decisions``, or a time is none.
+    """
+    if from_decisions is not None:
+        where = decision_filter(since=since, until=until)
+        reporters = tuple(by) if by else None
+        return ReportedOutcomes(records=from_decisions, refit=refit, by=reporters, audited=audited, where=where)
     given = {"--refit": refit, "--by": by, "--audited": audited, "--since": since, "--until": until}
     for name, value in given.items():
         if value:
             raise ConfigError(f"{name} is about reported outcomes; give --from-decisions with it")
+    return None
+
+
+@options_from(promising_recipe, "recipe")
+@options_from(reported_outcomes, "reported")
+def calibrate(recipe: "Recipe", reported: ReportedOutcomes | None, retry_failed: RetryOption = False) -> None:
+    """Choose profile and thresholds, and certify a promise.
+
+    Fits the posterior first. All of it on labelled problems, or with --from-decisions on outcomes that users reported.
+    """
+    if reported is not None:
+        _calibrate_from_decisions(recipe, reported)
+        return
     with pipeline_for(recipe, retry_failed=retry_failed) as pipeline:
         from raydebm.pipeline.policies import calibrated_policy, decision_fit
 
@@ -87,7 +122,7 @@ def _run_of(recipe: "Recipe") -> "RunDir":
     return RunDir(recipe.resolved_run_dir)
 
 
-def _origin(recipe: "Recipe", *, where: Any, by: list[str] | None, audited: float | None) -> "Origin":
+def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
     from raydebm.decision_import.sample import Origin
     from raydebm.run.ensemble import fingerprint_of, holds_ensemble, read_ensemble_file
     from raydebm.tasks import task_of
@@ -98,13 +133,13 @@ def _origin(recipe: "Recipe", *, where: Any, by: list[str] | None, audited: floa
     return Origin(
         task=task_of(recipe.task),
         checkpoint=fingerprint_of(read_ensemble_file(run.uri("scorer"))),
-        where=where,
-        by=tuple(by) if by else None,
-        audited=audited,
+        where=reported.where,
+        by=reported.by,
+        audited=reported.audited,
     )
 
 
-def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", *, refit: bool) -> None:
+def _calibrate_from_decisions(recipe: "Recipe", reported: ReportedOutcomes) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and say what it rests on."""
     from raydebm.decision.policy_file import read_policy
     from raydebm.decision_import.recertify import recertified
@@ -112,23 +147,23 @@ def _calibrate_from_decisions(recipe: "Recipe", records: str, origin: "Origin", 
     from raydebm.decisions.reader import DecisionReader
     from raydebm.run.fingerprints import current_manifest
 
-    run = _run_of(recipe)
+    run, origin = _run_of(recipe), _origin(recipe, reported)
     policy = read_policy(run, recipe, origin.task)
     if current_manifest("energies", recipe, run) is None:
         raise ConfigError(
             f"{run.root} was made with other settings than this recipe's, or is not complete; give the recipe that it "
             f"was made with ({run.uri('recipe.json')})"
         )
-    sample = outcome_sample(DecisionReader(records), origin)
-    found = recertified(sample, policy, recipe.decision, refit=refit)
-    _write(recipe, run, sample, found)
-    console.print_json(json.dumps(found.policy.settings()))
+    sample = outcome_sample(DecisionReader(reported.records), origin)
+    fit = recertified(sample, policy, recipe.decision, refit=reported.refit)
+    _write(recipe, run, sample, fit)
+    console.print_json(json.dumps(fit.policy.settings()))
     show_promise(run.read_json("calibration", "decision.json"))
-    for line in _sample_lines(sample, found):
+    for line in _sample_lines(sample, fit):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", found: "PolicyFit") -> None:
+def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", fit: "PolicyFit") -> None:
     """What the calibration stage writes, the manifest last, so that what follows is made again."""
     from raydebm.decision.calibration.policy_fit import promise_rows, reliability_table
     from raydebm.decision_import.recertify import source_of
@@ -136,24 +171,24 @@ def _write(recipe: "Recipe", run: "RunDir", sample: "OutcomeSample", found: "Pol
 
     run.reopen("calibration")
     value = {
-        **found.to_json(),
-        "promises": promise_rows(found.promises),
-        "reliability": reliability_table(found.confidence, found.worth),
+        **fit.to_json(),
+        "promises": promise_rows(fit.promises),
+        "reliability": reliability_table(fit.confidence, fit.worth),
         "outcomes": source_of(sample),
     }
     run.write_json(value, "calibration", "decision.json")
-    run.write_json(found.policy.to_json(), "calibration", "policy.json")
-    facts = {"decision": found.facts(), "outcomes": source_of(sample)}
+    run.write_json(fit.policy.to_json(), "calibration", "policy.json")
+    facts = {"decision": fit.facts(), "outcomes": source_of(sample)}
     run.finish("calibration", new_manifest("calibration", recipe, run, facts=facts))
 
 
-def _sample_lines(sample: "OutcomeSample", found: "PolicyFit") -> list[str]:
+def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
     """What the thresholds rest on, and how far to trust them."""
     first, last = sample.times
     lines = [
         f"{sample.reported:,} decisions with an outcome, {len(sample.decisions):,} counted, made from {first:%Y-%m-%d} "
-        f"to {last:%Y-%m-%d}; {found.worth.mean():.1%} of their answers are right, at a mean confidence of "
-        f"{_mean_confidence(found):.1%}"
+        f"to {last:%Y-%m-%d}; {fit.worth.mean():.1%} of their answers are right, at a mean confidence of "
+        f"{_mean_confidence(fit):.1%}"
     ]
     left_out = {
         "contradict themselves": sample.contradictory,
@@ -163,7 +198,7 @@ def _sample_lines(sample: "OutcomeSample", found: "PolicyFit") -> list[str]:
     }
     if any(left_out.values()):
         lines.append("left out: " + "; ".join(f"{count:,} {what}" for what, count in left_out.items() if count))
-    if len(set((found.worth > 0.5).tolist())) == 1:
+    if len(set((fit.worth > 0.5).tolist())) == 1:
         lines.append("every counted answer has the same outcome, so that these say nothing about where the errors are")
     if sample.origin.audited is None:
         lines.append(
@@ -174,7 +209,7 @@ def _sample_lines(sample: "OutcomeSample", found: "PolicyFit") -> list[str]:
     return lines
 
 
-def _mean_confidence(found: "PolicyFit") -> float:
+def _mean_confidence(fit: "PolicyFit") -> float:
     import numpy as np
 
-    return float(np.where(np.isfinite(found.confidence), found.confidence, 0.0).mean())
+    return float(np.where(np.isfinite(fit.confidence), fit.confidence, 0.0).mean())

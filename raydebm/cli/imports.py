@@ -1,15 +1,28 @@
 """``raydebm import-decisions`` and ``import-pool``: stored decisions and other models' answers, as data of a run."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raydebm.cli.console import console
-from raydebm.cli.parameters import ConfigOption, OverridesArgument, TaskOption, read_recipe
+from raydebm.cli.parameters import (
+    ConfigOption,
+    OverridesArgument,
+    ReporterOption,
+    TaskOption,
+    decision_period,
+    options_from,
+    read_recipe,
+)
 from raydebm.errors import ConfigError
 
+if TYPE_CHECKING:
+    from raydebm.decisions.reader import Filter
 
+
+@options_from(decision_period, "where")
 def import_decisions(
     records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
     out: Annotated[str, typer.Option("--out", help="Run directory to write; must hold no run.")],
@@ -17,9 +30,9 @@ def import_decisions(
         Path | None,
         typer.Option("--config", "-c", help="Recipe for the training; default: recipe.json next to the records."),
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
-    by: Annotated[list[str] | None, typer.Option("--by", help="Only reports by this name; repeatable.")] = None,
+    *,
+    where: "Filter",
+    by: ReporterOption = None,
     test_frac: Annotated[float, typer.Option(help="Share of the problems that are for testing.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of the split into training and testing.")] = 0,
 ) -> None:
@@ -27,7 +40,6 @@ def import_decisions(
 
     Writes a run directory with problems, candidates and labels.
     """
-    from raydebm.cli.replay import decision_filter
     from raydebm.config import load_recipe
     from raydebm.decision_import import labelled_decisions
     from raydebm.decision_import.run_folder import write_run
@@ -37,10 +49,10 @@ def import_decisions(
 
     recipe = load_recipe(_recipe_next_to(records) if config is None else config)
     task = task_of(recipe.task)
-    where = decision_filter(task.name, since, until)
-    found = labelled_decisions(DecisionReader(records), lambda name: task, where=where, by=by or None)
+    where = replace(where, task=task.name)
+    labelled = labelled_decisions(DecisionReader(records), lambda name: task, where=where, by=by or None)
     target = resolved(out)
-    summary = write_run(found, recipe=recipe, out=target, test_frac=test_frac, seed=seed)
+    summary = write_run(labelled, recipe=recipe, out=target, test_frac=test_frac, seed=seed)
     if summary.contradictory:
         console.print(
             f"{summary.contradictory} decisions were left out, because the reports about them contradict each other"
@@ -58,9 +70,9 @@ def _recipe_next_to(records: str) -> Path:
     from raydebm.run.addresses import is_url
 
     if not is_url(records):
-        found = Path(records).resolve().parent / "recipe.json"
-        if found.exists():
-            return found
+        recipe = Path(records).resolve().parent / "recipe.json"
+        if recipe.exists():
+            return recipe
     raise ConfigError(f"there is no recipe.json next to {records!r}; give --config")
 
 

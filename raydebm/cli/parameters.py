@@ -1,10 +1,12 @@
 """Commands in which several options take the place of one parameter, such as a recipe.
 
-``options_of`` makes the options of the fields of a model, so that no command lists a policy's settings by hand.
+``options_from`` takes the options from the function that makes the value, so that commands with the same options state
+them once. ``options_of`` makes them of the fields of a model, so that no command lists a policy's settings by hand.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from types import UnionType
@@ -19,14 +21,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from raydebm.config import Recipe
+    from raydebm.decisions.reader import Filter
 
-Command = Callable[..., None]
-
-
-def option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """A parameter that typer turns into an option or argument; ``...`` as default makes it required."""
-    default = inspect.Parameter.empty if default is ... else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+Command = Callable[..., Any]
 
 
 def replace_parameter(
@@ -36,21 +33,26 @@ def replace_parameter(
     own = inspect.signature(command).parameters.values()
     parameters: list[inspect.Parameter] = []
     for each in own:
-        parameters += options if each.name == parameter else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        added = options if each.name == parameter else [each]
+        parameters += [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in added]
 
     @wraps(command)
-    def with_options(**arguments: Any) -> None:
+    def with_options(**arguments: Any) -> Any:
         given = {each.name: arguments.pop(each.name) for each in options}
-        command(**{parameter: value_of(given)}, **arguments)
+        return command(**{parameter: value_of(given)}, **arguments)
 
-    return with_parameters(with_options, parameters)
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
 
 
-def with_parameters(command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
-    """State the parameters that typer reads."""
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
+def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command], Command]:
+    """A decorator: ``parameter`` becomes the options that ``make`` takes, and the command gets what it returns.
+
+    ``make`` declares the options as a command does. Of several such decorators the uppermost makes its value first.
+    """
+    options = list(inspect.signature(make).parameters.values())
+    return lambda command: replace_parameter(command, parameter, options, lambda given: make(**given))
 
 
 def options_of(model: type["BaseModel"], parameter: str, suffix: str = "") -> Callable[[Command], Command]:
@@ -65,7 +67,15 @@ def options_of(model: type["BaseModel"], parameter: str, suffix: str = "") -> Ca
         suffix: ends the options' names, such as ``-cost``.
     """
     fields = {f"{name}{suffix}".replace("-", "_"): (name, field) for name, field in model.model_fields.items()}
-    options = [option(key, _annotation(field, (field.alias or name) + suffix)) for key, (name, field) in fields.items()]
+    options = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_annotation(field, (field.alias or name) + suffix),
+        )
+        for key, (name, field) in fields.items()
+    ]
 
     def value_of(given: Mapping[str, Any]) -> dict[str, Any]:
         named = {field.alias or name: _value(key, field, given[key]) for key, (name, field) in fields.items()}
@@ -118,22 +128,12 @@ RetryOption = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and cost; do nothing.")]
 
 
-def recipe_command(command: Command) -> Command:
-    """A decorator: the command's parameter ``recipe`` becomes --config, --task, --run-dir and dotted overrides."""
-    options = [
-        option("config", ConfigOption, ...),
-        option("task", TaskOption),
-        option("run_dir", RunDirOption),
-        option("overrides", OverridesArgument),
-    ]
-    return replace_parameter(command, "recipe", options, _recipe_of)
-
-
-def _recipe_of(given: Mapping[str, Any]) -> "Recipe":
-    return read_recipe(given["config"], given["task"], given["run_dir"], given["overrides"])
-
-
-def read_recipe(config: Path, task: str | None, run_dir: str | None, overrides: Sequence[str] | None) -> "Recipe":
+def read_recipe(
+    config: ConfigOption,
+    task: TaskOption = None,
+    run_dir: RunDirOption = None,
+    overrides: OverridesArgument = None,
+) -> "Recipe":
     """The recipe of a command line: the file, then the flags, then the dotted overrides."""
     from raydebm.config import load_recipe
 
@@ -143,3 +143,48 @@ def read_recipe(config: Path, task: str | None, run_dir: str | None, overrides: 
     if run_dir is not None:
         settings.append(f"run_dir={run_dir}")
     return load_recipe(config, overrides=settings)
+
+
+recipe_command = options_from(read_recipe, "recipe")
+"""A decorator: the command's parameter ``recipe`` becomes --config, --task, --run-dir and dotted overrides."""
+
+
+ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this name; repeatable.")]
+SinceOption = Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")]
+UntilOption = Annotated[str | None, typer.Option(help="Only decisions before.")]
+
+
+def decision_filter(
+    task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right, as wrong, or none.")] = None,
+) -> "Filter":
+    """Which stored decisions the options of a command mean.
+
+    Raises:
+        ConfigError: an option that is no time, no time with a zone, or no kind of outcome.
+    """
+    from raydebm.decisions.outcomes.log import RIGHT, WRONG
+    from raydebm.decisions.reader import NO_OUTCOME, Filter
+
+    if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
+        raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")
+    return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
+
+
+def decision_period(since: SinceOption = None, until: UntilOption = None) -> "Filter":
+    """The stored decisions of a time, of all tasks and outcomes. Raises as ``decision_filter``."""
+    return decision_filter(since=since, until=until)
+
+
+def _time(text: str | None, option_name: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"{option_name} must be a time such as 2026-01-31T12:00Z, got {text!r}") from error
+    if time.tzinfo is None:
+        raise ConfigError(f"{option_name} needs a time zone, such as {text}Z")
+    return time

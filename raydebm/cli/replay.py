@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from raydebm.cli.console import console
-from raydebm.cli.parameters import options_of
+from raydebm.cli.parameters import decision_filter, options_from, options_of
 from raydebm.config import CostsConfig
 from raydebm.errors import ConfigError, PoolError
 from raydebm.serving.settings.overrides import PolicyChanges
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
 @options_of(PolicyChanges, "changes")
 @options_of(CostsConfig, "costs", suffix="-cost")
-def replay(
-    records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
+def stored_changes(
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
     max_error: Annotated[
         float | None,
@@ -37,14 +35,45 @@ def replay(
     changes: dict[str, Any] = {},  # noqa: B006 - one option per setting of a policy takes its place
     costs: dict[str, Any] = {},  # noqa: B006 - one option per cost takes its place
     budget: Annotated[int | None, typer.Option(help="Most candidates of a request.")] = None,
+) -> "Changes":
+    """What the options change about the recorded decisions.
+
+    Raises:
+        ConfigError: an option has a wrong value, a file cannot be read, or --max-error has no --policy.
+    """
+    from raydebm.decisions.stored_replay import Changes
+
+    if budget is not None and budget < 1:
+        raise ConfigError(f"--budget must be at least 1, got {budget}")
+    prices = _costs(costs)
+    replacement = _policy(policy)
+    if max_error is not None:
+        replacement = _promising(policy, replacement, max_error, confidence)
+    return Changes(policy=replacement, values=changes, budget=budget, costs=prices)
+
+
+def scorer_of(
     checkpoint: Annotated[
         str | None, typer.Option(help="Score all candidates again with the ensemble in this folder.")
     ] = None,
     device: Annotated[str, typer.Option(help="Device of --checkpoint.")] = "auto",
-    task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
-    outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right, as wrong, or none.")] = None,
+) -> "TextScorer | None":
+    """The ensemble that scores again; None: the recorded energies count."""
+    if checkpoint is None:
+        return None
+    from raydebm.scorer.ensemble import EnsembleScorer
+
+    return EnsembleScorer.load(checkpoint, device=device)
+
+
+@options_from(stored_changes, "changes")
+@options_from(decision_filter, "where")
+@options_from(scorer_of, "scorer")
+def replay(
+    records: Annotated[str, typer.Argument(help="Folder of stored decisions, such as runs/demo/records; or a URL.")],
+    changes: "Changes",
+    scorer: "TextScorer | None",
+    where: "Filter",
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -59,29 +88,20 @@ def replay(
     """
     from raydebm.decisions.reader import DecisionReader
     from raydebm.decisions.stored_decisions import stored_decisions
-    from raydebm.decisions.stored_replay import Changes, Tally, replay_stored
+    from raydebm.decisions.stored_replay import Tally, replay_stored
 
-    if budget is not None and budget < 1:
-        raise ConfigError(f"--budget must be at least 1, got {budget}")
-    prices = _costs(costs)
-    replacement = _policy(policy)
-    if max_error is not None:
-        replacement = _promising(policy, replacement, max_error, confidence)
-    different = Changes(policy=replacement, values=changes, budget=budget, costs=prices)
-    where = decision_filter(task, since, until, outcome)
-    scorer = None if checkpoint is None else _scorer(checkpoint, device)
     reader, tally = DecisionReader(records), Tally()
     verdicts = _reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where, texts=scorer is not None)
-    found = _counted(replay_stored(stored, different, scorer=scorer), tally, verdicts)
+    replayed = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
     if out is None:
-        for _ in found:
+        for _ in replayed:
             pass
     else:
-        _write_replayed(found, out)
+        _write_replayed(replayed, out)
     if tally.num_decisions == 0:
         raise PoolError(f"no stored decision in {records!r} passes; check the folder and the filters")
-    _show_tally(tally, different, with_labels=bool(verdicts))
+    _show_tally(tally, changes, with_labels=bool(verdicts))
 
 
 def _costs(given: Mapping[str, float]) -> CostsConfig | None:
@@ -94,8 +114,10 @@ def _costs(given: Mapping[str, float]) -> CostsConfig | None:
         raise ConfigError(f"--{fault['loc'][0]}-cost: {fault['msg']}, got {fault['input']}") from error
 
 
-def _counted(found: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]) -> Iterator["Replayed"]:
-    for replayed in found:
+def _counted(
+    decisions: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]
+) -> Iterator["Replayed"]:
+    for replayed in decisions:
         tally.add(replayed, verdicts)
         yield replayed
 
@@ -125,20 +147,6 @@ def _object(path: Path, what: str) -> dict[str, Any]:
     return value
 
 
-def decision_filter(task: str | None, since: str | None, until: str | None, outcome: str | None = None) -> "Filter":
-    """Which stored decisions the options of a command mean.
-
-    Raises:
-        ConfigError: an option that is no time, no time with a zone, or no kind of outcome.
-    """
-    from raydebm.decisions.outcomes.log import RIGHT, WRONG
-    from raydebm.decisions.reader import NO_OUTCOME, Filter
-
-    if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
-        raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")
-    return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
-
-
 def _reported_verdicts(reports: Iterable["ReportedOutcome"]) -> dict[str, "Verdict"]:
     """Verdicts by candidate id of what users reported, in the order of arrival: the last report counts."""
     from raydebm.records import Verdict
@@ -147,27 +155,13 @@ def _reported_verdicts(reports: Iterable["ReportedOutcome"]) -> dict[str, "Verdi
     return {report.selected: kinds[report.correct] for report in reports if report.selected is not None}
 
 
-def _time(text: str | None, option: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} must be a time such as 2026-01-31T12:00Z, got {text!r}") from error
-    if found.tzinfo is None:
-        raise ConfigError(f"{option} needs a time zone, such as {text}Z")
-    return found
-
-
-def _verdicts(path: Path | None) -> dict[str, "Verdict"]:
+def _verdicts(path: Path) -> dict[str, "Verdict"]:
     """Verdicts by candidate id."""
     from raydebm.records import Verdict
     from raydebm.run.folder import Folder
     from raydebm.run.json_lines import read_json_lines
     from raydebm.run.tables import LABELS
 
-    if path is None:
-        return {}
     if path.suffix == ".parquet":
         return {label.candidate_id: label.verdict for label in Folder(str(path.parent)).read_records(LABELS, path.name)}
     rows = [row for _, row in read_json_lines(str(path))]
@@ -177,13 +171,7 @@ def _verdicts(path: Path | None) -> dict[str, "Verdict"]:
         raise PoolError(f"{path}: every line needs candidate_id and verdict (correct, incorrect, unlabeled)") from error
 
 
-def _scorer(checkpoint: str, device: str) -> "TextScorer":
-    from raydebm.scorer.ensemble import EnsembleScorer
-
-    return EnsembleScorer.load(checkpoint, device=device)
-
-
-def _write_replayed(found: Iterator["Replayed"], out: Path) -> int:
+def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
     """Write one row per decision as they come; returns how many.
 
     Raises:
@@ -196,7 +184,7 @@ def _write_replayed(found: Iterator["Replayed"], out: Path) -> int:
         raise ConfigError(f"--out must end in .parquet or .jsonl, got {out.name!r}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        return kinds[out.suffix](found, out)
+        return kinds[out.suffix](decisions, out)
     except OSError as error:
         raise ConfigError(f"--out {str(out)!r} cannot be written: {error}") from error
 

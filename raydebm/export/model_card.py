@@ -26,6 +26,21 @@ NO_LICENSE = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What the hub shows of an export and the run does not know."""
+
+    title: str | None = None
+    """Heading of the card; None: the run's name."""
+    license: str | None = None
+    """An identifier of the hub, such as ``apache-2.0``; None: the card says that none was stated."""
+    datasets: tuple[str, ...] = ()
+    """Names on the hub of the data that the problems came from; none: those that the recipe names."""
+    base_model: str | None = None
+    """The backbone's name on the hub, where the run has it under another name or as a local folder. The weights are
+    checked whenever the scorer is loaded, so that a wrong name is found out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:
     """What a card says beyond the checkpoint itself."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from raydebm.errors import CheckpointError
 from raydebm.export.examples import hub_backbone
 from raydebm.export.finished_run import FinishedRun
-from raydebm.export.model_card import CardFacts, scorer_card
+from raydebm.export.model_card import CardFacts, Listing, scorer_card
 from raydebm.export.target import fresh_folder
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble import ENSEMBLE_FILE, holds_ensemble
@@ -41,11 +41,8 @@ class ScorerExport:
 def export_scorer(
     finished: FinishedRun,
     out: Path,
+    listing: Listing | None = None,
     *,
-    title: str | None = None,
-    license: str | None = None,
-    datasets: tuple[str, ...] = (),
-    base_model: str | None = None,
     repository: str | None = None,
     stage: str = "scorer",
 ) -> ScorerExport:
@@ -54,11 +51,7 @@ def export_scorer(
     Args:
         finished: the run.
         out: a folder that does not exist or is empty.
-        title: of the card; None: the run's name.
-        license: an identifier of the hub, such as ``apache-2.0``; None: the card says that none was stated.
-        datasets: names on the hub of the data that the problems came from.
-        base_model: the backbone's name on the hub, where the run has it under another name or as a local folder. The
-            weights are checked whenever the scorer is loaded, so that a wrong name is found out.
+        listing: what the hub shows of it.
         repository: name on the hub under which readers of the card will find the folder; None: none.
         stage: where the run keeps the checkpoint; ``repair/scorer`` for repaired heads.
 
@@ -66,23 +59,24 @@ def export_scorer(
         CheckpointError: the run has no complete checkpoint there, or it is torn.
         ConfigError: ``out`` is not empty.
     """
+    listing = listing or Listing()
     if not holds_ensemble(finished.run.uri(stage)):
         verb = "train" if stage == "scorer" else "repair"
         raise CheckpointError(f"{finished.run.uri(stage)} holds no complete scorer; `raydebm {verb}` makes it")
     with local_copy(finished.run.uri(stage)) as source:
         record, stored = read_ensemble(source)
     folder = fresh_folder(out)
-    if base_model is not None:
-        record = record.model_copy(update={"backbone": base_model})
+    if listing.base_model is not None:
+        record = record.model_copy(update={"backbone": listing.base_model})
     records = _write_adapters(folder, stored, record.backbone)
     is_trained = stage == "scorer"
     evaluation, policy = (finished.evaluation(), finished.policy()) if is_trained else (None, None)
     if policy is not None:
         (folder / POLICY_FILE).write_text(json.dumps(policy.to_json(), indent=2) + "\n", encoding="utf-8")
     facts = CardFacts(
-        title=title or finished.recipe.name,
-        license=license,
-        datasets=datasets or _hub_sources(finished),
+        title=listing.title or finished.recipe.name,
+        license=listing.license,
+        datasets=listing.datasets or _hub_sources(finished),
         repository=repository,
         recipe=finished.recipe,
         pairs=finished.facts("pairs"),

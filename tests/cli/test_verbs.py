@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from raydebm.cli.commands import VERBS, command_of
-from raydebm.cli.parameters import recipe_command
+from raydebm.cli.parameters import options_from, recipe_command
 
 HEAVY = {"ray", "torch", "transformers", "numpy", "pandas", "pyarrow", "pydantic", "yaml", "rich", "raydebm.config"}
 
@@ -58,6 +58,23 @@ def test_verbs_with_a_recipe_have_the_same_options(name):
     options = {option for parameter in command_of(name).params for option in parameter.opts}
 
     assert {"--config", "-c", "--task", "--run-dir", "overrides", "--retry-failed"} <= options
+
+
+def test_a_parameter_is_replaced_by_the_options_of_the_function_that_makes_its_value():
+    """In the parameter's place, with their defaults; the function's value reaches the command."""
+
+    def period(since: str, until: str | None = None) -> tuple[str, str | None]:
+        return since, until
+
+    @options_from(period, "when")
+    def verb(first: int, when: tuple[str, str | None], last: int = 3) -> tuple[object, ...]:
+        return first, when, last
+
+    parameters = inspect.signature(verb).parameters
+
+    assert list(parameters) == ["first", "since", "until", "last"]
+    assert (parameters["since"].default, parameters["until"].default) == (inspect.Parameter.empty, None)
+    assert verb(first=1, since="monday", until=None) == (1, ("monday", None), 3)
 
 
 def test_a_recipe_command_gets_the_recipe_that_its_options_name(tmp_path):

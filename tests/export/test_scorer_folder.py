@@ -9,6 +9,7 @@ import pytest
 
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.export.finished_run import FinishedRun
+from raydebm.export.model_card import Listing
 from raydebm.export.scorer_folder import export_scorer
 from raydebm.scorer.ensemble import EnsembleScorer
 
@@ -17,7 +18,7 @@ TEXTS = [("What is 2 + 2?", "2 + 2 = 4. The answer is 4."), ("What is 2 + 2?", "
 
 @pytest.fixture(scope="module")
 def exported(finished_run, tmp_path_factory):
-    return export_scorer(finished_run, tmp_path_factory.mktemp("out") / "scorer", license="apache-2.0")
+    return export_scorer(finished_run, tmp_path_factory.mktemp("out") / "scorer", Listing(license="apache-2.0"))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_nothing_but_the_documented_files_is_exported(exported):
 
 
 def test_a_backbone_can_be_given_its_name_on_the_hub(finished_run, tmp_path, metadata_of):
-    folder = export_scorer(finished_run, tmp_path / "out", base_model="someone/encoder-mini").folder
+    folder = export_scorer(finished_run, tmp_path / "out", Listing(base_model="someone/encoder-mini")).folder
 
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert metadata_of(card)["base_model"] == "someone/encoder-mini"
@@ -101,14 +102,14 @@ def test_a_wrong_name_of_the_backbone_is_found_out_when_it_is_loaded(finished_ru
     encoder.requires_grad_(True)
     next(encoder.parameters()).data.add_(1.0)
     encoder.save_pretrained(copied)
-    folder = export_scorer(finished_run, tmp_path / "out", base_model=str(copied)).folder
+    folder = export_scorer(finished_run, tmp_path / "out", Listing(base_model=str(copied))).folder
 
     with pytest.raises(CheckpointError, match="trained on backbone"):
         EnsembleScorer.load(folder, device="cpu")
 
 
 def test_a_backbone_in_a_local_folder_is_pointed_out(finished_run, tmp_path):
-    found = export_scorer(finished_run, tmp_path / "out", base_model="/models/mine")
+    found = export_scorer(finished_run, tmp_path / "out", Listing(base_model="/models/mine"))
 
     assert any("/models/mine" in line and "--base-model" in line for line in found.left_out)
 

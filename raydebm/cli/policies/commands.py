@@ -8,10 +8,12 @@ import typer
 from rich.table import Table
 
 from raydebm.cli.console import console, say
+from raydebm.cli.parameters import decision_period, options_from
 from raydebm.errors import ConfigError
 
 if TYPE_CHECKING:
     from raydebm.decision.policy_history import PolicyHistory
+    from raydebm.decisions.reader import Filter
     from raydebm.run.directory import RunDir
 
 app = typer.Typer(
@@ -105,6 +107,7 @@ def rollback(run_dir: RunOption = "runs/demo", reason: ReasonOption = "") -> Non
 
 
 @app.command()
+@options_from(decision_period, "where")
 def compare(
     run_dir: RunOption = "runs/demo",
     records: Annotated[
@@ -114,8 +117,8 @@ def compare(
         str | None, typer.Option(help="Id of the first policy, with --second; default: the newest pair.")
     ] = None,
     second: Annotated[str | None, typer.Option(help="Id of the second policy.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only decisions at or after, such as 2026-01-31T00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only decisions before.")] = None,
+    *,
+    where: "Filter",
     margin: Annotated[float, typer.Option(help="Difference in right answers that is asked about, in (0, 1).")] = 0.05,
 ) -> None:
     """Test which of two policies is better, on decisions that both of them made.
@@ -123,7 +126,6 @@ def compare(
     Counts right and wrong answers by the reported outcomes. No generator is asked.
     """
     from raydebm.cli.policies.comparison import show_comparison
-    from raydebm.cli.replay import decision_filter
     from raydebm.decisions.paired import paired_decisions
     from raydebm.decisions.reader import DecisionReader
     from raydebm.evaluation.studies.policy_pairs import compare_policies
@@ -136,7 +138,7 @@ def compare(
     run = _run(run_dir)
     task = run.recipe().task
     reader = DecisionReader(records or run.uri("records"))
-    pairs = paired_decisions(reader, lambda name: task_of(task, name), where=decision_filter(None, since, until))
+    pairs = paired_decisions(reader, lambda name: task_of(task, name), where=where)
     versions = None if first is None or second is None else (first, second)
     show_comparison(compare_policies(pairs, versions=versions, margin=margin))
 
