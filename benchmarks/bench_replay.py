@@ -20,7 +20,7 @@ from raydebm.decision.rules import decide_pool
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, Tally, replay_stored
+from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.records import (
     Candidate,
@@ -133,8 +133,8 @@ def write(folder: str, arguments: argparse.Namespace) -> float:
     return seconds
 
 
-def replayed(folder: str, changes: Changes) -> Tally:
-    tally = Tally()
+def replayed(folder: str, changes: Changes) -> ReplayTally:
+    tally = ReplayTally()
     for found in replay_stored(stored_decisions(DecisionReader(folder)), changes):
         tally.add(found, {})
     return tally

@@ -17,7 +17,7 @@ from raydebm.scorer.model.batching import MicroBatch, micro_batches, pad
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
-from raydebm.scorer.training.member import Member
+from raydebm.scorer.training.member import EnsembleMember
 
 Ids = list[tuple[int, ...]]
 Pairs = list[tuple[int, int]]
@@ -56,7 +56,7 @@ def ours(
     in_two_phases: bool = False,
 ) -> Callable[[], float]:
     """The package's own step: each distinct text once, in micro-batches of similar length."""
-    member = Member(backbone, adapter, head_dropout=0.2, autocast=autocast).train()
+    member = EnsembleMember(backbone, adapter, head_dropout=0.2, autocast=autocast).train()
     parameters = [parameter for _, parameter in member.trainable()]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01)
     scaler = torch.amp.GradScaler("cpu", enabled=False)

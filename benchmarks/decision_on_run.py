@@ -15,7 +15,7 @@ import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.config.policy import Profile
-from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
+from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledTable
 from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.profiles import PROFILES, winners
@@ -57,11 +57,13 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     labelled = labelled_pools(validation) + ([] if validation_only else out_of_bag(pipeline))
     base = calibrated_policy(pipeline)
     fitted = fit_policy(
-        labelled,
+        LabelledProblems(
+            pools=labelled,
+            task=recipe.task.name,
+            outcome="violation" if has_violations(validation) else "correct",
+        ),
         base=base,
         config=DecisionConfig(),
-        task=recipe.task.name,
-        outcome="violation" if has_violations(validation) else "correct",
         promises=PROMISES,
     )
     posterior = fitted.policy.posterior

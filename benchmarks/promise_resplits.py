@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
+from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable
 from raydebm.decision.evidence.groups import Floats
 from raydebm.decision.evidence.profiles import winners
@@ -151,11 +151,11 @@ def resplits(
         calibration, test = ([pools[place] for place in part] for part in (order[:size], order[size:]))
         try:
             fitted = fit_policy(
-                calibration,
+                LabelledProblems(
+                    pools=calibration, task="", outcome="violation" if outcome == "violation" else "correct"
+                ),
                 base=base,
                 config=DecisionConfig(confidence=given.confidence),
-                task="",
-                outcome="violation" if outcome == "violation" else "correct",
                 promises=tuple(given.errors),
             )
         except PoolError:

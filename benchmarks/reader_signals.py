@@ -22,7 +22,7 @@ import torch
 from reader_table import SIGNALS, labelled, probe_scores, tables
 from recorded_pools import RecordedPool, recorded_pools
 
-from raydebm.baselines.reader import Reader, StatePooling
+from raydebm.baselines.causal_reader import Reader, StatePooling
 from raydebm.config import ReaderBaseline, load_recipe
 
 PROBLEMS_PER_WRITE = 4

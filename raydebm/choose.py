@@ -33,7 +33,7 @@ from raydebm.records import (
 from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import holds_ensemble
+from raydebm.run.ensemble_file import holds_ensemble
 from raydebm.scorer.bisection import TextScorer, scores_or_errors
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task

@@ -91,7 +91,7 @@ def _local_model(
 
             return ProcessRewardModel(config)
         case ReaderBaseline():
-            from raydebm.baselines.reader import Reader
+            from raydebm.baselines.causal_reader import Reader
 
             return Reader(config)
         case PairRankerBaseline():

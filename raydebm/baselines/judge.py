@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from raydebm.baselines.protocol import PoolTexts, TextScore
 from raydebm.baselines.text_pooling import regrouped
 from raydebm.config import JudgeBaseline
-from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, collect
+from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 
@@ -87,7 +87,9 @@ class Judge:
         """
         self.name = config.name
         self._config = config
-        self._generator: Generator = build_generator(config.generator, journal=journal, budget=budget, key=key)
+        self._generator: Generator = build_generator(
+            config.generator, access=EndpointAccess(budget=budget, key=key), journal=journal
+        )
         self._runner = asyncio.Runner()
         weakref.finalize(self, self._runner.close)
 

@@ -1,7 +1,7 @@
 """A causal language model that reads an answer, and linear heads on its frozen states that learned right from wrong.
 
 In:   the run's training pairs; then pools.
-Out:  the heads' score per text, higher is better, with a reader's signals as parts (``raydebm.baselines.reader``).
+Out:  the heads' score per text, higher is better, with a reader's signals as parts (``baselines.causal_reader``).
 Does not know: energies, who wrote an answer.
 
 An answer's features are the mean over its tokens of one layer's hidden states, and the mean over its last tokens.
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from raydebm.baselines.causal_reader import Reader, StatePooling
 from raydebm.baselines.linear_heads import Floats, LinearHeads, fit_heads
 from raydebm.baselines.protocol import PoolTexts, TextScore
-from raydebm.baselines.reader import Reader, StatePooling
 from raydebm.baselines.readings import Reading
 from raydebm.baselines.text_pooling import flattened, regrouped
 from raydebm.config import ProbeBaseline

@@ -5,7 +5,7 @@ In:   pools, and an OpenAI-compatible endpoint whose completions give the log-pr
 Out:  per text the mean log-probability of the answer's tokens, with ``worst``, the mean of the least likely tenth.
 Does not know: torch, labels, energies, who wrote an answer.
 
-The prompt is the problem, a newline, the answer, as ``raydebm.baselines.reader`` reads them. An endpoint gives the
+The prompt is the problem, a newline, the answer, as ``baselines.causal_reader`` reads them. An endpoint gives the
 log-probabilities of a few alternatives at most, so the entropy is not known. Requests, retries and pauses are the
 official client's. They count towards no limit in US dollars.
 """

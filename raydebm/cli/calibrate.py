@@ -124,7 +124,7 @@ def _run_of(recipe: "Recipe") -> "RunDir":
 
 def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
     from raydebm.decision_import.sample import Origin
-    from raydebm.run.ensemble import fingerprint_of, holds_ensemble, read_ensemble_file
+    from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
     from raydebm.tasks import task_of
 
     run = _run_of(recipe)

@@ -18,7 +18,7 @@ from raydebm.serving.settings.overrides import PolicyChanges
 if TYPE_CHECKING:
     from raydebm.decisions.outcomes.log import ReportedOutcome
     from raydebm.decisions.reader import Filter
-    from raydebm.decisions.stored_replay import Changes, Replayed, Tally
+    from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally
     from raydebm.records import Verdict
     from raydebm.scorer.bisection import TextScorer
 
@@ -88,9 +88,9 @@ def replay(
     """
     from raydebm.decisions.reader import DecisionReader
     from raydebm.decisions.stored_decisions import stored_decisions
-    from raydebm.decisions.stored_replay import Tally, replay_stored
+    from raydebm.decisions.stored_replay import ReplayTally, replay_stored
 
-    reader, tally = DecisionReader(records), Tally()
+    reader, tally = DecisionReader(records), ReplayTally()
     verdicts = _reported_verdicts(reader.outcomes.reports()) if labels is None else _verdicts(labels)
     stored = stored_decisions(reader, where, texts=scorer is not None)
     replayed = _counted(replay_stored(stored, changes, scorer=scorer), tally, verdicts)
@@ -115,7 +115,7 @@ def _costs(given: Mapping[str, float]) -> CostsConfig | None:
 
 
 def _counted(
-    decisions: Iterator["Replayed"], tally: "Tally", verdicts: Mapping[str, "Verdict"]
+    decisions: Iterator["Replayed"], tally: "ReplayTally", verdicts: Mapping[str, "Verdict"]
 ) -> Iterator["Replayed"]:
     for replayed in decisions:
         tally.add(replayed, verdicts)
@@ -189,7 +189,7 @@ def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> int:
         raise ConfigError(f"--out {str(out)!r} cannot be written: {error}") from error
 
 
-def _show_tally(tally: "Tally", changes: "Changes", *, with_labels: bool) -> None:
+def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> None:
     """The table, and what it does not say by itself."""
     table = Table(title=f"{tally.num_decisions:,} stored decisions, decided again", title_justify="left")
     for column in ("recorded", "again", "decisions", "share"):
@@ -201,7 +201,7 @@ def _show_tally(tally: "Tally", changes: "Changes", *, with_labels: bool) -> Non
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _move_rows(tally: "Tally") -> Iterator[tuple[str, str, str, str]]:
+def _move_rows(tally: "ReplayTally") -> Iterator[tuple[str, str, str, str]]:
     """From what to what, how many, what share; the most frequent first."""
     from raydebm.records import Decision
 
@@ -215,11 +215,11 @@ def _move_rows(tally: "Tally") -> Iterator[tuple[str, str, str, str]]:
             yield str(old), words.get(new, str(new)), f"{count:,}", _percent(count, tally)
 
 
-def _percent(count: int, tally: "Tally") -> str:
+def _percent(count: int, tally: "ReplayTally") -> str:
     return f"{count / tally.num_decisions:.1%}"
 
 
-def _tally_lines(tally: "Tally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
+def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
     """What changes, coverage, candidates, accuracy, and how far to trust it, in words."""
     total = tally.num_decisions
     unknown = f"; {tally.num_pass_missing:,} cannot be known" if tally.num_pass_missing else ""

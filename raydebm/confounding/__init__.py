@@ -7,7 +7,16 @@ Does not know: Ray, gold. Labels come in with the pools; a checker of rewritten 
 What follows from the energies alone (picks, spreads, ranking within a generator) is ``raydebm.confounding.screen``.
 """
 
-from raydebm.confounding.repair_report import RepairReport, repair, repair_texts
-from raydebm.confounding.report import ConfoundingReport, Sources, confounding_report
+from raydebm.confounding.repair_report import RepairData, RepairReport, repair, repair_texts
+from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 
-__all__ = ["ConfoundingReport", "RepairReport", "Sources", "confounding_report", "repair", "repair_texts"]
+__all__ = [
+    "ConfoundingReport",
+    "ConfoundingSettings",
+    "RepairData",
+    "RepairReport",
+    "Sources",
+    "confounding_report",
+    "repair",
+    "repair_texts",
+]

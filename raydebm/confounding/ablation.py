@@ -68,7 +68,6 @@ def style_ablation(
     bootstrap: Bootstrap,
     best_generator: str | None = None,
     chosen: Mapping[str, tuple[str, Variant]] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[AblationRow, ...]:
     """Rescore every variant of every candidate. Equal texts of a problem are scored once over all variants.
 
@@ -77,7 +76,6 @@ def style_ablation(
     Args:
         bootstrap: over as many problems as there are pools.
         chosen: which variants; None: all of ``variants()``.
-        on_progress: (distinct texts done, distinct texts).
     """
     wanted = dict(variants() if chosen is None else chosen)
     original = {item.candidate.candidate_id: item.candidate.text for pool in pools for item in pool.candidates}
@@ -85,7 +83,7 @@ def style_ablation(
     changes = {name: _num_changed(rewritten, original) for name, rewritten in texts.items()}
     texts = {name: rewritten for name, rewritten in texts.items() if changes[name] or name == ORIGINAL}
     distinct = list(dict.fromkeys(pair for rewritten in texts.values() for pair in rewritten.values()))
-    scored = _scored(scorer, distinct, on_progress)
+    scored = _scored(scorer, distinct)
     by_variant = {
         name: {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in rewritten.items()}
         for name, rewritten in texts.items()
@@ -132,32 +130,23 @@ def _num_changed(rewritten: Mapping[str, tuple[str, str]], original: Mapping[str
     return sum(text != original[candidate_id] for candidate_id, (_, text) in rewritten.items())
 
 
-def _scored(
-    scorer: TextScorer, texts: Sequence[tuple[str, str]], on_progress: Callable[[int, int], None] | None
-) -> dict[tuple[str, str], tuple[float, ...] | None]:
-    found: dict[tuple[str, str], tuple[float, ...] | None] = {}
+def _scored(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[float, ...] | None]:
+    members: dict[tuple[str, str], tuple[float, ...] | None] = {}
     for start in range(0, len(texts), TEXTS_PER_CALL):
         part = texts[start : start + TEXTS_PER_CALL]
         for pair, result in zip(part, scores_or_errors(scorer, part), strict=True):
-            found[pair] = None if isinstance(result, ScoringError) else result.members
-        if on_progress is not None:
-            on_progress(len(found), len(texts))
-    return found
+            members[pair] = None if isinstance(result, ScoringError) else result.members
+    return members
 
 
 def _energies(candidate_id: str, members: tuple[float, ...] | None) -> Energies | None:
     return None if members is None else Energies(candidate_id=candidate_id, members=members)
 
 
-def rescored(
-    pools: Sequence[EvaluatedPool],
-    scorer: TextScorer,
-    *,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> list[EvaluatedPool]:
+def rescored(pools: Sequence[EvaluatedPool], scorer: TextScorer) -> list[EvaluatedPool]:
     """The same pools under another scorer."""
     texts = _rewritten(pools, lambda text: text)
-    scored = _scored(scorer, list(dict.fromkeys(texts.values())), on_progress)
+    scored = _scored(scorer, list(dict.fromkeys(texts.values())))
     return with_energies(
         pools, {candidate_id: _energies(candidate_id, scored[pair]) for candidate_id, pair in texts.items()}
     )

@@ -66,25 +66,24 @@ def probes(data: ProbeData, *, num_bootstrap: int = 2000, seed: int = 0, folds: 
     The second is the one to look at: among a problem's correct answers, nothing about quality gives the generator away.
     A target with one class only, or with fewer problems than folds, is left out.
     """
-    ids = np.array(data.problem_ids)
+    ids, writers = np.array(data.problem_ids), np.array(data.generators)
     right = data.correct == 1
-    known = ~np.isnan(data.correct)
-    everyone = np.ones(len(ids), dtype=bool)
-    writers = np.array(data.generators)
     longer, has_median = _longer_than_median(data)
+    everyone, known = np.ones(len(ids), dtype=bool), ~np.isnan(data.correct)
     targets = (
-        ("generator", writers, everyone),
-        ("generator (correct answers)", writers, right),
-        ("longer than the problem's median answer", longer, has_median),
-        ("correct", np.where(right, "correct", "incorrect"), known),
+        ("generator", writers, everyone, _commonest_of_the_problem),
+        ("generator (correct answers)", writers, right, _commonest_of_the_problem),
+        ("longer than the problem's median answer", longer, has_median, _commonest),
+        ("correct", np.where(right, "correct", "incorrect"), known, _commonest),
     )
-    found = []
-    for name, labels, rows in targets:
-        guess = _commonest_of_the_problem if labels is writers else _commonest
-        row = _probe(name, data.features[rows], labels[rows], ids[rows], guess, num_bootstrap, seed, folds)
-        if row is not None:
-            found.append(row)
-    return tuple(found)
+    probed = [
+        _probe(
+            _Target(name, data.features[rows], labels[rows], ids[rows], guess),
+            num_bootstrap=num_bootstrap, seed=seed, folds=folds,
+        )
+        for name, labels, rows, guess in targets
+    ]  # fmt: skip
+    return tuple(row for row in probed if row is not None)
 
 
 def _longer_than_median(data: ProbeData) -> tuple["np.ndarray[tuple[int], np.dtype[np.str_]]", NDArray[np.bool_]]:
@@ -113,25 +112,30 @@ def _commonest_of_the_problem(labels: Names, problem_ids: Names) -> Names:
     return found
 
 
-def _probe(
-    target: str,
-    features: NDArray[np.float32],
-    labels: Names,
-    problem_ids: Names,
-    guess: Callable[[Names, Names], Names],
-    num_bootstrap: int,
-    seed: int,
-    folds: int,
-) -> ProbeRow | None:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What one probe learns to tell: rows of features, and the class of each."""
+
+    name: str
+    features: NDArray[np.float32]
+    labels: Names
+    problem_ids: Names
+    guess: Callable[[Names, Names], Names]
+    """Labels and problem ids to what is guessed without the features."""
+
+
+def _probe(target: _Target, *, num_bootstrap: int, seed: int, folds: int) -> ProbeRow | None:
+    """None: one class only, or fewer problems than folds."""
     # Imported here because it takes seconds, which commands that fit nothing need not wait for.
     from sklearn.model_selection import GroupKFold
 
-    problems, of_row = np.unique(problem_ids, return_inverse=True)
+    features, labels = target.features, target.labels
+    problems, of_row = np.unique(target.problem_ids, return_inverse=True)
     classes = np.unique(labels)
     if len(classes) < 2 or len(problems) < folds:
         return None
     hit = np.zeros(len(labels))
-    splits = GroupKFold(n_splits=folds, shuffle=True, random_state=seed_for(seed, "probe", target))
+    splits = GroupKFold(n_splits=folds, shuffle=True, random_state=seed_for(seed, "probe", target.name))
     for train, test in splits.split(features, labels, groups=of_row):
         if len(np.unique(labels[train])) < 2:
             hit[test] = labels[test] == labels[train][0]
@@ -142,10 +146,10 @@ def _probe(
     sums = np.bincount(of_row, weights=hit, minlength=len(problems)).astype(np.float64)
     sizes = np.bincount(of_row, minlength=len(problems)).astype(float)
     bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
-    guessed = labels == guess(labels, problem_ids)
+    guessed = labels == target.guess(labels, target.problem_ids)
     most = np.bincount(of_row, weights=guessed, minlength=len(problems)).astype(float)
     return ProbeRow(
-        target=target,
+        target=target.name,
         accuracy=bootstrap.ratio(sums, sizes),
         majority=float(guessed.mean()),
         num_classes=len(classes),

@@ -6,9 +6,8 @@ Does not know: Ray, where the data comes from.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,20 +123,22 @@ def repair_texts(
     """
     from raydebm.confounding.balance import RepairText
 
-    wanted = [
+    written = [
         candidate.as_scored(reasoning)
         for candidate in candidates
         if candidate.problem_id in problems and candidate.text is not None and not candidate.is_greedy
     ]
-    labelled = [(candidate, label) for candidate in wanted if (label := labels.get(candidate.candidate_id)) is not None]
+    labelled = [
+        (candidate, label) for candidate in written if (label := labels.get(candidate.candidate_id)) is not None
+    ]
     limits = _limits([label for _, label in labelled], positive_frac)
-    found = []
+    texts = []
     for candidate, label in labelled:
         if label.verdict is Verdict.UNLABELED:
             continue
         limit, score = limits.get(candidate.problem_id), label.violation_score
         correct = label.verdict is Verdict.CORRECT if limit is None or score is None else score <= limit
-        found.append(
+        texts.append(
             RepairText(
                 problem_id=candidate.problem_id,
                 prompt=problems[candidate.problem_id].prompt,
@@ -146,7 +147,7 @@ def repair_texts(
                 correct=correct,
             )
         )
-    return found
+    return texts
 
 
 def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
@@ -155,76 +156,76 @@ def _limits(labels: Iterable[Label], positive_frac: float) -> dict[str, float]:
     for label in labels:
         if label.violation_score is not None:
             scores.setdefault(label.problem_id, []).append(label.violation_score)
-    return {name: sorted(found)[max(round(positive_frac * len(found)), 1) - 1] for name, found in scores.items()}
+    return {name: sorted(own)[max(round(positive_frac * len(own)), 1) - 1] for name, own in scores.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairData:
+    """What a repair learns from, and what it is measured on.
+
+    Raises:
+        PoolError: problems of the test are among those of the repair.
+    """
+
+    train: Sequence["RepairText"]
+    """See ``repair_texts``."""
+    validation: Sequence["RepairText"]
+    """For early stopping, balanced in the same way."""
+    test: Sequence[EvaluatedPool]
+    validation_pools: Sequence[EvaluatedPool] = ()
+    """They choose the "best generator"; without any it is chosen in hindsight."""
+    swaps: Sequence[SwapResult] = ()
+    """Style swaps on the test pools; their rewritings are scored by both scorers, without asking anyone again."""
+
+    def __post_init__(self) -> None:
+        tested = {pool.problem.problem_id for pool in self.test}
+        shared = {text.problem_id for text in (*self.train, *self.validation)} & tested
+        if shared:
+            raise PoolError(
+                f"{len(shared)} test problems are among those of the repair, such as {min(shared)!r}; "
+                "figures on them would say nothing"
+            )
 
 
 def repair(
     checkpoint: str | Path,
     out: Path,
+    data: RepairData,
     *,
-    train: Sequence["RepairText"],
-    validation: Sequence["RepairText"],
-    test: Sequence[EvaluatedPool],
-    lambda_: float,
-    validation_pools: Sequence[EvaluatedPool] = (),
-    repair_settings: "RepairSettings | None" = None,
-    settings: ConfoundingSettings | None = None,
-    task: str = "",
+    repair_settings: "RepairSettings",
+    settings: ConfoundingSettings,
     device: str = "auto",
     dtype: str = "auto",
-    with_probes: bool = True,
-    swaps: Sequence[SwapResult] = (),
-    on_progress: Callable[[int, int], None] | None = None,
 ) -> RepairReport:
     """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
 
     Both are scored again with the same settings; energies that the pools hold are not used. The features, and with them
     the probes, are the same before and after, so each text is encoded once and the features are probed once.
 
-    Args:
-        train: see ``repair_texts``; problems of the test must not be among them.
-        validation: for early stopping, balanced in the same way.
-        validation_pools: choose the "best generator"; without any it is chosen in hindsight.
-        with_probes: False spares the regressions on the features of the test pools.
-        swaps: style swaps on these pools; their rewritings are scored by both, without asking anyone again.
-        on_progress: of each scoring: (distinct texts done, distinct texts).
-
     Raises:
-        PoolError: problems of the test are among those of the repair, or too few generators have both labels.
+        PoolError: too few generators have both labels.
         CheckpointError: the checkpoint is missing, torn, or of another backbone.
     """
     from raydebm.confounding.features import FeatureExtractor, KeptFeatures
-    from raydebm.confounding.refit import RepairSettings, repair_heads
+    from raydebm.confounding.refit import repair_heads
 
-    _check_split(train, validation, test)
     result = repair_heads(
-        checkpoint, out, train=train, validation=validation, settings=repair_settings or RepairSettings(),
+        checkpoint, out, train=data.train, validation=data.validation, settings=repair_settings,
         device=device, dtype=dtype,
     )  # fmt: skip
     features = KeptFeatures(FeatureExtractor.load(checkpoint, device=device, dtype=dtype))
-    report = partial(
-        confounding_report, lambda_=lambda_, validation=validation_pools, settings=settings, task=task,
-        on_progress=on_progress,
-    )  # fmt: skip
 
     def measured(folder: str | Path, *, with_probes: bool) -> ConfoundingReport:
         scorer = features.scorer(folder)
-        probed = features.joined if with_probes else None
-        swapped = tuple(rescored_swap(result, test, scorer) for result in swaps)
-        sources = Sources(scorer=scorer, features=probed, swaps=swapped)
-        return report(rescored(test, scorer, on_progress=on_progress), sources=sources, scorer=str(folder))
+        swapped = tuple(rescored_swap(swap, data.test, scorer) for swap in data.swaps)
+        return confounding_report(
+            rescored(data.test, scorer),
+            sources=Sources(scorer=scorer, features=features.joined if with_probes else None, swaps=swapped),
+            settings=settings,
+            validation=data.validation_pools,
+            scorer=str(folder),
+        )
 
-    before = measured(checkpoint, with_probes=with_probes)
+    before = measured(checkpoint, with_probes=True)
     after = dataclasses.replace(measured(out, with_probes=False), probes=before.probes)
     return RepairReport(before=before, after=after, result=result)
-
-
-def _check_split(
-    train: Sequence["RepairText"], validation: Sequence["RepairText"], test: Sequence[EvaluatedPool]
-) -> None:
-    shared = {item.problem_id for item in (*train, *validation)} & {pool.problem.problem_id for pool in test}
-    if shared:
-        raise PoolError(
-            f"{len(shared)} test problems are among those of the repair, such as {min(shared)!r}; "
-            "figures on them would say nothing"
-        )

@@ -33,12 +33,18 @@ Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfoundingSettings:
+    """What is measured, and how."""
+
+    lambda_: float
+    """Weight of E_constraint in the choice."""
+    task: str = ""
+    """For headings."""
     num_bootstrap: int = 2000
     seed: int = 0
     max_ablation_problems: int | None = 100
     """Problems whose candidates are rescored in every variant, drawn by the seed; None: all."""
     max_probe_texts: int | None = 4000
-    """Candidates of whole problems that the probes see; None: all."""
+    """Candidates of whole problems that the probes see; None: all, 0: there are no probes."""
     styles: tuple[str, ...] = tuple(STYLES)
     """Features of style to take out, in this order."""
 
@@ -75,12 +81,12 @@ class ConfoundingReport:
         return dataclasses.asdict(self) | {"warnings": list(warnings), "untested": list(untested)}
 
     def tables(self) -> list[Table]:
-        found = [generator_table(self.screen), spread_table([("", self.screen)])]
+        tables = [generator_table(self.screen), spread_table([("", self.screen)])]
         if self.ablation:
-            found.append(_ablation_table(self))
+            tables.append(_ablation_table(self))
         if self.probes:
-            found.append(_probe_table(self.probes))
-        return [*found, *(_swap_table(result) for result in self.swaps), *case_tables(self.cases)]
+            tables.append(_probe_table(self.probes))
+        return [*tables, *(_swap_table(result) for result in self.swaps), *case_tables(self.cases)]
 
     @property
     def title(self) -> str:
@@ -102,61 +108,56 @@ class ConfoundingReport:
 def confounding_report(
     pools: Sequence[EvaluatedPool],
     *,
-    lambda_: float,
     sources: Sources,
+    settings: ConfoundingSettings,
     validation: Sequence[EvaluatedPool] = (),
-    settings: ConfoundingSettings | None = None,
-    task: str = "",
     scorer: str = "the scorer",
-    on_progress: Callable[[int, int], None] | None = None,
 ) -> ConfoundingReport:
     """Screen, probes, ablation and case studies of one scorer on one set of pools.
 
     Args:
         pools: test pools, with the energies of this scorer.
-        lambda_: weight of E_constraint in the choice.
+        sources: what is at hand beyond the energies.
+        settings: what is measured, and how.
         validation: chooses the "best generator"; without any it is chosen in hindsight.
         scorer: the checkpoint's name, for headings.
-        on_progress: of the rescoring: (distinct texts done, distinct texts).
     """
-    settings = settings or ConfoundingSettings()
     best = best_generator_of(validation, by_violation=False) if validation else None
-    some = _some_pools(pools, settings.max_ablation_problems, settings.seed)
+    sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
     ablation: tuple[AblationRow, ...] = ()
     if sources.scorer is not None:
         ablation = style_ablation(
-            some,
+            sampled,
             sources.scorer,
-            lambda_=lambda_,
-            bootstrap=Bootstrap.of(len(some), num_bootstrap=settings.num_bootstrap, seed=settings.seed),
+            lambda_=settings.lambda_,
+            bootstrap=_bootstrap(sampled, settings),
             best_generator=best,
             chosen=variants(styles=settings.styles),
-            on_progress=on_progress,
         )
+    features = None if settings.max_probe_texts == 0 else sources.features
     return ConfoundingReport(
-        task=task,
+        task=settings.task,
         scorer=scorer,
-        lambda_=lambda_,
+        lambda_=settings.lambda_,
         best_generator=best,
-        screen=screen(
-            pools,
-            lambda_=lambda_,
-            bootstrap=Bootstrap.of(len(pools), num_bootstrap=settings.num_bootstrap, seed=settings.seed),
-            best_generator=best,
-        ),
+        screen=screen(pools, lambda_=settings.lambda_, bootstrap=_bootstrap(pools, settings), best_generator=best),
         ablation=ablation,
-        num_ablation_problems=len(some) if ablation else 0,
-        probes=() if sources.features is None else _probes(pools, sources.features, settings),
+        num_ablation_problems=len(sampled) if ablation else 0,
+        probes=() if features is None else _probes(pools, features, settings),
         swaps=sources.swaps,
-        cases=case_studies(pools, lambda_=lambda_),
+        cases=case_studies(pools, lambda_=settings.lambda_),
     )
 
 
-def _some_pools(pools: Sequence[EvaluatedPool], limit: int | None, seed: int) -> list[EvaluatedPool]:
+def _bootstrap(pools: Sequence[EvaluatedPool], settings: ConfoundingSettings) -> Bootstrap:
+    return Bootstrap.of(len(pools), num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+
+
+def _sampled_pools(pools: Sequence[EvaluatedPool], limit: int | None, seed: int) -> list[EvaluatedPool]:
     if limit is None or len(pools) <= limit:
         return list(pools)
-    kept = Random(seed_for(seed, "ablation")).sample(range(len(pools)), limit)
-    return [pools[index] for index in sorted(kept)]
+    places = Random(seed_for(seed, "ablation")).sample(range(len(pools)), limit)
+    return [pools[index] for index in sorted(places)]
 
 
 def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:

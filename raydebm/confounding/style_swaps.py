@@ -15,7 +15,7 @@ from raydebm.config import Recipe, RecordedGenerator
 from raydebm.confounding.swap import Rewriter, SwapResult, SwapSettings, style_swap
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools.pool import EvaluatedPool
-from raydebm.generators import Secret, build_generator, check_keys
+from raydebm.generators import EndpointAccess, Secret, build_generator, check_keys
 from raydebm.generators.account import journal_and_budget
 from raydebm.labels import label_candidate
 from raydebm.records import Candidate, Gold, Label, Problem
@@ -101,7 +101,7 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
     journal, budget = journal_and_budget(recipe, inputs.run, *JOURNAL)
     if settings.rewriter is not None:
         key = inputs.keys.get(settings.rewriter.name)
-        writer = build_generator(settings.rewriter, journal=journal, budget=budget, key=key)
+        writer = build_generator(settings.rewriter, access=EndpointAccess(budget=budget, key=key), journal=journal)
         found = [
             Rewriter(style=config.name, generator=writer, examples=shown)
             for config in recipe.generators
@@ -111,7 +111,9 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
         found = [
             Rewriter(
                 style=config.name,
-                generator=build_generator(config, journal=journal, budget=budget, key=inputs.keys.get(config.name)),
+                generator=build_generator(
+                    config, access=EndpointAccess(budget=budget, key=inputs.keys.get(config.name)), journal=journal
+                ),
             )
             for config in recipe.generators
             if not isinstance(config, RecordedGenerator)

@@ -10,18 +10,8 @@ from raydebm import tracing
 from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import PoolDecision, decide_pool
-from raydebm.decision.sampling.deadline import Deadline, now_s
-from raydebm.decision.sampling.one_pass import (
-    CandidateSource,
-    Checker,
-    EnergyScorer,
-    NoObserver,
-    Observer,
-    Parts,
-    ScoreSource,
-    sample_pass,
-    waves_of,
-)
+from raydebm.decision.sampling.deadline import now_s
+from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
 from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
 from raydebm.tasks.base import Task
@@ -44,37 +34,20 @@ class _SampledPass:
     """Why there is nothing of it, as the end of a reason; empty where there is."""
 
 
-async def solve(
-    problem: Problem,
-    *,
-    task: Task,
-    policy: Policy,
-    source: CandidateSource,
-    checker: Checker,
-    scorer: EnergyScorer,
-    baselines: ScoreSource | None = None,
-    observer: Observer | None = None,
-    deadline: Deadline | None = None,
-) -> Outcome:
+async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
     """Draw, check, score, select; accept, draw again with feedback, or abstain.
 
     The pool grows over the passes and every pass selects from all of it. Single candidates may fail. When a whole
     later pass fails or a limit forbids it, the decision is made from what is there and the reason says so.
 
     Args:
+        parts: what samples, checks and scores; the source keeps to the deadline's ``draw_until_s``.
         policy: thresholds, passes, and the budget of candidates, whose end leaves no pass.
-        baselines: gives the scores that are evidence; None: there are none.
-        observer: told what happens while it happens.
-        deadline: see ``triage.deadline``; the source keeps to its ``draw_until_s``.
 
     Raises:
         GenerationError, ScoringError, ServiceError, ResourceError, OSError: the first pass could not be drawn or
             scored, so there is nothing to decide from.
     """
-    parts = Parts(
-        task=task, source=source, checker=checker, scorer=scorer, baselines=baselines,
-        observer=observer or NoObserver(), deadline=deadline,
-    )  # fmt: skip
     pool: tuple[ScoredCandidate, ...] = ()
     passes: list[PassRecord] = []
     messages: tuple[Message, ...] | None = None
@@ -90,7 +63,7 @@ async def solve(
         decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, sampled, pool), policy=policy)
         again = decided.decision is Decision.REGENERATE
         if again:
-            messages = next_messages(problem, task=task, decided=decided, pool=pool)
+            messages = next_messages(problem, task=parts.task, decided=decided, pool=pool)
         record = _record(pass_index, sampled, decided, feedback=_last_words(messages) if again else None)
         passes.append(record)
         parts.observer.decided(record, decided.reason + sampled.lost)

@@ -10,7 +10,7 @@ from functools import partial
 
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
-from raydebm.decision.sampling.one_pass import Arrived, CandidateSource, Checker, EnergyScorer, ScoreSource
+from raydebm.decision.sampling.one_pass import Arrived, Parts
 from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import (
@@ -23,7 +23,6 @@ from raydebm.records import (
     Problem,
 )
 from raydebm.run.tables import pools_of
-from raydebm.tasks.base import Task
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
 """(problem, pass index, chat) -> the requests of that pass; the same ones that a live source would send."""
@@ -149,16 +148,7 @@ class RecordedScores:
         return [self._by_id.get(candidate.candidate_id, {}) for candidate in candidates]
 
 
-def replay(
-    problems: Iterable[Problem],
-    *,
-    task: Task,
-    policy: Policy | Callable[[Problem], Policy],
-    source: CandidateSource,
-    checker: Checker,
-    scorer: EnergyScorer,
-    baselines: ScoreSource | None = None,
-) -> list[Outcome]:
+def replay(problems: Iterable[Problem], *, parts: Parts, policy: Policy | Callable[[Problem], Policy]) -> list[Outcome]:
     """The loop for every problem, in their order, under one policy or each under its own.
 
     Not for use inside a running event loop.
@@ -166,17 +156,6 @@ def replay(
     own = policy if callable(policy) else lambda problem: policy
 
     async def run() -> list[Outcome]:
-        return [
-            await solve(
-                problem,
-                task=task,
-                policy=own(problem),
-                source=source,
-                checker=checker,
-                scorer=scorer,
-                baselines=baselines,
-            )
-            for problem in problems
-        ]
+        return [await solve(problem, parts=parts, policy=own(problem)) for problem in problems]
 
     return asyncio.run(run())

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import PolicyFit, Walk, fit_policy, fit_thresholds
+from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, Walk, fit_policy, fit_thresholds
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded, recorded_outcome, redecide
@@ -64,11 +64,11 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
         pairs = [(each, _pool_of(each)) for each in sample.decisions]
         learned = [(each, pool) for each, pool in pairs if pool.is_labelled]
         found = fit_policy(
-            [pool for _, pool in learned],
+            LabelledProblems(
+                pools=[pool for _, pool in learned], task=policy.posterior.task, outcome=policy.posterior.outcome
+            ),
             base=policy,
             config=config,
-            task=policy.posterior.task,
-            outcome=policy.posterior.outcome,
             profile=policy.profile,
             walk=_walk_of([each for each, _ in learned], sample.abstained),
         )

@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class PolicyChoice:
     """What one policy decided."""
 
     version: str
@@ -58,8 +58,8 @@ class PairedDecision:
     """Task and problem id."""
     role: PolicyRole
     """Which of them answered."""
-    first: Choice
-    second: Choice
+    first: PolicyChoice
+    second: PolicyChoice
     agrees: bool | None
     """Whether both decided the same and chose the same answer; None: the one that did not answer would have sampled
     more, so its choice is not known."""
@@ -112,7 +112,7 @@ def _paired(
 ) -> PairedDecision:
     own_right = None if not reports else reports[-1].correct
     answered = row["decision"] == Decision.ACCEPT
-    own = Choice(
+    own = PolicyChoice(
         version=json.loads(row["versions_json"]).get("policy", ""),
         answered=answered,
         right=own_right if answered else False,
@@ -120,7 +120,7 @@ def _paired(
         cost_usd=row["cost_usd"],
     )
     would_answer = shadow.decision == Decision.ACCEPT
-    other = Choice(
+    other = PolicyChoice(
         version=shadow.version,
         answered=would_answer,
         right=_verdict(row, shadow, reports, reader, task_named) if would_answer else False,

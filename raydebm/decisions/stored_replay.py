@@ -1,7 +1,7 @@
 """Deciding again about a folder of stored decisions, and counting what changes.
 
 In:   stored decisions, what to change, perhaps labels and an ensemble.
-Out:  one ``Replayed`` a decision, and their ``Tally``.
+Out:  one ``Replayed`` a decision, and their ``ReplayTally``.
 Does not know: Ray, HTTP, terminals. No endpoint is called.
 """
 
@@ -132,7 +132,7 @@ def _texts(found: Stored) -> list[TextToScore]:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """Counts over decisions: as recorded, and as made again."""
 
     moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)

@@ -19,7 +19,7 @@ from ray.data import ActorPoolStrategy
 from raydebm.config import GeneratorConfig, Recipe, TransformersGenerator
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.errors import RaydebmError
-from raydebm.generators import Budget, Generator, Journal, Secret, build_generator, collect
+from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
 from raydebm.generators.requests import request_of, request_row, unanswered
 from raydebm.generators.sink import POSITION, WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.records import Candidate, GenerationRequest
@@ -105,10 +105,10 @@ class GenerateBlocks:
             try:
                 self._generators[name] = build_generator(
                     self._configs[name],
+                    access=EndpointAccess(
+                        budget=self._budget, key=self._setup.keys.get(name), shared_slots=self._slots
+                    ),
                     journal=self._journal,
-                    budget=self._budget,
-                    key=self._setup.keys.get(name),
-                    shared_slots=self._slots,
                     threads=self._setup.threads,
                 )
             except RaydebmError as error:  # one model that cannot be loaded must not stop the others

@@ -11,8 +11,9 @@ from typing import Any
 import ray
 
 from raydebm.config import Recipe
-from raydebm.confounding.repair_report import RepairReport, repair
-from raydebm.confounding.report import ConfoundingReport, Sources, confounding_report
+from raydebm.confounding.balance import RepairText
+from raydebm.confounding.repair_report import RepairData, RepairReport, repair
+from raydebm.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
 from raydebm.confounding.style_swaps import SwapInputs, style_swaps
 from raydebm.confounding.swap import SwapResult
 from raydebm.distributed.placement import cluster_nodes, share_of
@@ -25,37 +26,44 @@ MAX_CPUS = 8.0
 """CPUs of a task that scores without a GPU; a small encoder gains little from more."""
 
 
-def confounding_of(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
+def confounding_of(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, *, name: str) -> ConfoundingReport:
     """Screen, linear probes, style ablation and style swap of the run's scorer.
 
     Args:
-        arguments: further arguments of ``confounding_report``.
+        name: the scorer's, for headings.
 
     Raises:
         PoolError: a generator of ``confounding.swap`` has no correct answer.
     """
     work = on_the_scorers_node(swap.recipe, _confounding)
-    report: ConfoundingReport = get_or_raise(work.remote(run.absolute(), arguments, swap))
+    report: ConfoundingReport = get_or_raise(work.remote(run.absolute(), settings, swap, name))
     return report
 
 
-def repaired_heads(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs, *, equalise: float) -> RepairReport:
+def repaired_heads(
+    run: RunDir,
+    texts: Mapping[str, Sequence[RepairText]],
+    settings: ConfoundingSettings,
+    swap: SwapInputs,
+    *,
+    equalise: float,
+) -> RepairReport:
     """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
 
     Args:
-        arguments: further arguments of ``confounding.repairing.repair``.
+        texts: to learn from, by split: ``train`` and ``validation``.
         equalise: see ``confounding.refit.RepairSettings``.
 
     Raises:
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report: RepairReport = get_or_raise(work.remote(run.absolute(), arguments, equalise, swap.recipe.seed, swap))
+    report: RepairReport = get_or_raise(work.remote(run.absolute(), texts, settings, swap, equalise))
     return report
 
 
 @ray.remote
-def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) -> ConfoundingReport:
+def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str) -> ConfoundingReport:
     from raydebm.confounding.features import FeatureExtractor, KeptFeatures
 
     recipe = swap.recipe
@@ -65,9 +73,10 @@ def _confounding(run: RunDir, arguments: Mapping[str, Any], swap: SwapInputs) ->
         sources = Sources(scorer=scorer, features=features.joined, swaps=style_swaps(swap, scorer))
         return confounding_report(
             _as_trained(swap.test, recipe),
-            validation=_as_trained(swap.validation, recipe),
             sources=sources,
-            **arguments,
+            settings=settings,
+            validation=_as_trained(swap.validation, recipe),
+            scorer=name,
         )
 
 
@@ -77,25 +86,37 @@ def _as_trained(pools: Sequence[EvaluatedPool], recipe: Recipe) -> list[Evaluate
 
 
 @ray.remote
-def _repair(run: RunDir, arguments: Mapping[str, Any], equalise: float, seed: int, swap: SwapInputs) -> RepairReport:
+def _repair(
+    run: RunDir,
+    texts: Mapping[str, Sequence[RepairText]],
+    settings: ConfoundingSettings,
+    swap: SwapInputs,
+    equalise: float,
+) -> RepairReport:
     from raydebm.confounding.refit import RepairSettings
     from raydebm.scorer.ensemble import EnsembleScorer
 
-    folder = Path(run.root)
+    folder, recipe, config = Path(run.root), swap.recipe, swap.recipe.confounding
+    device, dtype = recipe.scorer.device, recipe.scorer.dtype
     swaps: tuple[SwapResult, ...] = ()
-    if swap.recipe.confounding.swap:
-        scorer = EnsembleScorer.load(folder / "scorer", device=arguments["device"], dtype=arguments["dtype"])
-        swaps = style_swaps(swap, scorer)
-    config = swap.recipe.confounding
-    settings = RepairSettings(equalise=equalise, seed=seed, cap=config.repair_cap, min_cell=config.repair_min_cell)
+    if config.swap:
+        swaps = style_swaps(swap, EnsembleScorer.load(folder / "scorer", device=device, dtype=dtype))
     return repair(
         folder / "scorer",
         folder / "repair" / "scorer",
-        test=_as_trained(swap.test, swap.recipe),
-        validation_pools=_as_trained(swap.validation, swap.recipe),
-        repair_settings=settings,
-        swaps=swaps,
-        **arguments,
+        RepairData(
+            train=texts["train"],
+            validation=texts["validation"],
+            test=_as_trained(swap.test, recipe),
+            validation_pools=_as_trained(swap.validation, recipe),
+            swaps=swaps,
+        ),
+        repair_settings=RepairSettings(
+            equalise=equalise, seed=recipe.seed, cap=config.repair_cap, min_cell=config.repair_min_cell
+        ),
+        settings=settings,
+        device=device,
+        dtype=dtype,
     )
 
 

@@ -28,13 +28,16 @@ MAX_TIMED_TEXTS = 512
 
 Texts = Mapping[str, Sequence[tuple[str, Candidate]]]
 """Split -> (problem's text, candidate)."""
+KnownEnergies = Mapping[str, Energies]
+"""By candidate id."""
 
 
-def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> ScoringTime:
+def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts, known: KnownEnergies) -> ScoringTime:
     """Teach one adapter what the run's ensemble says of its texts; writes ``<student>/scorer``.
 
     Args:
         texts: of the splits train (learnt from), validation (choose the epoch) and test (timed).
+        known: energies that the run has already; other texts of train and validation are scored.
 
     Raises:
         PoolError: there is nothing to learn from.
@@ -42,16 +45,16 @@ def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts)
         CheckpointError: the run's scorer is torn.
     """
     work = on_the_scorers_node(recipe, _distill)
-    found: ScoringTime = get_or_raise(work.remote(run.absolute(), student.absolute(), recipe, texts))
-    return found
+    time: ScoringTime = get_or_raise(work.remote(run.absolute(), student.absolute(), recipe, texts, known))
+    return time
 
 
 @ray.remote
-def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> ScoringTime:
+def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts, known: KnownEnergies) -> ScoringTime:
     from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
     from raydebm.scorer.training.settings import TrainingSettings
-    from raydebm.scorer.training.student import distill
+    from raydebm.scorer.training.student import TaughtTexts, distill
 
     config = recipe.distillation
     load = partial(
@@ -72,8 +75,9 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> Scor
     target = Path(student.root) / "scorer"
     shutil.rmtree(target, ignore_errors=True)
     learnt = distill(
-        _taught(ensemble, texts["train"]),
-        _taught(ensemble, texts["validation"]),
+        TaughtTexts(
+            train=_taught(ensemble, texts["train"], known), held_out=_taught(ensemble, texts["validation"], known)
+        ),
         teacher=ensemble.record,
         adapter=config.adapter,
         backbone=load_backbone(ensemble.record.backbone, device=recipe.scorer.device, dtype="float32"),
@@ -87,21 +91,27 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts) -> Scor
     )
 
 
-def _taught(ensemble: "EnsembleScorer", texts: Sequence[tuple[str, Candidate]]) -> "list[TaughtText]":
+def _taught(
+    ensemble: "EnsembleScorer", texts: Sequence[tuple[str, Candidate]], known: KnownEnergies
+) -> "list[TaughtText]":
     """What the ensemble says of the texts; equal ones of a problem once, and none that it cannot score."""
     from raydebm.scorer.bisection import scores_or_errors
     from raydebm.scorer.training.student import TaughtText
 
-    distinct = list(dict.fromkeys((candidate.problem_id, prompt, candidate.text or "") for prompt, candidate in texts))
-    scored = scores_or_errors(ensemble, [(prompt, text) for _, prompt, text in distinct])
-    taught = []
-    for (problem_id, prompt, text), found in zip(distinct, scored, strict=True):
-        if not isinstance(found, ScoringError):
-            energies = Energies(candidate_id="", members=found.members)
-            taught.append(
-                TaughtText(problem_id=problem_id, prompt=prompt, text=text, mu=energies.mu, sigma=energies.sigma)
-            )
-    return taught
+    distinct: dict[tuple[str, str, str], Energies | None] = {}
+    for prompt, candidate in texts:
+        key = (candidate.problem_id, prompt, candidate.text or "")
+        distinct[key] = distinct.get(key) or known.get(candidate.candidate_id)
+    asked = [key for key, energies in distinct.items() if energies is None]
+    scored = scores_or_errors(ensemble, [(prompt, text) for _, prompt, text in asked])
+    for key, result in zip(asked, scored, strict=True):
+        if not isinstance(result, ScoringError):
+            distinct[key] = Energies(candidate_id="", members=result.members)
+    return [
+        TaughtText(problem_id=problem_id, prompt=prompt, text=text, mu=energies.mu, sigma=energies.sigma)
+        for (problem_id, prompt, text), energies in distinct.items()
+        if energies is not None
+    ]
 
 
 def _seconds(scorer: "EnsembleScorer", texts: Sequence[tuple[str, str]]) -> float:

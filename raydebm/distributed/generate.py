@@ -17,14 +17,14 @@ from pathlib import Path
 import ray
 
 from raydebm.config import GeneratorConfig, Recipe
-from raydebm.decision.stopping.schedule import WaveSchedule
+from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.distributed.candidate_blocks import Setup, stream
 from raydebm.distributed.label import gold_free_reports
 from raydebm.distributed.vllm import beside_servers, running_endpoints, turns
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Journal, Secret, check_keys, collect
-from raydebm.generators.account import Account
-from raydebm.generators.recorded import RecordedGenerator, recorded_generators
+from raydebm.generators.account import JournalAccount
+from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import highest_prices
 from raydebm.generators.sink import CandidateSink, Placed, Progress
 from raydebm.generators.tally import GenerationSummary, SavedSamples, Tally, check_enough
@@ -42,7 +42,7 @@ def generate(
     stage: str = "candidates",
     on_progress: Progress | None = None,
     problems: Iterable[Problem] = (),
-    account: Account | None = None,
+    account: JournalAccount | None = None,
 ) -> GenerationSummary:
     """Answer all requests and write ``<run>/<stage>/candidates.parquet`` in their order, then the manifest.
 
@@ -64,7 +64,7 @@ def generate(
         recipe=recipe,
         run=run,
         stage=stage,
-        account=account or Account(run, (stage, "journal")),
+        account=account or JournalAccount(run, (stage, "journal")),
         problems=tuple(problems),
         on_progress=on_progress,
     )
@@ -101,7 +101,7 @@ def generate_in_waves(
         recipe=recipe,
         run=run,
         stage="candidates",
-        account=Account(run, ("candidates", "journal")),
+        account=JournalAccount(run, ("candidates", "journal")),
         problems=tuple(problems.values()),
         on_progress=on_progress,
     )
@@ -129,7 +129,7 @@ class _Work:
     recipe: Recipe
     run: RunDir
     stage: str
-    account: Account
+    account: JournalAccount
     problems: tuple[Problem, ...]
     on_progress: Progress | None
 
@@ -162,7 +162,7 @@ class _Answering:
         self._work, self._configs, self._keys, self._servers = work, configs, keys, servers
         self._started = time.monotonic()
         self._journal = Journal(work.account.folder)
-        self._recorded: tuple[RecordedGenerator, ...] | None = None
+        self._recorded: tuple[PoolGenerator, ...] | None = None
         self._turn: tuple[GeneratorConfig, ...] = ()
         self._setup: tuple[Setup, float] | None = None
 

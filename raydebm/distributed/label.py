@@ -18,7 +18,7 @@ import ray.data
 
 from raydebm.checker import DeadlineChecker
 from raydebm.config import Recipe, TaskConfig
-from raydebm.distributed.placement import Share, cluster_nodes, places
+from raydebm.distributed.placement import WorkerShare, cluster_nodes, places
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import PoolError
@@ -29,7 +29,7 @@ from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
 from raydebm.tasks import task_of
 
 BATCH_SIZE = 256
-WORKER = Share(cpus=1.0, gpus=0.0)
+WORKER = WorkerShare(cpus=1.0, gpus=0.0)
 POSITION, REPORT = "position", "report_"
 
 _INPUT = CANDIDATES.schema.append(pa.field(POSITION, pa.int64()))
@@ -67,26 +67,22 @@ def label(
     recipe: Recipe,
     run: RunDir,
     stage: str = "labels",
-    deadline_s: float | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LabelSummary:
     """Check every candidate against gold and against the gold-free constraints. Ray is initialised.
 
     Args:
-        problems: by problem id; likewise ``golds``. A candidate without gold is unlabeled.
-        deadline_s: of one candidate; one that takes longer is unlabeled and unselectable, with the reason. None: the
-            task's default.
+        problems: by problem id; likewise ``golds``. A candidate without gold is unlabeled. One that takes longer than
+            the task allows is unlabeled and unselectable, with the reason.
         on_progress: (candidates done, candidates).
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
         ResourceError: no node has a CPU.
     """
-    if deadline_s is None:
-        deadline_s = task_of(recipe.task).defaults.label_deadline_s
     require_problems(problems, candidates)
     rows: list[Row] = []
-    for batch in _checked(problems, golds, candidates, task=recipe.task, deadline_s=deadline_s):
+    for batch in _checked(problems, golds, candidates, task=recipe.task):
         rows += batch.to_pylist()
         if on_progress is not None:
             on_progress(len(rows), len(candidates))
@@ -106,8 +102,7 @@ def gold_free_reports(
         PoolError, ResourceError: as ``label``.
     """
     require_problems(problems, candidates)
-    deadline_s = task_of(task).defaults.label_deadline_s
-    batches = _checked(problems, {}, candidates, task=task, deadline_s=deadline_s)
+    batches = _checked(problems, {}, candidates, task=task)
     reports = [_report(row) for batch in batches for row in batch.to_pylist()]
     return {report.candidate_id: report for report in reports}
 
@@ -144,18 +139,18 @@ def _checked(
     candidates: Sequence[Candidate],
     *,
     task: TaskConfig,
-    deadline_s: float,
 ) -> Iterator[pa.Table]:
     if not candidates:
         return
-    per_worker = task_of(task).defaults.labels_per_worker
+    defaults = task_of(task).defaults
+    per_worker = defaults.labels_per_worker
     num_workers = min(math.ceil(len(candidates) / per_worker), places(WORKER, cluster_nodes()))
     if is_own_cluster():
         # It may claim more logical CPUs than there are; checks compute, and some are timed.
         num_workers = min(num_workers, os.cpu_count() or 1)
     batch_size = min(BATCH_SIZE, per_worker)
     reference = ray.put((dict(problems), dict(golds)))
-    setup = {"task": task, "deadline_s": deadline_s, "reference": [reference]}
+    setup = {"task": task, "deadline_s": defaults.label_deadline_s, "reference": [reference]}
     rows = [CANDIDATES.row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
     if num_workers == 1:
         whole = in_tables(rows, schema=_INPUT, size=len(rows))

@@ -21,7 +21,7 @@ MAX_GRAPH_GIB = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class WorkerShare:
     """What one worker takes."""
 
     cpus: float
@@ -38,12 +38,12 @@ def cluster_nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in nodes if node["Alive"]]
 
 
-def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> Share:
+def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> WorkerShare:
     """A worker's share: as configured, or half a GPU when the cluster has any."""
     gpus = config.gpus_per_adapter
     if gpus is None:
         gpus = DEFAULT_GPU_SHARE if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
-    return Share(cpus=config.cpus_per_adapter, gpus=gpus)
+    return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus)
 
 
 def gpu_share(config: RayConfig) -> float:
@@ -54,7 +54,7 @@ def gpu_share(config: RayConfig) -> float:
     return config.gpus_per_adapter or DEFAULT_GPU_SHARE
 
 
-def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
+def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
     """How many workers fit on the nodes at once; a worker lives on one node, and on one GPU.
 
     Raises:
@@ -72,7 +72,9 @@ def places(share: Share, nodes: Sequence[Mapping[str, float]]) -> int:
     return found
 
 
-def at_once(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool) -> int:
+def at_once(
+    config: RayConfig, share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool
+) -> int:
     """How many workers compute at once.
 
     On a machine of our own the logical CPUs are more than the cores, and a worker without a GPU fills as many cores as
@@ -87,7 +89,7 @@ def at_once(config: RayConfig, share: Share, nodes: Sequence[Mapping[str, float]
     return most
 
 
-def graph_gib(share: Share, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
+def graph_gib(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
     """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs (see ``gpu_share``).
 
     A quarter of the smallest node's memory, divided by the workers that it may hold. On 24 GiB, five workers that took
@@ -99,7 +101,7 @@ def graph_gib(share: Share, nodes: Sequence[Mapping[str, float]], *, num_workers
     return min(MAX_GRAPH_GIB, *(size / 2**30 * 0.25 / min(held, num_workers) for size, held in memory))
 
 
-def _on_node(share: Share, node: Mapping[str, float]) -> int:
+def _on_node(share: WorkerShare, node: Mapping[str, float]) -> int:
     by_cpu = math.floor(node.get("CPU", 0.0) / share.cpus)
     if share.gpus == 0:
         return by_cpu

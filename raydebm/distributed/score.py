@@ -11,7 +11,7 @@ little padding and no long batch comes last.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +22,7 @@ from ray.exceptions import ActorDiedError
 
 from raydebm.config import Recipe
 from raydebm.distributed.label import require_problems
-from raydebm.distributed.placement import Share, at_once, cluster_nodes, share_of
+from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, share_of
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.errors import CheckpointError, ScoringError, last_line
@@ -83,47 +83,72 @@ class ScoreSummary:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringInput:
+    """Candidates that are to be scored.
+
+    Raises:
+        PoolError: a candidate's problem is not among the problems.
+    """
+
+    problems: Mapping[str, Problem]
+    """By problem id."""
+    candidates: Sequence[Candidate]
+    members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    """Which adapters score the candidates of a problem, by problem id; the others' energies are null. A problem that is
+    not named has all."""
+
+    def __post_init__(self) -> None:
+        require_problems(self.problems, self.candidates)
+
+    def as_scored(self, reasoning: Reasoning) -> "ScoringInput":
+        """With the texts that the scorer reads."""
+        return replace(self, candidates=[candidate.as_scored(reasoning) for candidate in self.candidates])
+
+    def text_of(self, candidate: Candidate) -> Text:
+        """What is scored for a candidate."""
+        prompt, asked = self.problems[candidate.problem_id].prompt, self.members.get(candidate.problem_id, ())
+        return Text(prompt, candidate.text or "", tuple(asked))
+
+    def distinct_texts(self) -> dict[Text, int]:
+        """Texts and their index: those that few adapters score last, each kind together, longest first."""
+        texts = {self.text_of(candidate) for candidate in self.candidates if candidate.text is not None}
+        ordered = sorted(texts, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text))
+        return {text: index for index, text in enumerate(ordered)}
+
+
 def score(
-    problems: Mapping[str, Problem],
-    candidates: Sequence[Candidate],
+    given: ScoringInput,
     *,
     checkpoint: str,
     recipe: Recipe,
     run: RunDir,
     stage: str = "energies",
-    members: Mapping[str, Sequence[bool]] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:
     """Score every candidate as ``scorer.reasoning`` reads it. Ray is initialised.
 
     Args:
-        problems: by problem id.
         checkpoint: the ensemble's folder or URL; every node can read it.
-        members: which adapters score the candidates of a problem, by problem id; the others' energies are null. A
-            problem that is not named has all.
         on_progress: (distinct texts done, distinct texts).
 
     Raises:
-        PoolError: a candidate's problem is not among the problems.
         CheckpointError: the checkpoint is missing, torn or mixed, or was trained with another ``scorer.reasoning``.
         ResourceError: no node can hold a scorer.
     """
-    require_problems(problems, candidates)
-    candidates = [candidate.as_scored(recipe.scorer.reasoning) for candidate in candidates]
-    members = members or {}
-    texts = _distinct_texts(problems, candidates, members)
-    found: dict[int, Row] = {}
+    given = given.as_scored(recipe.scorer.reasoning)
+    texts = given.distinct_texts()
+    scored: dict[int, Row] = {}
     dtype = run.scoring_type(recipe.scorer.dtype)
     if texts:
         source = _read(resolved(checkpoint), recipe, dtype)
         for batch in _scored(list(texts), source, recipe):
-            found.update({row[INDEX]: row for row in batch.to_pylist()})
+            scored.update({row[INDEX]: row for row in batch.to_pylist()})
             if on_progress is not None:
-                on_progress(len(found), len(texts))
-        dtype = found[0][DTYPE]
+                on_progress(len(scored), len(texts))
+        dtype = scored[0][DTYPE]
     rows = [
-        _candidate_row(candidate, found.get(texts.get(_text_of(problems, candidate, members), -1)))
-        for candidate in candidates
+        _candidate_row(candidate, scored.get(texts.get(given.text_of(candidate), -1))) for candidate in given.candidates
     ]
     run.write_energies(rows, stage)
     errors = [row.error for row in rows if row.error is not None]
@@ -135,20 +160,6 @@ def score(
         dtype=dtype,
         errors=tuple(dict.fromkeys(errors))[:3],
     )
-
-
-def _distinct_texts(
-    problems: Mapping[str, Problem], candidates: Sequence[Candidate], members: Mapping[str, Sequence[bool]]
-) -> dict[Text, int]:
-    """Texts and their index: those that few adapters score last, each kind together, longest first."""
-    texts = {_text_of(problems, candidate, members) for candidate in candidates if candidate.text is not None}
-    ordered = sorted(texts, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text))
-    return {text: index for index, text in enumerate(ordered)}
-
-
-def _text_of(problems: Mapping[str, Problem], candidate: Candidate, members: Mapping[str, Sequence[bool]]) -> Text:
-    prompt, asked = problems[candidate.problem_id].prompt, members.get(candidate.problem_id, ())
-    return Text(prompt, candidate.text or "", tuple(asked))
 
 
 def _candidate_row(candidate: Candidate, row: Row | None) -> EnergyRow:
@@ -167,7 +178,7 @@ class _Source:
     """Reference to the backbone's."""
     dtype: str
     device: str
-    share: Share
+    share: WorkerShare
     """What one scorer takes."""
 
 

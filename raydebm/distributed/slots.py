@@ -21,7 +21,7 @@ import ray
 import ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from raydebm.distributed.placement import Share
+from raydebm.distributed.placement import WorkerShare
 from raydebm.distributed.session import get_or_raise
 from raydebm.distributed.train_worker import Refusal, train_loop
 from raydebm.errors import last_line
@@ -42,7 +42,7 @@ class SlotContext:
     """References: the backbone's weights, and (training groups, validation groups)."""
     backbone: Any
     """Reference to the fingerprint of the weights; its task fails when the backbone cannot be read."""
-    share: Share
+    share: WorkerShare
     """What a slot's worker takes."""
     is_own_cluster: bool
 

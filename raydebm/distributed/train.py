@@ -18,7 +18,7 @@ import ray
 
 from raydebm import __version__
 from raydebm.config import REPORTING, Recipe
-from raydebm.distributed.placement import Share, at_once, cluster_nodes, graph_gib, share_of
+from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, graph_gib, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
 from raydebm.distributed.slots import SlotContext, fit_all
 from raydebm.distributed.train_worker import assemble, read_backbone, size_mib
@@ -26,7 +26,7 @@ from raydebm.errors import PoolError, TrainingError
 from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import ENSEMBLE_FILE
+from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.training.tracked_jobs import tracked
 from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 from raydebm.tasks import task_of
@@ -147,7 +147,7 @@ def _jobs(
     *,
     train: Sequence[TrainingGroup],
     validation: Sequence[TrainingGroup],
-    share: Share,
+    share: WorkerShare,
     memory: float | None,
 ) -> list[TrainingJob]:
     data = content_id(

@@ -21,7 +21,7 @@ from raydebm.distributed.placement import gpu_share
 from raydebm.errors import CheckpointError, RaydebmError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
 from raydebm.run.addresses import local_copy
-from raydebm.run.ensemble import ENSEMBLE_FILE
+from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
 from raydebm.tasks import task_of
 
@@ -136,7 +136,7 @@ def _train(job: TrainingJob, loaded: _Loaded) -> None:
 
 def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     """Train in this adapter's bag, going on after its last stored epoch where there is one."""
-    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.adapter import AdapterData, train_adapter
     from raydebm.scorer.training.settings import TrainingSettings
 
     recipe, name = job.recipe, job.adapter.name
@@ -156,14 +156,16 @@ def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     def run(resume_from: Path | None) -> Any:
         return train_adapter(
             job.adapter,
+            AdapterData(
+                train=[group for group in loaded.train if group.problem_id in bagged],
+                validation=loaded.validation,
+                fingerprint=job.data,
+            ),
             backbone=loaded.backbone,
-            train=[group for group in loaded.train if group.problem_id in bagged],
-            validation=loaded.validation,
             settings=replace(settings, graph_gib=job.graph_gib, gpu_share=gpu_share(recipe.ray)),
             out_dir=out_dir,
             report=report,
             resume_from=resume_from,
-            data=job.data,
         ).record
 
     address = job.checkpoint()

@@ -21,7 +21,7 @@ from raydebm.export.finished_run import FinishedRun
 from raydebm.export.model_card import CardFacts, Listing, scorer_card
 from raydebm.export.target import fresh_folder
 from raydebm.run.addresses import local_copy
-from raydebm.run.ensemble import ENSEMBLE_FILE, holds_ensemble
+from raydebm.run.ensemble_file import ENSEMBLE_FILE, holds_ensemble
 from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, read_ensemble, write_adapter
 from raydebm.scorer.checkpoint_records import AdapterRecord
 

@@ -4,42 +4,45 @@
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from dataclasses import replace
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
 from raydebm.generators.endpoint.hedging import Hedging
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret, key_of
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret, key_of
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.vllm_server import endpoint_of
 from raydebm.generators.journal import Journal, JournaledGenerator
 from raydebm.generators.protocol import Generator, collect
 from raydebm.records import Problem
 
-__all__ = ["Budget", "Generator", "Hedging", "Journal", "Secret", "build_generator", "check_keys", "collect"]
+__all__ = [
+    "Budget",
+    "EndpointAccess",
+    "Generator",
+    "Hedging",
+    "Journal",
+    "Secret",
+    "build_generator",
+    "check_keys",
+    "collect",
+]
 
 
 def build_generator(
     config: GeneratorConfig,
     *,
     journal: Journal | None = None,
-    budget: Budget | None = None,
-    key: Secret | None = None,
-    shared_slots: AbstractAsyncContextManager[Any] | None = None,
+    access: EndpointAccess | None = None,
     threads: int | None = None,
     problems: Iterable[Problem] = (),
-    hedging: Hedging | None = None,
 ) -> Generator:
     """The generator of a recipe's entry, ready to be asked.
 
     Args:
         journal: answers found there are not asked for again, and new ones are written down.
-        budget: shared by all endpoints of a run.
-        key: the endpoint's API key; None reads it from the environment.
-        shared_slots: a semaphore over all endpoints of this process.
+        access: how an endpoint is asked. Requests to vLLM servers, whose GPUs are our own, are never hedged.
         threads: torch threads of a local model; None leaves torch's own choice.
         problems: lets a recorded pool be joined by the source's own problem ids.
-        hedging: sends slow requests of an endpoint a second time; not for vLLM servers, whose GPUs are our own.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.
@@ -49,22 +52,18 @@ def build_generator(
         UnknownNameError: the recorded pool has no such model.
     """
     generator: Generator
-    if isinstance(config, OpenAIGenerator | VllmGenerator):
-        generator = OpenAIApiGenerator(
-            endpoint_of(config) if isinstance(config, VllmGenerator) else config,
-            key=key,
-            budget=budget,
-            shared_slots=shared_slots,
-            hedging=hedging if isinstance(config, OpenAIGenerator) else None,
-        )
+    if isinstance(config, OpenAIGenerator):
+        generator = OpenAIApiGenerator(config, access)
+    elif isinstance(config, VllmGenerator):
+        generator = OpenAIApiGenerator(endpoint_of(config), replace(access or EndpointAccess(), hedging=None))
     elif isinstance(config, TransformersGenerator):
         from raydebm.generators.transformers_local import LocalGenerator
 
         generator = LocalGenerator(config, threads=threads)
     else:
-        from raydebm.generators.recorded import RecordedGenerator
+        from raydebm.generators.recorded import PoolGenerator
 
-        return RecordedGenerator(config, problems=problems)  # already recorded: nothing to write down
+        return PoolGenerator(config, problems=problems)  # already recorded: nothing to write down
     return generator if journal is None else JournaledGenerator(generator, journal)
 
 

@@ -17,7 +17,7 @@ SHARED_PASSES = ("regenerated", "shared", "journal")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class JournalAccount:
     """A journal, and the run whose limit counts what stands in it."""
 
     run: RunDir

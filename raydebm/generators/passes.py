@@ -104,7 +104,7 @@ class PassRequests:
             messages,
             generator=config.name,
             sampling=self._sampling(config, greedy=greedy),
-            num_samples=num_samples,
+            samples=range(num_samples),
             run_seed=self.recipe.seed if self.seed is None else self.seed,
             pass_index=pass_index,
         )

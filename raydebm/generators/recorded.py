@@ -3,7 +3,7 @@
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
       other fields that hold the answer, as text or as JSON) and optionally ``sample`` (integer) and ``run`` (name of a
       repeated run); lines with neither are counted as they come.
-Out:  candidates, either all at once (``import_pool``) or request by request (``RecordedGenerator``).
+Out:  candidates, either all at once (``import_pool``) or request by request (``PoolGenerator``).
 
 ``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). How recorded completions
 were sampled is unknown: imported ones carry the default ``Sampling()`` and count as samples, not as greedy. Thinking
@@ -20,12 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from raydebm.config import GeneratorConfig
-from raydebm.config import RecordedGenerator as RecordedConfig
+from raydebm.config import GeneratorConfig, RecordedGenerator
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import split_reasoning
-from raydebm.generators.requests import answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.identity import content_id
 from raydebm.records import Candidate, GenerationRequest, Problem, well_formed
 from raydebm.run.folder import Folder
@@ -106,7 +105,7 @@ def import_pool(
     ]
 
 
-class RecordedGenerator:
+class PoolGenerator:
     """Replays one model of a pool file as if it were asked.
 
     A request is answered by the recording of its problem, pass and sample index; one that was not recorded becomes a
@@ -115,7 +114,7 @@ class RecordedGenerator:
     """
 
     def __init__(
-        self, config: RecordedConfig, *, problems: Iterable[Problem] = (), pool: "_Found | None" = None
+        self, config: RecordedGenerator, *, problems: Iterable[Problem] = (), pool: "_Found | None" = None
     ) -> None:
         """Read the pool.
 
@@ -173,10 +172,9 @@ class RecordedGenerator:
         return answered(
             request,
             recorded.text,
+            usage=TokenUsage(prompt_tokens=recorded.prompt_tokens, completion_tokens=recorded.completion_tokens),
             reasoning=recorded.reasoning,
             finish_reason=recorded.finish_reason,
-            prompt_tokens=recorded.prompt_tokens,
-            completion_tokens=recorded.completion_tokens,
             logprobs=None
             if recorded.logprob is None or recorded.worst_logprob is None
             else LogProbs(recorded.logprob, recorded.worst_logprob),
@@ -188,9 +186,7 @@ class RecordedGenerator:
         return next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
 
 
-def recorded_generators(
-    configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]
-) -> Iterator[RecordedGenerator]:
+def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:
     """The generators of those entries that name a recorded pool. A file is read once, however many models it holds.
 
     Raises:
@@ -198,14 +194,14 @@ def recorded_generators(
         UnknownNameError: a file has no such model.
     """
     problems = tuple(problems)
-    by_file: dict[tuple[str, tuple[str, ...]], list[RecordedConfig]] = {}
+    by_file: dict[tuple[str, tuple[str, ...]], list[RecordedGenerator]] = {}
     for config in configs:
-        if isinstance(config, RecordedConfig):
+        if isinstance(config, RecordedGenerator):
             by_file.setdefault((config.pool, tuple(config.text_fields)), []).append(config)
     for (path, text_fields), entries in by_file.items():
         pool = _read(Path(path), "", text_fields)
         for config in entries:
-            yield RecordedGenerator(config, problems=problems, pool=pool)
+            yield PoolGenerator(config, problems=problems, pool=pool)
 
 
 def _joinable(problems: Iterable[Problem]) -> dict[str, str]:

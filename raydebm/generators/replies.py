@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydebm.generators.logprobs import LogProbs
+from raydebm.generators.requests import NO_USAGE, TokenUsage
 from raydebm.records import FailureKind, well_formed
 
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
@@ -33,26 +34,13 @@ class HttpReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What a request was billed for. None is what the endpoint does not say."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cost_usd: float | None = None
-    """US dollars as the endpoint states them (``usage.cost``)."""
-
-
-NO_USAGE = Usage()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """A usable answer."""
 
     text: str
     reasoning: str | None
     finish_reason: str | None
-    usage: Usage
+    usage: TokenUsage
     logprobs: LogProbs | None = None
     """Summary over the answer's tokens; None where the endpoint gives none."""
 
@@ -66,7 +54,7 @@ class ReplyError(Exception):
         *,
         retry: bool = False,
         status: int | None = None,
-        usage: Usage = NO_USAGE,
+        usage: TokenUsage = NO_USAGE,
         failure: FailureKind | None = None,
     ) -> None:
         super().__init__(well_formed(message))
@@ -114,7 +102,7 @@ def read_reply(reply: HttpReply) -> Completion:
     return _completion(choices[0], usage)
 
 
-def _completion(choice: Mapping[str, Any], usage: Usage) -> Completion:
+def _completion(choice: Mapping[str, Any], usage: TokenUsage) -> Completion:
     message = choice.get("message")
     message = message if isinstance(message, Mapping) else {}
     finish_reason = choice.get("finish_reason")
@@ -199,11 +187,11 @@ def _why_empty(finish_reason: object, has_reasoning: bool, refusal: object) -> s
     return f"the reply's content is empty (finish_reason {finish_reason!r})"
 
 
-def _usage(value: object) -> Usage:
+def _usage(value: object) -> TokenUsage:
     if not isinstance(value, Mapping):
         return NO_USAGE
     cost: Any = value.get("cost")
-    return Usage(
+    return TokenUsage(
         prompt_tokens=_count(value.get("prompt_tokens")),
         completion_tokens=_count(value.get("completion_tokens")),
         cost_usd=float(cost) if _is_number(cost) else None,
@@ -228,7 +216,7 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
     return ReplyError(message, status=reply.status)
 
 
-def _status_error(status: int, content: bytes, usage: Usage = NO_USAGE) -> ReplyError:
+def _status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE) -> ReplyError:
     text = " ".join(content.decode("utf-8", errors="replace").split())
     detail = _message_in(text)[:_EXCERPT_CHARS]
     return ReplyError(
@@ -248,7 +236,7 @@ def _message_in(text: str) -> str:
         return text
 
 
-def _error_in_body(error: object, usage: Usage) -> ReplyError:
+def _error_in_body(error: object, usage: TokenUsage) -> ReplyError:
     code = error.get("code") if isinstance(error, Mapping) else None
     message = error.get("message") if isinstance(error, Mapping) else error
     try:

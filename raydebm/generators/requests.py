@@ -21,19 +21,35 @@ CHARS_PER_TOKEN = 4
 """Rule of thumb for English text; estimates made with it are called estimates wherever they are shown."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """What a request was billed for. None is what the endpoint does not say."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+    """US dollars, as the endpoint states them or by the recipe's prices."""
+
+
+NO_USAGE = TokenUsage()
+
+
 def requests_for(
     problem: Problem,
     messages: Sequence[Message],
     *,
     generator: str,
     sampling: Sampling,
-    num_samples: int,
+    samples: Iterable[int],
     run_seed: int,
     pass_index: int = 1,
-    first_sample: int = 0,
 ) -> list[GenerationRequest]:
     """One request per sample. The seed depends on the run, the problem, the generator, the pass and the sample only,
-    so jobs, evaluation and the service draw the same candidate for the same request."""
+    so jobs, evaluation and the service draw the same candidate for the same request.
+
+    Args:
+        samples: their numbers, such as ``range(4)``.
+    """
     return [
         GenerationRequest(
             task=problem.task,
@@ -45,7 +61,7 @@ def requests_for(
             pass_index=pass_index,
             sample_index=index,
         )
-        for index in range(first_sample, first_sample + num_samples)
+        for index in samples
     ]
 
 
@@ -66,9 +82,7 @@ def unanswered(
     error: str,
     *,
     failure: FailureKind | None = None,
-    prompt_tokens: int | None = None,
-    completion_tokens: int | None = None,
-    cost_usd: float | None = None,
+    usage: TokenUsage = NO_USAGE,
 ) -> Candidate:
     """The row of a request that failed: it keeps its identity, has no text, says why, and what was billed for it."""
     return Candidate(
@@ -83,9 +97,9 @@ def unanswered(
         sample_index=request.sample_index,
         seed=request.seed,
         sampling=request.sampling,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cost_usd=cost_usd,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cost_usd=usage.cost_usd,
     )
 
 
@@ -95,22 +109,17 @@ def answered(
     *,
     reasoning: str | None = None,
     finish_reason: str | None = None,
-    prompt_tokens: int | None = None,
-    completion_tokens: int | None = None,
-    cost_usd: float | None = None,
+    usage: TokenUsage = NO_USAGE,
     latency_s: float | None = None,
     logprobs: LogProbs | None = None,
 ) -> Candidate:
     """The candidate that a request's text makes."""
     return replace(
-        unanswered(request, ""),
+        unanswered(request, "", usage=usage),
         text=text,
         error=None,
         reasoning=reasoning,
         finish_reason=finish_reason,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cost_usd=cost_usd,
         latency_s=latency_s,
         logprob=None if logprobs is None else logprobs.mean,
         worst_logprob=None if logprobs is None else logprobs.worst,

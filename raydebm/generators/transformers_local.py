@@ -23,7 +23,7 @@ from raydebm.errors import GenerationError
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
 from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import answer_start, split_reasoning
-from raydebm.generators.requests import answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest, Message
 
@@ -164,18 +164,18 @@ class LocalGenerator:
             return unanswered(
                 item.request,
                 f"the model wrote no answer (finish_reason {row.finish_reason!r})",
-                prompt_tokens=len(item.row.prompt_ids),
-                completion_tokens=len(row.token_ids),
-                cost_usd=0.0,
+                usage=TokenUsage(
+                    prompt_tokens=len(item.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
+                ),
             )
         return answered(
             item.request,
             text,
+            usage=TokenUsage(
+                prompt_tokens=len(item.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
+            ),
             reasoning=reasoning,
             finish_reason=row.finish_reason,
-            prompt_tokens=len(item.row.prompt_ids),
-            completion_tokens=len(row.token_ids),
-            cost_usd=0.0,
             latency_s=latency_s,
             logprobs=self._logprobs(row, has_thinking=reasoning is not None),
         )

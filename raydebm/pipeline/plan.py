@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from raydebm.config import Recipe
 from raydebm.generators.passes import PassRequests
-from raydebm.generators.recorded import RecordedGenerator, recorded_generators
+from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import CostEstimate, estimate_cost
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.stages.problems import answerable, load_problems
@@ -86,9 +86,7 @@ def _dropped(count: int) -> Iterator[str]:
         yield f"{count:,} more problems are left out, because no recorded pool answers them"
 
 
-def _recorded(
-    recipe: Recipe, pools: Sequence[RecordedGenerator], requests: Sequence[GenerationRequest]
-) -> Iterator[str]:
+def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Sequence[GenerationRequest]) -> Iterator[str]:
     """How many requests the recorded pools can answer: what is missing counts as failed."""
     answered: Counter[str] = Counter()
     asked = Counter(request.generator for request in requests)

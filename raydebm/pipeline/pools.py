@@ -1,31 +1,9 @@
 """The pools of a run's split: candidates of all passes with what is known of them."""
 
-from dataclasses import dataclass, field
-
-from raydebm.evaluation.pools.pool import EvaluatedPool, Scores, assemble_pools
+from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
-from raydebm.records import Candidate, ConstraintReport, Energies, Label
 from raydebm.run.directory import SCORES_FOLDER
-
-
-@dataclass(slots=True)
-class RecordedPools:
-    """Candidates with what is known of them, by candidate id. ``energies`` holds None where scoring failed."""
-
-    candidates: dict[str, Candidate] = field(default_factory=dict)
-    reports: dict[str, ConstraintReport] = field(default_factory=dict)
-    labels: dict[str, Label] = field(default_factory=dict)
-    energies: dict[str, Energies | None] = field(default_factory=dict)
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    """What the baselines that are evidence say, by name."""
-
-    def add_scores(self, scores: Scores) -> None:
-        """Add what baselines say about the candidates that are here."""
-        for name, by_id in scores.items():
-            for candidate_id, score in by_id.items():
-                if candidate_id in self.candidates and score is not None:
-                    self.scores.setdefault(candidate_id, {})[name] = score
 
 
 def recorded_pools(context: StageContext, split: str) -> RecordedPools:
@@ -69,11 +47,7 @@ def evaluated_pools(context: StageContext, split: str) -> list[EvaluatedPool]:
     pools = recorded_pools(context, split)
     return assemble_pools(
         context.problems_of(split),
-        candidates=pools.candidates.values(),
-        reports=pools.reports,
-        energies=pools.energies,
-        labels=pools.labels,
+        pools,
         scores=scores_of(context),
-        evidence=pools.scores,
         shuffle_seed=context.recipe.evaluation.shuffle_seed,
     )

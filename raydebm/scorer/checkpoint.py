@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from raydebm.errors import CheckpointError, in_one_line
-from raydebm.run.ensemble import ENSEMBLE_FILE
+from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.card import model_card
 from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord, Record
 

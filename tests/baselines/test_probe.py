@@ -6,9 +6,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from raydebm.baselines import build_scorer
+from raydebm.baselines.causal_reader import Reader, StatePooling
 from raydebm.baselines.evidence import EvidenceScorers
 from raydebm.baselines.probe import RECORD_FILE, Probe, train_probe
-from raydebm.baselines.reader import Reader, StatePooling
 from raydebm.config import ProbeBaseline, ReaderBaseline
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.pairs import TrainingGroup

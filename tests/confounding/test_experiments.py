@@ -274,8 +274,10 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     )
 
     report = confounding_report(
-        rescored(pools, scorer), lambda_=1.0, sources=sources, validation=pools, task="toy", scorer="rule",
-        settings=ConfoundingSettings(num_bootstrap=100, max_ablation_problems=3, max_probe_texts=20),
+        rescored(pools, scorer), sources=sources, validation=pools, scorer="rule",
+        settings=ConfoundingSettings(
+            lambda_=1.0, task="toy", num_bootstrap=100, max_ablation_problems=3, max_probe_texts=20
+        ),
     )  # fmt: skip
 
     assert isinstance(report, ConfoundingReport)
@@ -301,9 +303,8 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
 def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools):
     report = confounding_report(
         rescored(pools, RuleScorer(likes_headings)),
-        lambda_=1.0,
         sources=Sources(),
-        settings=ConfoundingSettings(num_bootstrap=100),
+        settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100),
     )
 
     assert (report.ablation, report.probes, report.swaps) == ((), (), ())
@@ -316,7 +317,7 @@ def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools
 
 def test_without_a_pick_there_is_no_figure(make_pool):
     pools = [make_pool((0, {"generator": "a"}), (0, {"generator": "b"}))]
-    report = confounding_report(pools, lambda_=1.0, sources=Sources(), settings=ConfoundingSettings(num_bootstrap=100))
+    report = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
 
     assert pick_plate(report.screens()) is None
     assert "<svg" not in document(report).html()

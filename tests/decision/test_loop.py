@@ -5,6 +5,7 @@ import pytest
 
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import ConfigError, GenerationError, LimitReachedError, ScoringError
 from raydebm.records import Decision
 
@@ -20,7 +21,11 @@ def shifted(members, mu):
 def run(task, problem, checker, make_scorer):
     def run(source, members, policy=POLICY):
         return asyncio.run(
-            solve(problem, task=task, policy=policy, source=source, checker=checker, scorer=make_scorer(members))
+            solve(
+                problem,
+                parts=Parts(task=task, source=source, checker=checker, scorer=make_scorer(members)),
+                policy=policy,
+            )
         )
 
     return run
@@ -194,11 +199,10 @@ def test_a_scorer_that_loses_candidates_is_reported(task, problem, checker, make
         asyncio.run(
             solve(
                 problem,
-                task=task,
+                parts=Parts(
+                    task=task, source=make_source([make_candidate("a", "42")]), checker=checker, scorer=Lossy()
+                ),
                 policy=POLICY,
-                source=make_source([make_candidate("a", "42")]),
-                checker=checker,
-                scorer=Lossy(),
             )
         )
 

@@ -13,6 +13,7 @@ from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
 from raydebm.decision.sampling.checks import check_candidate
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import ConfigError, GenerationError, LimitReachedError
 from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
 
@@ -39,11 +40,8 @@ def decided(task, problem, make_candidate, make_source, make_scorer, checker):
         outcome = asyncio.run(
             solve(
                 problem,
-                task=task,
+                parts=Parts(task=task, source=make_source(*drawn), checker=checker, scorer=make_scorer(members)),
                 policy=policy,
-                source=make_source(*drawn),
-                checker=checker,
-                scorer=make_scorer(members),
             )
         )
         return recorded_outcome(outcome, record_id="r", policy=policy)
@@ -228,7 +226,9 @@ class Scripted:
 def run_loop(passes, policy, task):
     script = Scripted(passes, task)
     problem = Problem(task="toy", problem_id="p", prompt="6 x 7?")
-    return asyncio.run(solve(problem, task=task, policy=policy, source=script, checker=script, scorer=script))
+    return asyncio.run(
+        solve(problem, parts=Parts(task=task, source=script, checker=script, scorer=script), policy=policy)
+    )
 
 
 @settings(max_examples=200, deadline=None)

@@ -3,6 +3,7 @@ import pytest
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.decision.sampling.checks import check_candidate
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import GenerationError, PoolError
 from raydebm.records import Decision, Energies, GenerationRequest, Sampling
 
@@ -33,7 +34,9 @@ def replayed(task, problem):
         scorer = RecordedScorer(
             {c.candidate_id: Energies(candidate_id=c.candidate_id, members=(0.0,)) for c in candidates}
         )
-        (outcome,) = replay([problem], task=task, policy=policy, source=source, checker=checker, scorer=scorer)
+        (outcome,) = replay(
+            [problem], parts=Parts(task=task, source=source, checker=checker, scorer=scorer), policy=policy
+        )
         return outcome, source.missing
 
     return run
@@ -92,11 +95,13 @@ def test_a_candidate_that_was_never_checked_is_an_error(task, problem, make_cand
     with pytest.raises(PoolError, match="1 candidates of problem 'p' have no constraint report, the first is 'a'"):
         replay(
             [problem],
-            task=task,
+            parts=Parts(
+                task=task,
+                source=ReplaySource({"a": make_candidate("a", "41")}),
+                checker=RecordedChecker({}),
+                scorer=RecordedScorer({}),
+            ),
             policy=POLICY,
-            source=ReplaySource({"a": make_candidate("a", "41")}),
-            checker=RecordedChecker({}),
-            scorer=RecordedScorer({}),
         )
 
 
@@ -105,11 +110,13 @@ def test_a_candidate_without_recorded_energies_could_not_be_scored(task, problem
 
     (outcome,) = replay(
         [problem],
-        task=task,
+        parts=Parts(
+            task=task,
+            source=ReplaySource({"a": candidate}),
+            checker=RecordedChecker({"a": check_candidate(task, problem, candidate)}),
+            scorer=RecordedScorer({}),
+        ),
         policy=Policy(max_passes=1),
-        source=ReplaySource({"a": candidate}),
-        checker=RecordedChecker({"a": check_candidate(task, problem, candidate)}),
-        scorer=RecordedScorer({}),
     )
 
     assert outcome.reason == "no candidate can be selected: of 1, 1 could not be scored"

@@ -23,7 +23,7 @@ from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import fingerprint_of
+from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
 from raydebm.serving.api.triage.bodies import guarantee_body
 from raydebm.tasks import get_task

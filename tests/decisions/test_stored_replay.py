@@ -16,7 +16,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.record import DecisionRecord, new_record_id
 from raydebm.decisions.stored_decisions import stored_decisions
-from raydebm.decisions.stored_replay import Changes, Tally, replay_stored
+from raydebm.decisions.stored_replay import Changes, ReplayTally, replay_stored
 from raydebm.decisions.writer import DecisionWriter, RecordsArgs
 from raydebm.errors import ConfigError
 from raydebm.records import (
@@ -225,7 +225,7 @@ def test_another_ensemble_scores_the_stored_texts(folder):
 
 
 def test_the_tally_bounds_coverage():
-    tally = Tally()
+    tally = ReplayTally()
     assert (tally.num_decisions, tally.num_changed, tally.num_accepted_at_most) == (0, 0, 0)
 
 

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from raydebm.config import parse_recipe
 from raydebm.distributed.generate import generate
 from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
-from raydebm.generators.account import SHARED_PASSES, Account
+from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
@@ -154,7 +154,7 @@ def test_two_runs_with_one_account_pay_once_and_have_one_budget(local_ray, serve
     """Answers cost 25 cents. Of a dollar the first run spends 75; the second has one of its answers, and money for one
     of two others."""
     recipe = recipe_of(http(server.url, max_in_flight=1), max_usd=1.0, max_failed_frac=1.0)
-    account = Account(RunDir(str(tmp_path)), SHARED_PASSES)
+    account = JournalAccount(RunDir(str(tmp_path)), SHARED_PASSES)
     first, second = (RunDir(str(tmp_path / name)) for name in ("first", "second"))
     asked = [ask(f"p{index}: priced") for index in range(5)]
     generate(asked[:3], recipe=recipe, run=first, stage="regenerated/test-1", account=account)
@@ -390,7 +390,7 @@ sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
 from raydebm.config import RayConfig
 from raydebm.distributed.generate import generate
-from raydebm.generators.account import SHARED_PASSES, Account
+from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.distributed.session import ray_session
 with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
     generate(requests, recipe=recipe, run=run)

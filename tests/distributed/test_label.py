@@ -1,6 +1,7 @@
 """Labels on Ray Data, and checkers that crash, hang or end their process."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from raydebm.distributed.label import label
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, Gold, Problem, Verdict
 from raydebm.run.directory import RunDir
+from raydebm.tasks import task_of
 
 PROBLEM = Problem(task="moody", problem_id="p", prompt="say yes")
 GOLD = Gold(task="moody", problem_id="p", value={"text": "yes"})
@@ -80,7 +82,6 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
         candidates,
         recipe=moody_recipe(),
         run=run,
-        deadline_s=60.0,
         on_progress=lambda done, total: seen.append((done, total)),
     )
 
@@ -100,9 +101,11 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
 
 
 @pytest.mark.ray
-def test_every_candidate_has_the_given_time(local_ray, tmp_path):
+def test_every_candidate_has_the_time_that_its_task_allows(local_ray, tmp_path, monkeypatch):
+    task = task_of(moody_recipe().task)
+    monkeypatch.setattr(type(task), "defaults", replace(task.defaults, label_deadline_s=0.5))
     run = RunDir(str(tmp_path))
-    label({"p": PROBLEM}, {"p": GOLD}, [candidate(1, "hang")], recipe=moody_recipe(), run=run, deadline_s=0.5)
+    label({"p": PROBLEM}, {"p": GOLD}, [candidate(1, "hang")], recipe=moody_recipe(), run=run)
     (row,) = run.labels()
     assert "longer than 0.5 s" in row.reason
 

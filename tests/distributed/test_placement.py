@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.config import RayConfig
-from raydebm.distributed.placement import Share, at_once, gpu_share, graph_gib, places, share_of
+from raydebm.distributed.placement import WorkerShare, at_once, gpu_share, graph_gib, places, share_of
 from raydebm.errors import ResourceError
 
 LAPTOP = [{"CPU": 8.0}]
@@ -33,9 +33,11 @@ def test_the_configuration_alone_decides_the_placement(config, nodes, expected):
 @pytest.mark.parametrize(
     ("share", "nodes"),
     [
-        pytest.param(Share(cpus=9, gpus=0), LAPTOP, id="too many CPUs"),
-        pytest.param(Share(cpus=1, gpus=0.5), LAPTOP, id="no GPU"),
-        pytest.param(Share(cpus=6, gpus=0.5), [{"CPU": 16.0}, {"CPU": 4.0, "GPU": 1.0}], id="never both on one node"),
+        pytest.param(WorkerShare(cpus=9, gpus=0), LAPTOP, id="too many CPUs"),
+        pytest.param(WorkerShare(cpus=1, gpus=0.5), LAPTOP, id="no GPU"),
+        pytest.param(
+            WorkerShare(cpus=6, gpus=0.5), [{"CPU": 16.0}, {"CPU": 4.0, "GPU": 1.0}], id="never both on one node"
+        ),
     ],
 )
 def test_what_no_node_can_hold_is_refused_with_a_way_out(share, nodes):
@@ -57,7 +59,7 @@ def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpu
     monkeypatch.setattr("raydebm.distributed.placement.usable_cpus", lambda: 2)
     config = RayConfig(threads_per_worker=threads)
 
-    assert at_once(config, Share(cpus=1, gpus=gpus), THREE_GPUS, is_own_cluster=own) == expected
+    assert at_once(config, WorkerShare(cpus=1, gpus=gpus), THREE_GPUS, is_own_cluster=own) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,13 @@ def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpu
     ],
 )
 def test_activations_of_all_workers_of_a_node_fit_in_a_quarter_of_its_memory(nodes, num_workers, expected):
-    assert graph_gib(Share(cpus=1, gpus=0), nodes, num_workers=num_workers) == expected
+    assert graph_gib(WorkerShare(cpus=1, gpus=0), nodes, num_workers=num_workers) == expected
 
 
 def test_gpu_workers_are_left_to_the_gpus_memory():
-    assert graph_gib(Share(cpus=1, gpus=0.5), [{"CPU": 8.0, "GPU": 3.0, "memory": 2.0**34}], num_workers=5) is None
+    assert (
+        graph_gib(WorkerShare(cpus=1, gpus=0.5), [{"CPU": 8.0, "GPU": 3.0, "memory": 2.0**34}], num_workers=5) is None
+    )
 
 
 @pytest.mark.parametrize(("configured", "expected"), [(None, 0.5), (0.25, 0.25), (1, 1.0), (0, 0.5)])

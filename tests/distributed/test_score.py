@@ -5,7 +5,7 @@ import json
 import pytest
 from scorer_parts import recipe_for
 
-from raydebm.distributed.score import score, score_texts
+from raydebm.distributed.score import ScoringInput, score, score_texts
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
@@ -70,9 +70,9 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
     candidates.insert(4, candidate(1000, None))
     run = RunDir(str(tmp_path))
 
-    summary = score(
-        PROBLEMS, candidates, checkpoint=checkpoint, recipe=recipe_for(tmp_path, gpus_per_adapter=gpus), run=run
-    )
+    given = ScoringInput(problems=PROBLEMS, candidates=candidates)
+    recipe = recipe_for(tmp_path, gpus_per_adapter=gpus)
+    summary = score(given, checkpoint=checkpoint, recipe=recipe, run=run)
 
     rows = run.energies()
     assert [row.candidate_id for row in rows] == [found.candidate_id for found in candidates]
@@ -97,7 +97,8 @@ def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
     run = RunDir(str(tmp_path))
     checkpoint = five[1].checkpoint
 
-    score(PROBLEMS, candidates, checkpoint=checkpoint, recipe=recipe_for(tmp_path), run=run, members=asked)
+    given = ScoringInput(problems=PROBLEMS, candidates=candidates, members=asked)
+    score(given, checkpoint=checkpoint, recipe=recipe_for(tmp_path), run=run)
 
     rows = run.energies()
     alone = EnsembleScorer.load(checkpoint, device="cpu").score(
@@ -114,8 +115,7 @@ def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
 def test_a_missing_checkpoint_is_named_before_any_scorer_starts(local_ray, tmp_path):
     with pytest.raises(CheckpointError, match=r"ensemble\.json is missing"):
         score(
-            PROBLEMS,
-            [candidate(1, "w1")],
+            ScoringInput(problems=PROBLEMS, candidates=[candidate(1, "w1")]),
             checkpoint=str(tmp_path / "nothing"),
             recipe=recipe_for(tmp_path),
             run=RunDir(str(tmp_path)),
@@ -127,5 +127,7 @@ def test_a_checkpoint_is_not_scored_with_another_reading_of_candidates(five, tmp
     recipe = recipe_for(tmp_path)
     recipe = recipe.model_copy(update={"scorer": recipe.scorer.model_copy(update={"reasoning": "all"})})
 
+    given = ScoringInput(problems=PROBLEMS, candidates=[candidate(1, "w1")])
+
     with pytest.raises(CheckpointError, match=r"trained with scorer\.reasoning 'answer', and the recipe says 'all'"):
-        score(PROBLEMS, [candidate(1, "w1")], checkpoint=five[1].checkpoint, recipe=recipe, run=RunDir(str(tmp_path)))
+        score(given, checkpoint=five[1].checkpoint, recipe=recipe, run=RunDir(str(tmp_path)))

@@ -8,7 +8,7 @@ import ray.train
 from scorer_parts import recipe_for
 
 from raydebm.distributed import slots
-from raydebm.distributed.placement import Share
+from raydebm.distributed.placement import WorkerShare
 from raydebm.distributed.slots import SlotContext, deal
 from raydebm.distributed.train_worker import Refusal
 from raydebm.run.directory import RunDir
@@ -79,7 +79,7 @@ def test_an_adapter_that_fails_does_not_take_its_slots_others_along(tmp_path, mo
     fake = Runs(script)
     monkeypatch.setattr(slots, "_fit", fake)
     monkeypatch.setattr(slots, "get_or_raise", lambda fingerprint: fingerprint)
-    context = SlotContext(inputs=(None, None), backbone=WEIGHTS, share=Share(cpus=1, gpus=0), is_own_cluster=True)
+    context = SlotContext(inputs=(None, None), backbone=WEIGHTS, share=WorkerShare(cpus=1, gpus=0), is_own_cluster=True)
 
     outcome = slots._fit_slot(jobs_of(tmp_path, 3, max_failures=1), context, threading.Event())
 
@@ -93,7 +93,7 @@ def test_a_worker_that_dies_before_it_begins_is_not_started_for_ever(tmp_path, m
 
     monkeypatch.setattr(slots, "_fit", dies)
     monkeypatch.setattr(slots, "get_or_raise", lambda fingerprint: fingerprint)
-    context = SlotContext(inputs=(None, None), backbone=WEIGHTS, share=Share(cpus=1, gpus=0), is_own_cluster=True)
+    context = SlotContext(inputs=(None, None), backbone=WEIGHTS, share=WorkerShare(cpus=1, gpus=0), is_own_cluster=True)
 
     outcome = slots._fit_slot(jobs_of(tmp_path, 2), context, threading.Event())
 

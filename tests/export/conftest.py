@@ -62,7 +62,7 @@ def finish(run, stage, recipe, **facts):
 def train(run, recipe, pairs):
     from raydebm.scorer.checkpoint import write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
-    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.adapter import AdapterData, train_adapter
     from raydebm.scorer.training.settings import TrainingSettings
     from raydebm.tasks import task_of
 
@@ -71,9 +71,8 @@ def train(run, recipe, pairs):
     folders = {
         adapter.name: train_adapter(
             adapter,
+            AdapterData(train=groups["train"], validation=groups["validation"]),
             backbone=backbone,
-            train=groups["train"],
-            validation=groups["validation"],
             settings=TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults),
             out_dir=run / "scorer" / adapter.name,
             report=lambda report: None,

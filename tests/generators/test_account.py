@@ -5,7 +5,7 @@ import pytest
 from raydebm.config import parse_recipe
 from raydebm.generators import Journal
 from raydebm.generators.account import journal_and_budget, spent_elsewhere_usd
-from raydebm.generators.requests import answered
+from raydebm.generators.requests import TokenUsage, answered
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
@@ -23,7 +23,7 @@ def spend(folder, usd):
         task="toy", problem_id="p", generator="g", messages=({"role": "user", "content": "?"},), sampling=Sampling(),
         seed=0,
     )  # fmt: skip
-    Journal(folder).put(answered(request, "text", cost_usd=usd))
+    Journal(folder).put(answered(request, "text", usage=TokenUsage(cost_usd=usd)))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from raydebm.errors import ConfigError
 from raydebm.generators.journal import Journal, JournaledGenerator, spent_usd
 from raydebm.generators.protocol import collect
-from raydebm.generators.requests import answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.run.tables import CANDIDATES
 
 
@@ -25,7 +25,7 @@ class CountingGenerator:
             if request.sample_index in self.failing:
                 yield unanswered(request, "no luck")
             else:
-                yield answered(request, f"text {request.sample_index}", cost_usd=0.5)
+                yield answered(request, f"text {request.sample_index}", usage=TokenUsage(cost_usd=0.5))
 
     async def aclose(self):
         pass
@@ -37,9 +37,9 @@ def requests(ask):
 
 
 def test_answers_survive_the_writer(tmp_path, requests):
-    Journal(tmp_path).put(answered(requests[0], "text \u2028 ü", reasoning="r", cost_usd=0.5))
+    Journal(tmp_path).put(answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r"))
     found = Journal(tmp_path).get(requests[0].candidate_id)
-    assert found == answered(requests[0], "text \u2028 ü", reasoning="r", cost_usd=0.5)
+    assert found == answered(requests[0], "text \u2028 ü", usage=TokenUsage(cost_usd=0.5), reasoning="r")
 
 
 def test_failures_are_not_kept(tmp_path, requests):
@@ -65,10 +65,10 @@ def test_unreadable_line_costs_only_itself(tmp_path, requests):
 
 def test_catch_up_sees_other_writers(tmp_path, requests):
     mine, other = Journal(tmp_path), Journal(tmp_path)
-    other.put(answered(requests[0], "text", cost_usd=0.25))
+    other.put(answered(requests[0], "text", usage=TokenUsage(cost_usd=0.25)))
     assert mine.get(requests[0].candidate_id) is None
     mine.catch_up()
-    other.put(answered(requests[1], "text", cost_usd=0.25))
+    other.put(answered(requests[1], "text", usage=TokenUsage(cost_usd=0.25)))
     mine.catch_up()
     assert len(mine) == 2
     assert mine.read_usd == 0.5
@@ -77,7 +77,7 @@ def test_catch_up_sees_other_writers(tmp_path, requests):
 def test_what_failed_requests_cost_is_read_back_and_is_no_answer(tmp_path, requests):
     mine, other = Journal(tmp_path), Journal(tmp_path)
     other.put_lost(0.25)
-    other.put(answered(requests[0], "text", cost_usd=0.5))
+    other.put(answered(requests[0], "text", usage=TokenUsage(cost_usd=0.5)))
     mine.catch_up()
     assert (mine.read_usd, len(mine)) == (0.75, 1)
     assert other.read_usd == 0.0
@@ -101,7 +101,7 @@ def test_same_answer_twice_is_one_line(tmp_path, requests):
 def test_same_answer_of_two_writers_costs_once(tmp_path, requests):
     first, second = Journal(tmp_path), Journal(tmp_path)
     for journal in (first, second):
-        journal.put(answered(requests[0], "text", cost_usd=0.25))
+        journal.put(answered(requests[0], "text", usage=TokenUsage(cost_usd=0.25)))
     assert Journal(tmp_path).read_usd == 0.25
 
 
@@ -128,11 +128,11 @@ def test_unwritable_folder_is_named(tmp_path):
 def test_what_journals_hold_is_summed_without_reading_answers(tmp_path, requests):
     """Of a line its own cost counts and nothing that a text says; of a torn one too, because it has been paid."""
     journal = Journal(tmp_path / "one")
-    journal.put(answered(requests[0], '{"cost_usd":100,"lost_usd":100}', cost_usd=0.25))
-    journal.put(answered(requests[1], "nobody said what it cost", cost_usd=None))
+    journal.put(answered(requests[0], '{"cost_usd":100,"lost_usd":100}', usage=TokenUsage(cost_usd=0.25)))
+    journal.put(answered(requests[1], "nobody said what it cost", usage=TokenUsage(cost_usd=None)))
     journal.put_lost(1e-05)
     other = Journal(tmp_path / "two")
-    other.put(answered(requests[2], "text", cost_usd=2))
+    other.put(answered(requests[2], "text", usage=TokenUsage(cost_usd=2)))
     (file,) = (tmp_path / "two").glob("*.jsonl")
     line = file.read_bytes()
     file.write_bytes(line + line[: line.index(b'"text"')] + b"\n" + line[: line.index(b'"cost_usd"') + 11])

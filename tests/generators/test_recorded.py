@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from raydebm.config import RecordedGenerator as RecordedConfig
+from raydebm.config import RecordedGenerator
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
-from raydebm.generators.recorded import RecordedGenerator, import_pool, recorded_generators
+from raydebm.generators.recorded import PoolGenerator, import_pool, recorded_generators
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import CANDIDATES
@@ -238,11 +238,11 @@ def test_our_own_parquet_comes_back_unchanged(parquet):
 
 def test_recorded_log_probabilities_come_back(parquet, tmp_path):
     path = parquet(replace(drawn(0), logprob=-0.5, worst_logprob=-2.0))
-    config = RecordedConfig(name="r", pool=path, model=drawn(0).generator)
+    config = RecordedGenerator(name="r", pool=path, model=drawn(0).generator)
     request = GenerationRequest(
         task="toy", problem_id=drawn(0).problem_id, generator="r", messages=(), sampling=drawn(0).sampling, seed=1
     )
-    candidate = RecordedGenerator(config).reply(request)
+    candidate = PoolGenerator(config).reply(request)
     assert (candidate.logprob, candidate.worst_logprob) == (-0.5, -2.0)
 
 
@@ -266,7 +266,7 @@ def request(problem_id="p", *, sample=0, pass_index=1, temperature=0.7):
 
 
 def replay(path, *requests, problems=(), model="m", **options):
-    generator = RecordedGenerator(RecordedConfig(name="small", pool=path, model=model, **options), problems=problems)
+    generator = PoolGenerator(RecordedGenerator(name="small", pool=path, model=model, **options), problems=problems)
 
     async def all_replies():
         replies = [candidate async for candidate in generator.stream(requests)]
@@ -285,7 +285,7 @@ def test_a_request_gets_the_recording_of_its_problem_and_sample(pool):
 
 def test_a_file_is_read_once_for_all_of_its_models(pool):
     path = pool(line(model="m"), line(model="n"))
-    configs = [RecordedConfig(name=model, pool=path, model=model) for model in ("m", "n")]
+    configs = [RecordedGenerator(name=model, pool=path, model=model) for model in ("m", "n")]
     found = recorded_generators(configs, problems=[P])
     first = next(found)
     os.remove(path)
@@ -295,7 +295,7 @@ def test_a_file_is_read_once_for_all_of_its_models(pool):
 
 def test_a_generator_knows_which_problems_it_can_answer(pool):
     path = pool(line("p", text=None), line("source/q"))
-    [generator] = recorded_generators([RecordedConfig(name="g", pool=path, model="m")], problems=[P, Q])
+    [generator] = recorded_generators([RecordedGenerator(name="g", pool=path, model="m")], problems=[P, Q])
 
     assert [generator.answers(problem_id) for problem_id in ("p", "q", "r")] == [False, True, False]
 

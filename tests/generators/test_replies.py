@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.generators.logprobs import LogProbs
-from raydebm.generators.replies import HttpReply, ReplyError, Usage, read_reply, split_reasoning
+from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
+from raydebm.generators.requests import NO_USAGE
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_an_escaped_pair_is_one_character():
 def test_nonsense_is_no_usage(amount):
     usage = '{"prompt_tokens": %s, "completion_tokens": %s, "cost": %s}' % (amount, amount, amount)  # noqa: UP031
     content = '{"choices": [{"message": {"content": "four"}}], "usage": %s}' % usage  # noqa: UP031
-    assert read_reply(HttpReply(status=200, headers={}, content=content.encode())).usage == Usage()
+    assert read_reply(HttpReply(status=200, headers={}, content=content.encode())).usage == NO_USAGE
 
 
 def test_an_infinite_code_in_the_body_is_an_error_of_the_endpoint():

@@ -20,16 +20,16 @@ MESSAGES = ({"role": "user", "content": "x" * 10},)
 
 
 def make(**options):
-    settings = {"generator": "g", "sampling": Sampling(max_tokens=100), "num_samples": 3, "run_seed": 1} | options
+    settings = {"generator": "g", "sampling": Sampling(max_tokens=100), "samples": range(3), "run_seed": 1} | options
     return requests_for(PROBLEM, MESSAGES, **settings)
 
 
 def test_one_request_per_sample():
-    assert [request.sample_index for request in make(first_sample=2)] == [2, 3, 4]
+    assert [request.sample_index for request in make(samples=range(2, 5))] == [2, 3, 4]
 
 
 def test_seeds_do_not_depend_on_how_samples_are_split_into_calls():
-    assert make(num_samples=3) == [*make(num_samples=1), *make(num_samples=2, first_sample=1)]
+    assert make(samples=range(3)) == [*make(samples=range(1)), *make(num_samples=2, first_sample=1)]
 
 
 @pytest.mark.parametrize("change", [{"generator": "h"}, {"run_seed": 2}, {"pass_index": 2}])
@@ -43,7 +43,7 @@ def test_ids_are_distinct():
 
 
 def test_row_reads_back():
-    (request,) = make(num_samples=1, sampling=Sampling(stop=("END",)))
+    (request,) = make(samples=range(1), sampling=Sampling(stop=("END",)))
     request = replace(request, response_format='{"type": "json_object"}')
     copy = request_of(request_row(request))
     assert (copy, copy.candidate_id) == (request, request.candidate_id)
@@ -72,7 +72,7 @@ def test_local_models_cost_nothing():
 
 
 def test_the_worst_cost_is_every_byte_a_token_and_the_completion_at_its_limit():
-    (request,) = make(num_samples=1)
+    (request,) = make(samples=range(1))
     dollar = OpenAIGenerator(
         name="g", model="m", usd_per_million_prompt_tokens=1e6, usd_per_million_completion_tokens=2e6
     )

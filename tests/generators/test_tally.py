@@ -1,4 +1,4 @@
-from raydebm.generators.requests import answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.generators.tally import Tally
 from raydebm.records import Sampling
 from raydebm.run.tables import CANDIDATES
@@ -7,8 +7,12 @@ from raydebm.run.tables import CANDIDATES
 def test_failed_requests_count_what_they_were_billed(ask):
     tally = Tally()
     candidates = [
-        answered(ask(), "four", prompt_tokens=10, completion_tokens=20, cost_usd=0.25),
-        unanswered(ask(), "all tokens went into reasoning", prompt_tokens=10, completion_tokens=64, cost_usd=0.5),
+        answered(ask(), "four", usage=TokenUsage(prompt_tokens=10, completion_tokens=20, cost_usd=0.25)),
+        unanswered(
+            ask(),
+            "all tokens went into reasoning",
+            usage=TokenUsage(prompt_tokens=10, completion_tokens=64, cost_usd=0.5),
+        ),
         unanswered(ask(), "connection failed"),
     ]
     tally.add(map(CANDIDATES.row, candidates))
@@ -19,7 +23,7 @@ def test_failed_requests_count_what_they_were_billed(ask):
 
 def sample(ask, generator, tokens, number, **changes):
     request = ask(generator=generator, sample_index=number, **changes)
-    return CANDIDATES.row(answered(request, "four", completion_tokens=tokens))
+    return CANDIDATES.row(answered(request, "four", usage=TokenUsage(completion_tokens=tokens)))
 
 
 def test_what_was_not_sampled_counts_its_generators_mean_tokens(ask):

@@ -1,5 +1,6 @@
 """The rules of the house: imports point down, nothing heavy loads early, the documented tree is the tree on disk."""
 
+import ast
 import graphlib
 import importlib.util
 import re
@@ -162,6 +163,15 @@ def test_no_function_is_longer_than_60_lines(tree):
     assert long <= LONG_FUNCTIONS
 
 
+def test_no_function_has_more_than_7_parameters(tree):
+    """``self`` and ``cls`` do not count. What needs more takes a record."""
+    wide = {
+        f"{below(name)}:{node.name}" for name, node in tree.functions() if architecture_figures.num_arguments(node) > 7
+    }
+
+    assert wide == set()
+
+
 def test_no_folder_has_more_than_15_modules(tree):
     assert {below(folder) for folder, count in tree.modules_per_folder.items() if count > 15} == set()
 
@@ -182,12 +192,20 @@ def test_imports_of_a_package_have_at_most_seven_levels(tree, package):
     assert architecture_figures.levels(tree.entries(f"raydebm.{package}")) <= 7
 
 
-CONFUSING = {"ensemble", "reader", "schedule"}
-"""Names of modules that still occur twice, most of them with one in serving or scorer. The set may only shrink."""
-
-
 def test_no_two_modules_share_a_name_but_for_layers_and_roles(tree):
-    assert set(tree.confusing_modules()) <= CONFUSING
+    assert tree.confusing_modules() == []
+
+
+SHARED_CLASS_NAMES = {"Choice"}
+"""``raydebm.Choice`` is what ``best_of`` decides, and OpenAI's schema calls each completion of a chat a choice."""
+
+
+def test_no_two_classes_share_a_name(tree):
+    counts = Counter(
+        node.name for module in tree.parsed.values() for node in module.body if isinstance(node, ast.ClassDef)
+    )
+
+    assert {name for name, count in counts.items() if count > 1} <= SHARED_CLASS_NAMES
 
 
 def test_public_functions_outside_three_packages_are_documented(tree):

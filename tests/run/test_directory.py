@@ -11,7 +11,7 @@ from raydebm.records import Pair
 from raydebm.run.addresses import is_url, local_copy, resolved
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
 from raydebm.run.tables import PAIRS
 
 PAIR, OTHER = (Pair(problem_id="p", chosen=chosen, rejected="b") for chosen in ("a", "c"))

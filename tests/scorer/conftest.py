@@ -17,7 +17,7 @@ from transformers import (
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.model.backbone import load_backbone, make_backbone
-from raydebm.scorer.training.adapter import train_adapter
+from raydebm.scorer.training.adapter import AdapterData, train_adapter
 from raydebm.scorer.training.settings import TrainingSettings
 
 torch.set_num_threads(1)
@@ -138,9 +138,8 @@ def train_all():
         return {
             adapter.name: train_adapter(
                 adapter,
+                AdapterData(train=groups[0], validation=groups[1]),
                 backbone=backbone,
-                train=groups[0],
-                validation=groups[1],
                 settings=settings,
                 out_dir=folder / adapter.name,
                 report=lambda report: None,

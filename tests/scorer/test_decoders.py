@@ -15,7 +15,7 @@ from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.model.backbone import load_backbone, make_backbone
 from raydebm.scorer.model.batching import TextEncoder, micro_batches
-from raydebm.scorer.training.member import Member
+from raydebm.scorer.training.member import EnsembleMember
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
 
@@ -90,7 +90,7 @@ def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint):
 
 def test_gradients_reach_adapter_and_head_alone(tiny):
     backbone = tiny["llama"]
-    member = Member(backbone, PAPER_ADAPTERS[1], head_dropout=0.0, autocast=None, pooling="last")
+    member = EnsembleMember(backbone, PAPER_ADAPTERS[1], head_dropout=0.0, autocast=None, pooling="last")
     encoder = TextEncoder(backbone.tokenizer, max_length=48, is_decoder=True)
     (batch,) = micro_batches([text.ids for text in encoder(TEXTS)], max_tokens=1000, pad_id=0)
 
@@ -103,7 +103,7 @@ def test_gradients_reach_adapter_and_head_alone(tiny):
 
 def test_the_first_token_of_a_decoder_is_refused(tiny):
     with pytest.raises(ConfigError, match="sees nothing of the text"):
-        Member(tiny["qwen2"], PAPER_ADAPTERS[0], head_dropout=0.0, autocast=None, pooling="cls")
+        EnsembleMember(tiny["qwen2"], PAPER_ADAPTERS[0], head_dropout=0.0, autocast=None, pooling="cls")
 
 
 def test_a_tokenizer_without_padding_pads_with_its_end(tiny, tokenizer):

@@ -15,7 +15,7 @@ from raydebm.scorer.ensemble import EnsembleScorer, _threads, write_ensemble
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.head import EnergyHead
-from raydebm.scorer.training.adapter import train_adapter
+from raydebm.scorer.training.adapter import AdapterData, train_adapter
 
 NAMES = tuple(adapter.name for adapter in PAPER_ADAPTERS)
 TEXTS = [
@@ -226,9 +226,8 @@ def test_real_small_backbones_train_and_score(name, groups, settings, tmp_path):
     settings = dataclasses.replace(settings, max_epochs=1, learning_rate=1e-3)
     result = train_adapter(
         PAPER_ADAPTERS[1],
+        AdapterData(train=groups[0][:4], validation=groups[1][:2]),
         backbone=backbone,
-        train=groups[0][:4],
-        validation=groups[1][:2],
         settings=settings,
         out_dir=tmp_path / "a1",
         report=lambda report: None,

@@ -21,9 +21,10 @@ from raydebm.confounding.balance import (
 from raydebm.confounding.features import FeatureExtractor, KeptFeatures, head_of
 from raydebm.confounding.pages import document, write_report
 from raydebm.confounding.refit import RepairSettings, repair_heads
+from raydebm.confounding.repair_report import RepairData
 from raydebm.confounding.report import ConfoundingSettings
 from raydebm.errors import CheckpointError, ConfigError, PoolError
-from raydebm.evaluation.pools.pool import assemble_pools
+from raydebm.evaluation.pools.pool import RecordedPools, assemble_pools
 from raydebm.pairs import build_pairs, training_groups
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.run.directory import RunDir
@@ -333,7 +334,8 @@ def pools_of_planted(data):
         one.candidate_id: ConstraintReport(candidate_id=one.candidate_id, answer="x", vote_key="x", penalty=0.0)
         for one in candidates
     }
-    return assemble_pools(problems.values(), candidates=candidates, labels=labels, reports=reports, energies={})
+    by_id = {candidate.candidate_id: candidate for candidate in candidates}
+    return assemble_pools(problems.values(), RecordedPools(candidates=by_id, labels=labels, reports=reports))
 
 
 def groups_of_planted(data):
@@ -362,16 +364,21 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
         return repair(
             shortcut_checkpoint,
             tmp_path_factory.mktemp("planted-repair") / "scorer",
-            train=repair_texts(*planted(3000, 160)),
-            validation=repair_texts(*planted(1000, 30)),
-            test=pools_of_planted(test),
-            validation_pools=pools_of_planted(planted(1000, 30)),
-            lambda_=1.0,
+            RepairData(
+                train=repair_texts(*planted(3000, 160)),
+                validation=repair_texts(*planted(1000, 30)),
+                test=pools_of_planted(test),
+                validation_pools=pools_of_planted(planted(1000, 30)),
+            ),
             repair_settings=RepairSettings(**{"learning_rate": 3e-3, "seed": 1} | changes),
-            settings=ConfoundingSettings(num_bootstrap=200, max_ablation_problems=2, max_probe_texts=400),
-            task="planted",
+            settings=ConfoundingSettings(
+                lambda_=1.0,
+                task="planted",
+                num_bootstrap=200,
+                max_ablation_problems=2,
+                max_probe_texts=400 if probes else 0,
+            ),
             device="cpu",
-            with_probes=probes,
         )
 
     return run

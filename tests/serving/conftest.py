@@ -13,7 +13,7 @@ import uvicorn
 
 from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
-from raydebm.generators.requests import answered
+from raydebm.generators.requests import TokenUsage, answered
 from raydebm.run.directory import RunDir
 from raydebm.tasks import get_task
 
@@ -140,7 +140,7 @@ def make_ensemble(folder, encoder):
     from raydebm.pairs import TrainingGroup
     from raydebm.scorer.ensemble import write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
-    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.adapter import AdapterData, train_adapter
     from raydebm.scorer.training.settings import TrainingSettings
 
     groups = [
@@ -152,9 +152,8 @@ def make_ensemble(folder, encoder):
     trained = {
         adapter.name: train_adapter(
             adapter,
+            AdapterData(train=groups[:3], validation=groups[3:]),
             backbone=backbone,
-            train=groups[:3],
-            validation=groups[3:],
             settings=settings,
             out_dir=folder / adapter.name,
             report=lambda report: None,
@@ -194,7 +193,7 @@ def live_run(tmp_path_factory, tiny_models):
                 sample_index=index,
             ),
             f"{text} ({index})".replace("} (", "} #("),
-            completion_tokens=5,
+            usage=TokenUsage(completion_tokens=5),
         )
         for pass_index, text in ((1, WRONG), (2, RIGHT))
         for index in range(2)

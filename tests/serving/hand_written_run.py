@@ -13,7 +13,7 @@ from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ServiceError
-from raydebm.generators.requests import answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.records import Energies
 from raydebm.run.directory import RunDir
 from raydebm.serving.api.application import create_app
@@ -48,6 +48,9 @@ RECIPE = {
 }
 
 
+USAGE = TokenUsage(prompt_tokens=10, completion_tokens=5, cost_usd=0.5)
+
+
 @dataclass
 class HandWritten:
     """A backend (``core.backend.Backend``) that writes, for each request, what ``write`` says."""
@@ -79,8 +82,10 @@ class HandWritten:
             text = self.write(request)
             if isinstance(text, Exception):
                 raise text
-            facts = {"prompt_tokens": 10, "completion_tokens": 5, "cost_usd": 0.5, "finish_reason": self.finish_reason}
-            candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, **facts)
+            if text is None:
+                candidate = unanswered(request, "HTTP 500")
+            else:
+                candidate = answered(request, text, usage=USAGE, finish_reason=self.finish_reason)
             found.append(candidate)
             on_candidate(candidate)
         return found

@@ -99,13 +99,22 @@ class PolicyFit:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledProblems:
+    """Labelled problems of one task, none of which an ensemble member trained on."""
+
+    pools: Sequence[LabelledPool]
+    """Candidates of the first pass."""
+    task: str
+    outcome: Outcome
+    """Whether labels say right and wrong or have a violation score."""
+
+
 def fit_policy(
-    pools: Sequence[LabelledPool],
+    problems: LabelledProblems,
     *,
     base: Policy,
     config: DecisionConfig,
-    task: str,
-    outcome: Outcome,
     profile: Profile | None = None,
     walk: WalkOf | None = None,
     promises: Sequence[float] = PROMISES,
@@ -113,11 +122,8 @@ def fit_policy(
     """Fit posterior, profile and thresholds.
 
     Args:
-        pools: labelled problems that no ensemble member trained on; candidates of the first pass.
         base: gives lambda, passes and limits.
         config: costs, and the promise.
-        task: name of the problems' task.
-        outcome: whether labels say right and wrong or have a violation score.
         profile: None: chosen by tests.
         walk: for policies of several passes; None: one pass.
         promises: errors of the table "what may be promised".
@@ -125,36 +131,36 @@ def fit_policy(
     Raises:
         PoolError: fewer than two labelled problems, or none of them has an answer that can be read.
     """
-    known = [pool for pool in pools if pool.is_labelled]
+    known = [pool for pool in problems.pools if pool.is_labelled]
     if len(known) < 2:
-        raise PoolError(f"a posterior needs at least 2 labelled problems, got {len(known)} of {len(pools)}")
-    found = LabelledTable.of(known, base.lambda_)
-    if not found.table.num_clusters:
+        raise PoolError(f"a posterior needs at least 2 labelled problems, got {len(known)} of {len(problems.pools)}")
+    table = LabelledTable.of(known, base.lambda_)
+    if not table.table.num_clusters:
         raise PoolError(f"no candidate of the {len(known)} labelled problems has an answer that can be read")
 
     def fit(used: Any = None) -> Posterior:
-        return fit_posterior(found, lambda_=base.lambda_, task=task, outcome=outcome, used=used)
+        return fit_posterior(table, lambda_=base.lambda_, task=problems.task, outcome=problems.outcome, used=used)
 
-    crossed = cross_fit(found, fit)
-    by_profile = {name: _worth(name, found, crossed) for name in PROFILES}
+    crossed = cross_fit(table, fit)
+    by_profile = {name: _worth(name, table, crossed) for name in PROFILES}
     choice = choose_profile(by_profile, delta=config.delta)
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
-    chosen = _selected(choice.profile, found, crossed)
-    posterior = recalibrated(fit(), found, crossed, chosen)
+    chosen = _selected(choice.profile, table, crossed)
+    posterior = recalibrated(fit(), table, crossed, chosen)
     policy = base.replaced(rule="posterior", profile=choice.profile, posterior=posterior, guarantee=None)
     own = [
-        recalibrated(other, found, crossed, chosen, used=crossed.fold != fold)
+        recalibrated(other, table, crossed, chosen, used=crossed.fold != fold)
         for fold, other in enumerate(crossed.posteriors)
     ]
 
     def walked(current: Policy) -> Walk:
-        return _walked(found, crossed, chosen, own, policy=current, walk=walk)
+        return _walked(table, crossed, chosen, own, policy=current, walk=walk)
 
     steps = walked(policy)
-    policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, outcome)
+    policy, guarantee = _with_promise(_with_thresholds(policy, steps, config), steps, config, problems.outcome)
     if policy.waves is not None:
-        policy, guarantee, steps = _in_waves(policy, walked, config, outcome)
+        policy, guarantee, steps = _in_waves(policy, walked, config, problems.outcome)
     fitted = _fitted(policy, guarantee, choice, steps, level=config.confidence, promises=promises)
     return replace(fitted, num_problems=len(known))
 

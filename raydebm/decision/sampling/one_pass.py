@@ -118,7 +118,9 @@ class Parts:
     baselines: ScoreSource | None = None
     """None: no baseline's scores are evidence."""
     observer: Observer = field(default_factory=NoObserver)
+    """Told what happens while it happens."""
     deadline: Deadline | None = None
+    """None: no time limit."""
 
 
 class _Stage(Generic[T]):

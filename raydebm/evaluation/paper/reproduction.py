@@ -1,17 +1,16 @@
 """A reproduction as data: studies of any tasks and pools, and the paper's tables filled from them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, ClassVar
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper.paper_cells import STATUSES, ReproducedTable
 from raydebm.evaluation.paper.paper_tables import reproduced_tables
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.report.table_cells import Table
+from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.evaluation.studies.transfer import Transfer
 from raydebm.evaluation.studies.variants import VariantStudy
@@ -38,8 +37,10 @@ class ReproductionSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reproduction:
+class Reproduction(JsonResults):
     """Everything the report says, as data."""
+
+    KIND: ClassVar[str] = "a reproduction"
 
     title: str
     tables: tuple[ReproducedTable, ...]
@@ -60,26 +61,6 @@ class Reproduction:
             "pools": {study.name: study.evaluation.facts() for study in self.studies},
             "cells": {status: self.count(status) for status in STATUSES},
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """The contents of ``reproduction/results.json``."""
-        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Reproduction":
-        """Inverse of ``to_json``.
-
-        Raises:
-            PoolError: the value is not a reproduction of this version.
-        """
-        try:
-            return _ADAPTER.validate_python(value)
-        except ValueError as error:
-            raise PoolError(f"not a reproduction of this version, run it again: {error}") from error
-
-
-_ADAPTER = TypeAdapter(Reproduction)
 
 
 def reproduction(

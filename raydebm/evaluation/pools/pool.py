@@ -33,6 +33,25 @@ None, NaN or no entry: the candidate was not scored.
 """
 
 
+@dataclass(slots=True)
+class RecordedPools:
+    """Candidates with what is known of them, by candidate id. ``energies`` holds None where scoring failed."""
+
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    reports: dict[str, ConstraintReport] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    energies: dict[str, Energies | None] = field(default_factory=dict)
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What the baselines that are evidence say, by name."""
+
+    def add_scores(self, scores: Scores) -> None:
+        """Add what baselines say about the candidates that are here."""
+        for name, by_id in scores.items():
+            for candidate_id, score in by_id.items():
+                if candidate_id in self.candidates and score is not None:
+                    self.scores.setdefault(candidate_id, {})[name] = score
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluatedPool:
     """One problem's candidates: first the N of the pool in shuffled order, then the G greedy ones (a baseline).
@@ -102,27 +121,19 @@ def scores_by_name(found: Iterable[CandidateScore]) -> dict[str, dict[str, float
 
 
 def assemble_pools(
-    problems: Iterable[Problem],
-    *,
-    candidates: Iterable[Candidate],
-    labels: Mapping[str, Label],
-    reports: Mapping[str, ConstraintReport],
-    energies: Mapping[str, Energies | None],
-    scores: Scores | None = None,
-    evidence: Mapping[str, Mapping[str, float]] | None = None,
-    shuffle_seed: int = 42,
+    problems: Iterable[Problem], recorded: RecordedPools, *, scores: Scores | None = None, shuffle_seed: int = 42
 ) -> list[EvaluatedPool]:
     """Join a run's tables into one pool per problem, in the order of the problems.
 
     Only first-pass candidates belong to a pool. They are shuffled (the paper does so, seed 42), from an order that does
     not depend on the tables', so that position says nothing about the generator. Candidates without a label are kept
     as unlabeled, candidates without a report or energies as unselectable by whatever needs these; failed requests are
-    set apart. Labels, reports, energies and ``evidence`` (scores of baselines by name) are given by candidate id.
+    set apart.
 
     Raises:
         PoolError: no problem has any candidate.
     """
-    scored_by_problem = _scored(candidates, reports=reports, energies=energies, evidence=evidence or {})
+    scored_by_problem = _scored(recorded)
     pools = []
     for problem in problems:
         scored = scored_by_problem.get(problem.problem_id)
@@ -133,7 +144,7 @@ def assemble_pools(
         )
         random.Random(seed_for(shuffle_seed, problem.problem_id)).shuffle(sampled)
         greedy = [item for item in scored if item.candidate.is_greedy]
-        pools.append(pool_of(problem, sampled, greedy=greedy, labels=labels, scores=scores or {}))
+        pools.append(pool_of(problem, sampled, greedy=greedy, labels=recorded.labels, scores=scores or {}))
     if not pools:
         raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
     return pools
@@ -254,22 +265,15 @@ def _dimension_columns(labels: Sequence[Label | None]) -> dict[str, Floats]:
     return {name: np.array([row.get(name, math.nan) for row in rows], dtype=np.float64) for name in names}
 
 
-def _scored(
-    candidates: Iterable[Candidate],
-    *,
-    reports: Mapping[str, ConstraintReport],
-    energies: Mapping[str, Energies | None],
-    evidence: Mapping[str, Mapping[str, float]],
-) -> dict[str, list[ScoredCandidate]]:
+def _scored(recorded: RecordedPools) -> dict[str, list[ScoredCandidate]]:
     by_problem: dict[str, list[ScoredCandidate]] = {}
-    for candidate in candidates:
+    for name, candidate in recorded.candidates.items():
         if candidate.pass_index == 1:
-            report = reports.get(candidate.candidate_id)
             scored = ScoredCandidate(
                 candidate=candidate,
-                report=report or unchecked(candidate.candidate_id, "no constraint report was recorded"),
-                energies=energies.get(candidate.candidate_id),
-                scores=evidence.get(candidate.candidate_id, {}),
+                report=recorded.reports.get(name) or unchecked(name, "no constraint report was recorded"),
+                energies=recorded.energies.get(name),
+                scores=recorded.scores.get(name, {}),
             )
             by_problem.setdefault(candidate.problem_id, []).append(scored)
     return by_problem

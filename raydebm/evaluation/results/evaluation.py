@@ -1,12 +1,8 @@
 """Evaluating a run: from pools and outcomes to numbers with intervals. ``report`` makes pages of them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
-
-from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.confidence import CHOSEN, POSTERIOR, DecisionStudy
 from raydebm.evaluation.certainty.trust import Trust
 from raydebm.evaluation.results.energy_measures import EnergyMeasureRow, PassAtN, PickPoint
@@ -26,6 +22,7 @@ from raydebm.evaluation.results.stopping import StoppingRow
 from raydebm.evaluation.results.theory import EnsembleTheory
 from raydebm.evaluation.results.violation_parts import DimensionTable
 from raydebm.evaluation.stats.intervals import Estimate
+from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison
 from raydebm.generators.tally import SavedSamples
 
@@ -49,8 +46,11 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(JsonResults):
     """Everything a report says, as data."""
+
+    KIND: ClassVar[str] = "an evaluation"
+    REMEDY: ClassVar[str] = "run the evaluation stage again"
 
     title: str
     task: str
@@ -130,23 +130,3 @@ class Evaluation:
             "confidence_auroc": found.confidence.auroc.value,
             "confidence_ece": found.reliability.ece.value,
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """The contents of ``evaluation/metrics.json``."""
-        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Evaluation":
-        """Inverse of ``to_json``.
-
-        Raises:
-            PoolError: the value is not an evaluation of this version.
-        """
-        try:
-            return _ADAPTER.validate_python(value)
-        except ValueError as error:
-            raise PoolError(f"not an evaluation of this version, run the evaluation stage again: {error}") from error
-
-
-_ADAPTER = TypeAdapter(Evaluation)

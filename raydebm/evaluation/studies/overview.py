@@ -13,7 +13,7 @@ from raydebm.evaluation.studies.generator_table import best_quarter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class PoolOverview:
     num_problems: int
     num_candidates: int
     fewest: int
@@ -42,13 +42,13 @@ class Overview:
     """Problems per group."""
 
 
-def overview(stack: Stack, bootstrap: Bootstrap) -> Overview:
+def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
     """Describe pools: sizes, chance, best candidate, and how often there is something to choose."""
     written = [scored for pool in stack.pools for scored in pool.candidates]
     chance, best = stack.by_chance(), stack.oracle()
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
     broken = Counter(name for scored in written for name in {found.constraint for found in scored.report.violations})
-    return Overview(
+    return PoolOverview(
         num_problems=len(stack.pools),
         num_candidates=len(written),
         fewest=int(stack.sizes.min()),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.decisions.paired import Choice, PairedDecision
+from raydebm.decisions.paired import PairedDecision, PolicyChoice
 from raydebm.errors import PoolError
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats
 from raydebm.evaluation.stats.significance import (
@@ -173,8 +173,8 @@ def _figures(
     known: Sequence[PairedDecision],
     judged: Sequence[PairedDecision],
 ) -> PolicyFigures:
-    of_known: list[Choice] = [getattr(each, which) for each in known]
-    of_judged: list[Choice] = [getattr(each, which) for each in judged]
+    of_known: list[PolicyChoice] = [getattr(each, which) for each in known]
+    of_judged: list[PolicyChoice] = [getattr(each, which) for each in judged]
     return PolicyFigures(
         version=version,
         answered=sum(choice.answered for choice in of_known),

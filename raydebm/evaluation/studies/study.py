@@ -1,25 +1,24 @@
 """Everything about one task and one pool that a report of results needs: the evaluation and all studies of it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from raydebm.decision.calibration.grid import GridRow
-from raydebm.errors import PoolError
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, with_trained_labels
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.studies.author_energies import energy_spread
 from raydebm.evaluation.studies.decomposition import Decomposition, LambdaRow, decomposition, lambda_sweep
 from raydebm.evaluation.studies.ensemble_size import EnsembleSize, ensemble_sizes
 from raydebm.evaluation.studies.generator_table import GeneratorRow, PoolKind, generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import Agreement, RatedPicks, judge_agreement, rated_picks
-from raydebm.evaluation.studies.overview import Overview, TrainingPool, overview, training_pool
+from raydebm.evaluation.studies.overview import PoolOverview, TrainingPool, overview, training_pool
 from raydebm.evaluation.studies.pool_size import PoolSize, pool_sizes
 from raydebm.evaluation.studies.triage import ThresholdRow, threshold_rows
 from raydebm.evaluation.studies.variance import VariancePartition, variance_partition
@@ -41,13 +40,15 @@ class Ridge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyResults:
+class StudyResults(JsonResults):
     """One task, one pool, one scorer: every table and figure that follows from its scored candidates."""
+
+    KIND: ClassVar[str] = "a study"
 
     name: str
     """The pool's name, such as ``validation plans, nine models``."""
     evaluation: Evaluation
-    overview: Overview
+    overview: PoolOverview
     generators: tuple[GeneratorRow, ...]
     energy_spread: Estimate
     """Standard deviation over generators of the mean mu of correct candidates."""
@@ -80,26 +81,6 @@ class StudyResults:
     def task(self) -> str:
         """Name of the task."""
         return self.evaluation.task
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything that was studied, as JSON values."""
-        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "StudyResults":
-        """Inverse of ``to_json``.
-
-        Raises:
-            PoolError: the value is not a study of this version.
-        """
-        try:
-            return _ADAPTER.validate_python(value)
-        except ValueError as error:
-            raise PoolError(f"not a study of this version, run it again: {error}") from error
-
-
-_ADAPTER = TypeAdapter(StudyResults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,8 @@ standardised across folds.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.confidence_calibration import confidence_calibration
@@ -24,6 +22,7 @@ from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, OURS, VOTE, SelectorEntry
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats, mean_of_known
+from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare
 from raydebm.evaluation.trainings.seed_signals import SeedSignal, seed_signals, signal_auroc
 from raydebm.evaluation.trainings.seeds import SeedRow, mean_or_none, sample_deviation, seed_rows, standard_pairs
@@ -82,7 +81,7 @@ class FoldSignal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldSummary:
+class FoldSummary(JsonResults):
     title: str
     task: str
     num_folds: int
@@ -107,14 +106,6 @@ class FoldSummary:
     def row(self, name: str) -> FoldRow | None:
         """The row of a selector; None where no fold has it."""
         return next((row for row in self.rows if row.overall.name == name), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything over all folds, as JSON values."""
-        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
-        return value
-
-
-_ADAPTER = TypeAdapter(FoldSummary)
 
 
 def join_folds(parts: Sequence[FoldTraining]) -> Training:

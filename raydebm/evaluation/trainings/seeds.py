@@ -9,16 +9,15 @@ Does not know: how a training was made.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
 from raydebm.evaluation.report.trust_tables import comparison_table
 from raydebm.evaluation.results.entries import OURS, VOTE, VOTES
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, mean_of_known
+from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare
 from raydebm.evaluation.trainings.seed_signals import SeedSignal, seed_signals, signal_table
 from raydebm.evaluation.trainings.training_values import SelectorValues, Training
@@ -45,7 +44,7 @@ class SeedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeedSummary:
+class SeedSummary(JsonResults):
     title: str
     task: str
     seeds: tuple[int, ...]
@@ -72,25 +71,9 @@ class SeedSummary:
         """The row of a selector; None where no training has it."""
         return next((row for row in self.rows if row.name == name), None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything over all trainings, as JSON values."""
-        value: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
-        return value
-
-
-_ADAPTER = TypeAdapter(SeedSummary)
-
 
 def summarise_seeds(
-    trainings: Sequence[Training],
-    *,
-    title: str,
-    task: str,
-    num_bootstrap: int,
-    seed: int = 0,
-    sigma_auroc: Sequence[float | None] = (),
-    within_generator: Sequence[float | None] = (),
-    screens: Sequence[str] = (),
+    trainings: Sequence[Training], *, title: str, task: str, num_bootstrap: int, seed: int = 0
 ) -> SeedSummary:
     """One row for each selector that every training has.
 
@@ -102,6 +85,7 @@ def summarise_seeds(
         raise PoolError(f"a summary over seeds needs two or more trainings of different seeds, got {seeds}")
     values = SelectorValues.of(trainings)
     bootstrap = Bootstrap.of(len(values.problem_ids), num_bootstrap=num_bootstrap, seed=seed)
+    facts = [training.facts for training in trainings if training.facts is not None]
     return SeedSummary(
         title=title,
         task=task,
@@ -109,9 +93,9 @@ def summarise_seeds(
         num_problems=len(values.problem_ids),
         rows=tuple(seed_rows(values, bootstrap)),
         comparisons=tuple(compare(values.judged, standard_pairs(values.groups), bootstrap=bootstrap, seed=seed)),
-        sigma_auroc=tuple(sigma_auroc),
-        within_generator=tuple(within_generator),
-        screens=tuple(screens),
+        sigma_auroc=tuple(each.sigma_auroc for each in facts),
+        within_generator=tuple(each.within_generator for each in facts),
+        screens=tuple(each.screen for each in facts),
         signals=seed_signals(trainings, values, bootstrap=bootstrap),
     )
 

@@ -26,6 +26,18 @@ class Training:
     """About the selections by energy, in the same order."""
     decision: Certainty | None = None
     """The posterior's confidence in the chosen profile's selections; None without a posterior."""
+    facts: "TrainingFacts | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFacts:
+    """Figures of one training that are shown one by one, without an interval over trainings."""
+
+    sigma_auroc: float | None
+    within_generator: float | None
+    """Mean over generators of the AUROC of -mu for correct among one generator's answers."""
+    screen: str
+    """What the confounding screen says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

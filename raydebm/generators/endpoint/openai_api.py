@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydebm import tracing
@@ -25,8 +25,8 @@ from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, 
 from raydebm.generators.endpoint.refusals import Refusals
 from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, Transport
-from raydebm.generators.replies import NO_USAGE, Completion, ReplyError, Usage, read_reply
-from raydebm.generators.requests import answered, candidate_facts, cost_of, unanswered, worst_cost
+from raydebm.generators.replies import Completion, ReplyError, read_reply
+from raydebm.generators.requests import NO_USAGE, TokenUsage, answered, candidate_facts, cost_of, unanswered, worst_cost
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, FailureKind, GenerationRequest
 
@@ -61,6 +61,20 @@ def _aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
     return AiohttpTransport(config.base_url, api_key=key.value, headers=config.headers, timeout_s=config.timeout_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointAccess:
+    """With which key an endpoint is asked, and what it shares with others."""
+
+    key: Secret | None = None
+    """None: read from the environment."""
+    budget: Budget | None = None
+    """Shared by all endpoints of a run."""
+    shared_slots: AbstractAsyncContextManager[Any] | None = None
+    """A semaphore over all endpoints of this process, entered after the endpoint's own."""
+    hedging: Hedging | None = None
+    """Sends slow requests a second time; None: never."""
+
+
 def _over_servers(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
     if not config.replica_urls:
         return connect(config)
@@ -89,38 +103,27 @@ class OpenAIApiGenerator:
     def __init__(
         self,
         config: OpenAIGenerator,
+        access: EndpointAccess | None = None,
         *,
-        key: Secret | None = None,
-        budget: Budget | None = None,
-        shared_slots: AbstractAsyncContextManager[Any] | None = None,
         transport: Callable[[OpenAIGenerator, Secret], Transport] = _aiohttp_transport,
         backoff: Backoff | None = None,
-        hedging: Hedging | None = None,
     ) -> None:
-        """
-        Args:
-            key: the endpoint's key; None reads it from the environment.
-            budget: shared by all generators of a run.
-            shared_slots: a semaphore over all endpoints of this process, entered after the endpoint's own.
-            hedging: sends slow requests a second time; None: never.
-
-        Raises:
-            MissingKeyError: the environment holds no key.
-        """
+        """Raises MissingKeyError when neither ``access`` nor the environment has the endpoint's key."""
+        access = access or EndpointAccess()
         self.name = config.name
         self._config = config
-        self._key = key if key is not None else key_of(config)
-        self._budget = budget or Budget(None)
+        self._key = access.key or key_of(config)
+        self._budget = access.budget or Budget(None)
         self._backoff = backoff or Backoff()
         self._transport = _over_servers(config, lambda server: transport(server, self._key))
         self._slots = asyncio.Semaphore(config.max_in_flight)
-        self._shared_slots = shared_slots or nullcontext()
+        self._shared_slots = access.shared_slots or nullcontext()
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
         self._turn = asyncio.Lock()  # in the order of asking, one waits for the rate limit and the others for it
         self._refusals = Refusals()
         self._is_free = cost_of(config, 1, 1) == 0.0
-        self._hedging = hedging
+        self._hedging = access.hedging
         self._asks_logprobs = config.logprobs
 
     async def stream(self, requests: Sequence[GenerationRequest], *, hedge: bool = True) -> AsyncIterator[Candidate]:
@@ -163,22 +166,15 @@ class OpenAIApiGenerator:
                 self._budget.add_lost(draw.cost_usd)
                 usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
                 return unanswered(
-                    request,
-                    self._explain(error),
-                    failure=failure,
-                    prompt_tokens=usage.prompt_tokens,
-                    completion_tokens=usage.completion_tokens,
-                    cost_usd=draw.cost_usd,
+                    request, self._explain(error), usage=replace(usage, cost_usd=draw.cost_usd), failure=failure
                 )
         self._budget.add(draw.cost_usd)
         return answered(
             request,
             completion.text,
+            usage=replace(completion.usage, cost_usd=draw.cost_usd),
             reasoning=completion.reasoning,
             finish_reason=completion.finish_reason,
-            prompt_tokens=completion.usage.prompt_tokens,
-            completion_tokens=completion.usage.completion_tokens,
-            cost_usd=draw.cost_usd,
             latency_s=time.monotonic() - started,
             logprobs=completion.logprobs,
         )
@@ -246,7 +242,7 @@ class OpenAIApiGenerator:
             reason = f"not sent, because the endpoint refused an earlier request: {refusal}"
             raise ReplyError(reason, failure=FailureKind.NOT_SENT)
 
-    def _bill(self, draw: _Draw, usage: Usage) -> None:
+    def _bill(self, draw: _Draw, usage: TokenUsage) -> None:
         """The cost as the endpoint states it, else by the recipe's prices."""
         cost_usd = usage.cost_usd
         if cost_usd is None:

@@ -3,14 +3,12 @@
 from raydebm.decision.calibration.grid import calibrate
 from raydebm.decision.guarantee.drift import REFERENCE_FILE, GeneratorReference
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource
-from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.policies import default_policy
 from raydebm.pipeline.pools import evaluated_pools, later_passes, recorded_pools
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
-from raydebm.pipeline.stages.passes import complete
+from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.pipeline.stages.posterior import fit_run_policy
 
 
@@ -52,12 +50,7 @@ def _thresholds(context: StageContext, default: Policy) -> tuple[Policy, Facts]:
     pools = recorded_pools(context, VALIDATION)
     result = calibrate(
         context.problems_of(VALIDATION),
-        parts=Parts(
-            task=context.task,
-            source=ReplaySource(pools.candidates, requests_of=context.passes.later),
-            checker=RecordedChecker(pools.reports),
-            scorer=RecordedScorer(pools.energies),
-        ),
+        parts=recorded_parts(context, pools)[0],
         labels=pools.labels,
         base=default,
         config=config,

@@ -6,7 +6,7 @@ from raydebm.errors import CheckpointError
 from raydebm.pairs import out_of_bag
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
 from raydebm.records import Candidate
-from raydebm.run.ensemble import holds_ensemble
+from raydebm.run.ensemble_file import holds_ensemble
 
 
 def make_energies(context: StageContext) -> Facts:
@@ -48,18 +48,16 @@ def score_candidates(
     Args:
         members: which adapters score the candidates of a problem, by problem id; a problem that is not named has all.
     """
-    from raydebm.distributed.score import score
+    from raydebm.distributed.score import ScoringInput, score
 
     checkpoint = context.run.uri("scorer")
     if not holds_ensemble(checkpoint):
         raise CheckpointError(f"{checkpoint} holds no ensemble; run `raydebm train` first")
     return score(
-        context.problems(),
-        candidates,
+        ScoringInput(problems=context.problems(), candidates=candidates, members=members or {}),
         checkpoint=checkpoint,
         recipe=context.recipe,
         run=context.run,
         stage=stage,
-        members=members,
         on_progress=context.progress(stage),
     ).facts()

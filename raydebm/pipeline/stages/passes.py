@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource, replay
-from raydebm.generators.account import SHARED_PASSES, Account
+from raydebm.decision.sampling.one_pass import Parts
+from raydebm.evaluation.pools.pool import RecordedPools
+from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.pipeline.context import TEST, StageContext
 from raydebm.pipeline.policies import evaluated_policy
 from raydebm.pipeline.pools import later_pass, later_passes, recorded_pools
@@ -26,24 +28,24 @@ def complete(
     problems = context.problems_of(split)
     while True:
         pools = recorded_pools(context, split)
-        source = ReplaySource(pools.candidates, requests_of=context.passes.later)
-        checker, scorer = RecordedChecker(pools.reports), RecordedScorer(pools.energies)
-        baselines = RecordedScores(pools.scores) if context.recipe.evidence else None
-        outcomes = [
-            replay(
-                problems,
-                task=context.task,
-                policy=policy,
-                source=source,
-                checker=checker,
-                scorer=scorer,
-                baselines=baselines,
-            )
-            for policy in policies
-        ]
+        parts, source = recorded_parts(context, pools)
+        outcomes = [replay(problems, parts=parts, policy=policy) for policy in policies]
         if not source.missing:
             return outcomes
         _sample(context, split, source.missing)
+
+
+def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, ReplaySource]:
+    """What a replay of recorded pools runs on, and its source, which knows what is missing."""
+    source = ReplaySource(pools.candidates, requests_of=context.passes.later)
+    parts = Parts(
+        task=context.task,
+        source=source,
+        checker=RecordedChecker(pools.reports),
+        scorer=RecordedScorer(pools.energies),
+        baselines=RecordedScores(pools.scores) if context.recipe.evidence else None,
+    )
+    return parts, source
 
 
 def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequest]) -> None:
@@ -53,7 +55,7 @@ def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequ
     stage = later_pass(split, len(later_passes(context, split)) + 1)
     context.run.reopen(stage)
     bar = context.progress(f"pass 2 ({split})")
-    account = None if context.payer is None else Account(context.payer, SHARED_PASSES)
+    account = None if context.payer is None else JournalAccount(context.payer, SHARED_PASSES)
     generate(requests, recipe=context.recipe, run=context.run, stage=stage, on_progress=bar, account=account)
     label_candidates(context, stage, stage)
     score_candidates(context, context.run.candidates(stage), stage)

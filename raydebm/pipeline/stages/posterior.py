@@ -7,18 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.calibration.policy_fit import Walk, WalkOf, fit_policy, promise_rows, reliability_table
+from raydebm.decision.calibration.policy_fit import (
+    LabelledProblems,
+    Walk,
+    WalkOf,
+    fit_policy,
+    promise_rows,
+    reliability_table,
+)
 from raydebm.decision.calibration.policy_traces import trace
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, RecordedScores, ReplaySource
-from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import RecordedPools, evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
-from raydebm.pipeline.stages.passes import complete
+from raydebm.pipeline.stages.passes import complete, recorded_parts
 from raydebm.records import Problem
 
 
@@ -33,11 +38,13 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[Policy, dict[st
     recipe = context.recipe
     try:
         fit = fit_policy(
-            pools,
+            LabelledProblems(
+                pools=pools,
+                task=recipe.task.name,
+                outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
+            ),
             base=base,
             config=recipe.decision,
-            task=recipe.task.name,
-            outcome="violation" if has_violations(evaluated_pools(context, VALIDATION)) else "correct",
             profile=None if recipe.triage.profile == "auto" else recipe.triage.profile,
             walk=_walk_of(context, [pool.problem_id for pool in pools if pool.is_labelled])
             if base.max_passes > 1
@@ -97,13 +104,7 @@ def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
 
 
 def _steps(problems: Sequence[Problem], own: Mapping[str, Policy], pools: RecordedPools, context: StageContext) -> Walk:
-    parts = Parts(
-        task=context.task,
-        source=ReplaySource(pools.candidates, requests_of=context.passes.later),
-        checker=RecordedChecker(pools.reports),
-        scorer=RecordedScorer(pools.energies),
-        baselines=RecordedScores(pools.scores) if context.recipe.evidence else None,
-    )
+    parts, _ = recorded_parts(context, pools)
 
     async def run() -> list[Any]:
         return [

@@ -6,8 +6,7 @@ from itertools import islice
 
 from raydebm.config import Recipe, RecordedGenerator, SplitSource
 from raydebm.errors import PoolError, TaskDataError
-from raydebm.generators.recorded import RecordedGenerator as RecordedPool
-from raydebm.generators.recorded import recorded_generators
+from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.identity import content_id
 from raydebm.pipeline.context import Facts, StageContext
 from raydebm.records import Gold, Problem
@@ -59,7 +58,7 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
 
 
 def answerable(
-    recipe: Recipe, loaded: Sequence[Loaded], *, pools: Sequence[RecordedPool] | None = None
+    recipe: Recipe, loaded: Sequence[Loaded], *, pools: Sequence[PoolGenerator] | None = None
 ) -> Sequence[Loaded]:
     """What ``load_problems`` gave, without the problems that no generator can answer.
 

@@ -24,19 +24,19 @@ def screen_of(context: StageContext, pools: Mapping[str, list[EvaluatedPool]]) -
     frac = context.recipe.pairs.positive_frac
     return confounding_report(
         with_trained_labels(pools[TEST], frac),
-        lambda_=calibrated_policy(context).lambda_,
         sources=Sources(),
-        validation=with_trained_labels(pools[VALIDATION], frac),
         settings=settings_of(context),
-        task=context.recipe.task.name,
+        validation=with_trained_labels(pools[VALIDATION], frac),
         scorer=context.name,
     )
 
 
 def settings_of(context: StageContext) -> ConfoundingSettings:
-    """The recipe's settings of the confounding report."""
+    """The settings of the confounding report, by the recipe and the calibrated policy."""
     recipe = context.recipe
     return ConfoundingSettings(
+        lambda_=calibrated_policy(context).lambda_,
+        task=recipe.task.name,
         num_bootstrap=recipe.evaluation.num_bootstrap,
         seed=recipe.seed,
         max_ablation_problems=recipe.confounding.max_ablation_problems,
@@ -57,13 +57,7 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
     keys = swap_keys(pipeline.recipe)
     pipeline.make("calibration")
     swap = swap_inputs(pipeline, keys)
-    arguments = {
-        "lambda_": calibrated_policy(pipeline).lambda_,
-        "settings": settings_of(pipeline),
-        "task": pipeline.recipe.task.name,
-        "scorer": pipeline.name,
-    }
-    report = confounding_of(pipeline.run, arguments, swap)
+    report = confounding_of(pipeline.run, settings_of(pipeline), swap, name=pipeline.name)
     return report, written(report, pipeline, "confounding")
 
 

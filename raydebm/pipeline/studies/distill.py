@@ -14,7 +14,7 @@ from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.pipeline.studies.reproduction import scored_variant
-from raydebm.records import Candidate
+from raydebm.records import Candidate, Energies
 from raydebm.run.directory import RunDir
 from raydebm.run.stages import DISTILLED
 
@@ -42,10 +42,10 @@ def distill_run(pipeline: Pipeline) -> tuple[DistillationStudy, str]:
     # First, so that a distillation that dies leaves no folder that looks like a run with a scorer still to be trained.
     folder.write_json({"distilled_from": pipeline.run.root, "scorer": pipeline.basis("scorer")}, DISTILLED.marker)
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION, TEST)}
-    time = distilled_scorer(pipeline.run, folder, pipeline.recipe, texts)
+    time = distilled_scorer(pipeline.run, folder, pipeline.recipe, texts, _known_energies(pipeline))
     student = run_of_scorer(pipeline, _recipe_of_student(pipeline.recipe, folder.root))
     student.evaluate()
-    found = distillation_study(
+    study = distillation_study(
         scored_variant(pipeline),
         scored_variant(student),
         time=time,
@@ -54,11 +54,21 @@ def distill_run(pipeline: Pipeline) -> tuple[DistillationStudy, str]:
     )
     page = ReportDocument(
         title=f"Distillation: {pipeline.name}",
-        summary=distillation_summary(found),
-        tables=distillation_tables(found),
+        summary=distillation_summary(study),
+        tables=distillation_tables(study),
         provenance={"command": command_line(), "seed": str(pipeline.recipe.seed)},
     )
-    return found, page.write(folder, "distillation")
+    return study, page.write(folder, "distillation")
+
+
+def _known_energies(pipeline: Pipeline) -> dict[str, Energies]:
+    """Energies of the run by candidate id, those of single adapters (out of bag) left out."""
+    rows = ((row.members, row.energies) for row in pipeline.run.energies())
+    return {
+        energies.candidate_id: energies
+        for members, energies in rows
+        if members is not None and energies is not None and None not in members
+    }
 
 
 def _texts(pipeline: Pipeline, split: str) -> list[tuple[str, Candidate]]:

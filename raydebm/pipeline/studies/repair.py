@@ -4,18 +4,20 @@ In:   the pipeline of a finished run (what is missing is made first).
 Out:  ``<run>/repair``, a run directory, and a report of before and after.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raydebm.confounding.repair_report import RepairReport, repair_texts
 from raydebm.confounding.style_swaps import swap_keys
 from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.policies import calibrated_policy
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, written
 from raydebm.run.directory import RunDir
 from raydebm.run.stages import REPAIRED
+
+if TYPE_CHECKING:
+    from raydebm.confounding.balance import RepairText
 
 
 def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairReport, str]:
@@ -38,23 +40,14 @@ def repair_run(pipeline: Pipeline, *, equalise: float = 0.0) -> tuple[RepairRepo
     pipeline.make("calibration")
     swap = swap_inputs(pipeline, keys)
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
-    arguments = {
-        "train": texts[TRAIN],
-        "validation": texts[VALIDATION],
-        "lambda_": calibrated_policy(pipeline).lambda_,
-        "settings": settings_of(pipeline),
-        "task": pipeline.recipe.task.name,
-        "device": pipeline.recipe.scorer.device,
-        "dtype": pipeline.recipe.scorer.dtype,
-    }
     # First, so that a repair that dies leaves no folder that looks like a run with a scorer still to be trained.
     RunDir(pipeline.run.uri("repair")).write_json(_repair_marker(pipeline), REPAIRED.marker)
-    report = repaired_heads(pipeline.run, arguments, swap, equalise=equalise)
+    report = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, equalise=equalise)
     run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
     return report, written(report, pipeline, "repair")
 
 
-def _texts(context: StageContext, split: str) -> Any:
+def _texts(context: StageContext, split: str) -> list["RepairText"]:
     return repair_texts(
         {problem.problem_id: problem for problem in context.problems_of(split)},
         context.run.candidates(),

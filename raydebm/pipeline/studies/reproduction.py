@@ -7,7 +7,7 @@ Out:  one report, as JSON, Markdown and HTML, and the tables of what had to be s
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration.grid import GridRow
@@ -27,7 +27,7 @@ from raydebm.pipeline.studies.confounding import confounding, screen_of
 from raydebm.pipeline.studies.transfer import cross_pool, transfer_between
 from raydebm.pipeline.studies.variants import Family, make_variants
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import holds_ensemble
+from raydebm.run.ensemble_file import holds_ensemble
 
 
 def reproduce(
@@ -104,24 +104,35 @@ def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
 def scored_variant(pipeline: Pipeline) -> ScoredVariant:
     """A run's test pools and the size of its scorer, to be compared with others."""
     scorer = pipeline.recipe.scorer
-    names = [adapter.name for adapter in scorer.adapters]
+    weights = trained_weights(pipeline.run, [adapter.name for adapter in scorer.adapters])
     return ScoredVariant(
         name=pipeline.name,
         pools=evaluated_pools(pipeline, TEST),
         lambda_=calibrated_policy(pipeline).lambda_,
         backbone=scorer.backbone,
-        num_adapters=len({pipeline.run.read_bytes("scorer", name, _LORA_FILE) for name in names}),
-        num_parameters=trained_parameters(pipeline.run, names),
+        num_adapters=len(weights.adapters),
+        num_parameters=weights.num_parameters,
     )
 
 
-_LORA_FILE, _HEAD_FILE = "adapter_model.safetensors", "head.safetensors"
+@dataclass(frozen=True, slots=True)
+class TrainedWeights:
+    """The files of a scorer's members; what members share is there once."""
+
+    adapters: frozenset[bytes]
+    heads: frozenset[bytes]
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the training has found."""
+        return sum(math.prod(shape) for part in (*self.adapters, *self.heads) for shape in _shapes(part))
 
 
-def trained_parameters(run: RunDir, adapters: Sequence[str]) -> int:
-    """How many numbers the training of these adapters and their heads has found; what members share counts once."""
-    parts = {run.read_bytes("scorer", adapter, file) for adapter in adapters for file in (_LORA_FILE, _HEAD_FILE)}
-    return sum(math.prod(shape) for part in parts for shape in _shapes(part))
+def trained_weights(run: RunDir, members: Sequence[str]) -> TrainedWeights:
+    """Read the adapters and heads of these members."""
+    files = ("adapter_model.safetensors", "head.safetensors")
+    adapters, heads = (frozenset(run.read_bytes("scorer", name, file) for name in members) for file in files)
+    return TrainedWeights(adapters, heads)
 
 
 def _shapes(content: bytes) -> list[list[int]]:
@@ -134,14 +145,14 @@ def _shapes(content: bytes) -> list[list[int]]:
 def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
     """The runs, each followed by its repaired one where there is one that is not among them anyway."""
     given = {pipeline.run.root for pipeline in pipelines}
-    found = []
+    runs = []
     for pipeline in pipelines:
-        found.append(pipeline)
+        runs.append(pipeline)
         folder = pipeline.run.uri("repair")
         repaired = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
         if folder not in given and repaired.is_repaired and holds_ensemble(repaired.run.uri("scorer")):
-            found.append(repaired)
-    return found
+            runs.append(repaired)
+    return runs
 
 
 def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, list[EvaluatedPool]]) -> StudyResults:

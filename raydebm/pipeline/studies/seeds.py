@@ -5,6 +5,7 @@ first, and copied. So nothing is generated, paid or labelled twice.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
@@ -19,7 +20,7 @@ from raydebm.evaluation.results.outcomes import outcome_values
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.trainings.seeds import SeedSummary, summarise_seeds
 from raydebm.evaluation.trainings.seeds_report import write_seeds
-from raydebm.evaluation.trainings.training_values import Training
+from raydebm.evaluation.trainings.training_values import Training, TrainingFacts
 from raydebm.pipeline.context import TEST, VALIDATION, Progress, silent
 from raydebm.pipeline.policies import evaluated_policy
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
@@ -59,25 +60,24 @@ def train_seeds(
             pipeline.forget_failed()
     pipelines[0].check_keys()
     pipelines[0].make("labels")
-    trainings, aurocs, within, screens = [], [], [], []
+    trainings = []
     for pipeline in pipelines:
         _share(pipelines[0], pipeline)
         result = pipeline.evaluate()
         pools = {split: evaluated_pools(pipeline, split) for split in (VALIDATION, TEST)}
-        trainings.append(training_of(pipeline, pools[TEST], pools[VALIDATION]))
         screen = screen_of(pipeline, pools).screen
-        aurocs.append(result.sigma_auroc.value)
-        within.append(screen.within_auroc.value)
-        screens.append(screen.verdict())
+        facts = TrainingFacts(
+            sigma_auroc=result.sigma_auroc.value,
+            within_generator=screen.within_auroc.value,
+            screen=screen.verdict(),
+        )
+        trainings.append(replace(training_of(pipeline, pools[TEST], pools[VALIDATION]), facts=facts))
     summary = summarise_seeds(
         trainings,
         title=recipe.name,
         task=recipe.task.name,
         num_bootstrap=recipe.evaluation.num_bootstrap,
         seed=recipe.seed,
-        sigma_auroc=aurocs,
-        within_generator=within,
-        screens=screens,
     )
     return summary, write_seeds(summary, run, command=command_line())
 

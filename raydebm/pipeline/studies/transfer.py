@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
-from raydebm.evaluation.pools.pool import EvaluatedPool, assemble_pools
+from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
 from raydebm.evaluation.studies.transfer import ScoredRun, Transfer, transfer
 from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST, StageContext
@@ -109,9 +109,9 @@ def _transferred(
     source: StageContext, target: StageContext, chosen: frozenset[str], *, run: RunDir
 ) -> list[EvaluatedPool]:
     """The target's pools of the chosen test problems with the source's energies."""
-    from raydebm.distributed.score import score
+    from raydebm.distributed.score import ScoringInput, score
 
-    problems, recorded = target.problems(), recorded_pools(target, TEST)
+    recorded = recorded_pools(target, TEST)
     candidates = [candidate for candidate in pool_candidates(target) if candidate.problem_id in chosen]
     stage = f"transfer/{_stage_part(source)}/{_stage_part(target)}"
     basis = {
@@ -121,8 +121,7 @@ def _transferred(
     }
     if run.manifest(stage) != basis:
         score(
-            problems,
-            candidates,
+            ScoringInput(problems=target.problems(), candidates=candidates),
             checkpoint=source.run.uri("scorer"),
             recipe=source.recipe,
             run=run.absolute(),
@@ -130,12 +129,14 @@ def _transferred(
             on_progress=target.progress(f"{source.recipe.task.name} on {target.recipe.task.name}"),
         )
         run.finish(stage, basis)
-    energies = {row.candidate_id: row.energies for row in run.energies(stage)}
+    transferred = RecordedPools(
+        candidates={candidate.candidate_id: candidate for candidate in candidates},
+        reports=recorded.reports,
+        labels=recorded.labels,
+        energies={row.candidate_id: row.energies for row in run.energies(stage)},
+    )
     return assemble_pools(
         [problem for problem in target.problems_of(TEST) if problem.problem_id in chosen],
-        candidates=candidates,
-        reports=recorded.reports,
-        energies=energies,
-        labels=recorded.labels,
+        transferred,
         shuffle_seed=target.recipe.evaluation.shuffle_seed,
     )

@@ -38,7 +38,7 @@ from raydebm.scorer.model.batching import MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.model.lora import plain_config
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import LOSSES, StepPairs, num_ordered, step_pairs
-from raydebm.scorer.training.member import HEAD, LORA, Member, gather, part
+from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
 from raydebm.scorer.training.schedule import Portion, Step, learning_rate_factor, plan_steps, portions_of
 from raydebm.scorer.training.settings import PLACEMENT, TrainingSettings, autocast_dtype, graph_bytes
 
@@ -84,6 +84,18 @@ class ResumeState(Record):
     grad_scale: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterData:
+    """What one adapter is trained on."""
+
+    train: Sequence[TrainingGroup]
+    """The adapter's bag."""
+    validation: Sequence[TrainingGroup]
+    """The same problems for all adapters of an ensemble: without any the last epoch is kept and nothing stops early."""
+    fingerprint: str | None = None
+    """Of the data that all adapters of the ensemble share; None: of the validation problems."""
+
+
 def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:
     """Content id of the data: problems, texts and pairs."""
     return content_id([[[group.problem_id, list(group.texts), list(group.pairs)] for group in part] for part in parts])
@@ -91,38 +103,32 @@ def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:
 
 def train_adapter(
     adapter: AdapterConfig,
+    data: AdapterData,
     *,
     backbone: Backbone,
-    train: Sequence[TrainingGroup],
-    validation: Sequence[TrainingGroup],
     settings: TrainingSettings,
     out_dir: Path,
     report: Callable[[EpochReport], None],
     resume_from: Path | None = None,
-    data: str | None = None,
 ) -> AdapterResult:
     """Train one adapter and its head and write its folder.
 
     Args:
-        train: this adapter's bag.
-        validation: the same problems for all adapters of an ensemble. Without any, the last epoch is kept and
-            nothing stops early.
         out_dir: becomes the adapter folder.
         report: called after each epoch.
         resume_from: the ``checkpoint`` of an earlier report of the same call; training goes on at the next epoch.
-        data: fingerprint of the data that all adapters of the ensemble share; None: of the validation problems.
 
     Raises:
         PoolError: there is nothing to train on.
         TrainingError: the loss became NaN or infinite, or a GPU's memory is full. The message names adapter and epoch.
         CheckpointError: ``resume_from`` is torn or was made with other data or settings.
     """
-    if not train:
+    if not data.train:
         raise PoolError(f"adapter {adapter.name!r}: nothing to train on; draw more candidates per problem")
     devices = [backbone.device] if backbone.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed_for(settings.seed, "adapter", adapter.name))
-        run = _AdapterRun(adapter, backbone, train, validation, settings, out_dir, data)
+        run = _AdapterRun(adapter, data, backbone, settings, out_dir)
         if resume_from is not None:
             run.restore(resume_from)
         while not run.is_finished:
@@ -136,20 +142,18 @@ class _AdapterRun:
     def __init__(
         self,
         adapter: AdapterConfig,
+        data: AdapterData,
         backbone: Backbone,
-        train: Sequence[TrainingGroup],
-        validation: Sequence[TrainingGroup],
         settings: TrainingSettings,
         out_dir: Path,
-        data: str | None,
     ) -> None:
         self._adapter, self._backbone, self._settings, self._out_dir = adapter, backbone, settings, out_dir
-        self._train, self._validation = list(train), list(validation)[: settings.max_validation_problems]
-        self._data = data_fingerprint(self._validation) if data is None else data
+        self._train, self._validation = list(data.train), list(data.validation)[: settings.max_validation_problems]
+        self._data = data.fingerprint or data_fingerprint(self._validation)
         self._max_length = min(settings.max_length, backbone.context)
         self._encode_texts()
         autocast = autocast_dtype(settings.dtype, backbone.device)
-        self._member = Member(
+        self._member = EnsembleMember(
             backbone, adapter, head_dropout=settings.head_dropout, autocast=autocast, pooling=settings.pooling
         )
         self._loss_of = LOSSES[settings.loss]

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from raydebm.scorer.model.batching import MicroBatch
-from raydebm.scorer.training.member import Member, gather
+from raydebm.scorer.training.member import EnsembleMember, gather
 
 Target = TypeVar("Target")
 """What a loss compares energies with: pairs, or energies to be learnt."""
 
 
 def backward(
-    member: Member,
+    member: EnsembleMember,
     batches: Sequence[MicroBatch],
     target: Target,
     *,
@@ -55,7 +55,7 @@ def backward(
     return float(loss.detach())
 
 
-def _pieces(member: Member, batch: MicroBatch, max_graph_bytes: float) -> list[MicroBatch]:
+def _pieces(member: EnsembleMember, batch: MicroBatch, max_graph_bytes: float) -> list[MicroBatch]:
     """The batch, halved until the graph of each piece fits.
 
     Halved and not filled up: dropout is drawn per piece, so a limit that is a little different at the next start
@@ -69,7 +69,7 @@ def _pieces(member: Member, batch: MicroBatch, max_graph_bytes: float) -> list[M
 
 
 def _backward_in_two_phases(
-    member: Member,
+    member: EnsembleMember,
     batches: Sequence[MicroBatch],
     target: Target,
     *,

@@ -26,7 +26,7 @@ ACTIVATIONS_PER_TOKEN = 24
 """Kept per layer, in multiples of the hidden size; measured 15 to 26 numbers, by family and targets."""
 
 
-class Member(nn.Module):
+class EnsembleMember(nn.Module):
     """Energies of micro-batches, float32. The frozen encoder stays in eval mode: its own dropout is never on."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Member(nn.Module):
         self.device = backbone.device
         self._encoder_config = backbone.encoder.config
 
-    def train(self, mode: bool = True) -> "Member":
+    def train(self, mode: bool = True) -> "EnsembleMember":
         """Dropout of the adapter and the head on or off."""
         super().train(mode)
         self.encoder.eval()

@@ -33,7 +33,7 @@ from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.model.lora import plain_config
 from raydebm.scorer.training.gradient import backward
-from raydebm.scorer.training.member import HEAD, LORA, Member, gather, part
+from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
 from raydebm.scorer.training.schedule import learning_rate_factor
 from raydebm.scorer.training.settings import TrainingSettings, autocast_dtype, graph_bytes
 
@@ -54,6 +54,16 @@ class TaughtText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaughtTexts:
+    """Texts to learn from, and texts of other problems."""
+
+    train: Sequence[TaughtText]
+    """A step takes whole problems, ``batch_size`` texts or more."""
+    held_out: Sequence[TaughtText]
+    """They choose the epoch and end the training; without any, the last epoch is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Student:
     """A distilled ensemble."""
 
@@ -65,8 +75,7 @@ class Student:
 
 
 def distill(
-    taught: Sequence[TaughtText],
-    held_out: Sequence[TaughtText],
+    texts: TaughtTexts,
     *,
     teacher: EnsembleRecord,
     adapter: AdapterConfig,
@@ -78,8 +87,6 @@ def distill(
     """Train the student and write its two members below ``out_dir``.
 
     Args:
-        taught: texts to learn from; a step takes whole problems, ``settings.batch_size`` texts or more.
-        held_out: texts of other problems, which choose the epoch and end the training; without any, the last is kept.
         teacher: the ensemble, on the same backbone; the student reads as many tokens as it does.
         adapter: the student's one adapter, whatever its name.
         report: called after each epoch.
@@ -88,19 +95,19 @@ def distill(
         PoolError: there is nothing to learn from.
         TrainingError: the loss became NaN or infinite.
     """
-    if not taught:
+    if not texts.train:
         raise PoolError("distillation: no text has energies of the ensemble; run `raydebm score` first")
     settings = replace(settings, max_length=teacher.max_length, pooling=teacher.pooling, reasoning=teacher.reasoning)
     devices = [backbone.device] if backbone.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed_for(settings.seed, "distillation"))
-        run = _Distillation(taught, held_out, adapter=adapter, backbone=backbone, settings=settings)
+        run = _Distillation(texts, adapter=adapter, backbone=backbone, settings=settings)
         while not run.is_finished:
             report(run.run_epoch())
     return run.finish(out_dir, teacher)
 
 
-class _TwoHeads(Member):
+class _TwoHeads(EnsembleMember):
     """Energies (B, 2) of one adapter: mu - sigma and mu + sigma."""
 
     def __init__(self, backbone: Backbone, adapter: AdapterConfig, *, settings: TrainingSettings) -> None:
@@ -128,19 +135,18 @@ class _Distillation:
 
     def __init__(
         self,
-        taught: Sequence[TaughtText],
-        held_out: Sequence[TaughtText],
+        texts: TaughtTexts,
         *,
         adapter: AdapterConfig,
         backbone: Backbone,
         settings: TrainingSettings,
     ) -> None:
         self._adapter, self._backbone, self._settings = adapter, backbone, settings
-        mu_N = torch.tensor([text.mu for text in taught])
+        mu_N = torch.tensor([text.mu for text in texts.train])
         self._center, self._scale = float(mu_N.mean()), max(float(mu_N.std(correction=0)), 1e-6)
         encoder = TextEncoder(backbone.tokenizer, max_length=settings.max_length, is_decoder=backbone.is_decoder)
-        self._problems = [self._encoded(texts, encoder) for texts in _by_problem(taught)]
-        self._held_out = [self._encoded(texts, encoder) for texts in _by_problem(held_out)]
+        self._problems = [self._encoded(problem, encoder) for problem in _by_problem(texts.train)]
+        self._held_out = [self._encoded(problem, encoder) for problem in _by_problem(texts.held_out)]
         self._member = _TwoHeads(backbone, adapter, settings=settings)
         self._parameters = [parameter for _, parameter in self._member.trainable()]
         self._optimizer = torch.optim.AdamW(

@@ -7,8 +7,8 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
@@ -41,7 +41,7 @@ REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(slots=True)
-class _Answer:
+class _TrackedAnswer:
     """Sends, and remembers what was sent."""
 
     to: Send
@@ -58,48 +58,54 @@ class _Answer:
         await self.to(message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSettings:
+    """What the guard lets in."""
+
+    max_body_bytes: int
+    """Larger bodies are answered 413."""
+    limits: LimitArgs
+    """How much is taken on."""
+    public_paths: frozenset[str] = PUBLIC_PATHS
+    """What needs no key and no place in the queue."""
+    allowed_hosts: frozenset[str] = frozenset()
+    """Names under which it answers where there are no keys, in addition to localhost and addresses."""
+    echo_request_id: bool = True
+    """Put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardStores:
+    """What the guard asks and keeps between requests."""
+
+    idempotency: IdempotencyStore
+    """Answers repeated requests."""
+    keyring: Keyring | None = None
+    """Who may call; None: anyone."""
+    meter: Meter = field(default_factory=NoMeter)
+    """Counts requests."""
+    intake: Intake = field(default_factory=Intake)
+    """Counts open requests and can be closed."""
+    ledger: Ledger | None = None
+    """Counts the days' spending; None: it is not counted."""
+
+
 class Guard:
     """Wraps the application. Sets ``request_id``, ``received`` and ``key_use`` of ``request.state``, and
     ``logs.REQUEST_ID``.
 
     Args:
-        max_body_bytes: larger bodies are answered 413.
-        limits: how much is taken on.
-        keyring: who may call; None: anyone.
-        meter: counts requests.
-        echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
-        public_paths: what needs no key and no place in the queue.
         routes: of the application, to name a request that is refused before it gets there.
-        allowed_hosts: names under which it answers where there are no keys, in addition to localhost and addresses.
-        intake: counts open requests and can be closed; None: one of its own.
-        ledger: counts the days' spending; None: it is not counted.
-        idempotency: answers repeated requests; None: ``Idempotency-Key`` is not looked at.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        max_body_bytes: int,
-        limits: LimitArgs | None = None,
-        keyring: Keyring | None = None,
-        meter: Meter | None = None,
-        echo_request_id: bool = True,
-        public_paths: Collection[str] = PUBLIC_PATHS,
-        routes: Sequence[BaseRoute] = (),
-        allowed_hosts: Collection[str] = (),
-        intake: Intake | None = None,
-        ledger: Ledger | None = None,
-        idempotency: IdempotencyStore | None = None,
+        self, app: ASGIApp, *, settings: GuardSettings, stores: GuardStores, routes: Sequence[BaseRoute] = ()
     ) -> None:
-        self._app, self._idempotency = app, idempotency
-        self._uploads = Uploads(limits or LimitArgs(), max_bytes=max_body_bytes)
-        self._echo_request_id = echo_request_id
-        self._keyring, self._meter, self._public_paths = keyring, meter or NoMeter(), frozenset(public_paths)
-        self._routes, self._intake = routes, intake or Intake()
-        self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
-        self._admission = Admission(limits or LimitArgs())
-        self._key_limits = KeyLimits(limits or LimitArgs(), ledger=ledger)
+        self._app, self._settings, self._stores, self._routes = app, settings, stores, routes
+        self._uploads = Uploads(settings.limits, max_bytes=settings.max_body_bytes)
+        self._allowed_hosts = frozenset(name.lower() for name in settings.allowed_hosts)
+        self._admission = Admission(settings.limits)
+        self._key_limits = KeyLimits(settings.limits, ledger=stores.ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,10 +113,10 @@ class Guard:
             return
         request_id, started = _request_id(scope), time.perf_counter()
         scope.setdefault("state", {}).update(request_id=request_id, received=started)
-        answer = _Answer(send, request_id if self._echo_request_id else None)
+        answer = _TrackedAnswer(send, request_id if self._settings.echo_request_id else None)
         before, no_caller = REQUEST_ID.set(request_id), CALLER.set("")
         try:
-            with self._intake.open():
+            with self._stores.intake.open():
                 await self._guarded(scope, receive, answer)
         except ClientDisconnect:
             pass  # there is no one left to answer
@@ -126,10 +132,10 @@ class Guard:
             REQUEST_ID.reset(before)
             CALLER.reset(no_caller)
 
-    async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if self._keyring is None:
+    async def _guarded(self, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
+        if self._stores.keyring is None:
             check_host(scope["headers"], self._allowed_hosts)
-        if scope["path"] in self._public_paths:
+        if scope["path"] in self._settings.public_paths:
             await self._app(scope, receive, answer.send)
             return
         key = self._caller(scope)
@@ -146,16 +152,13 @@ class Guard:
                     self._tell_load()
                     await self._app(scope, replayed(body, receive), send)
 
-            if self._idempotency is None:
-                await work(answer.send)
-            else:
-                await answer_once(self._idempotency, scope, body, answer.send, work)
+            await answer_once(self._stores.idempotency, scope, body, answer.send, work)
 
     def _caller(self, scope: Scope) -> ApiKey | None:
-        if self._keyring is None:
+        if self._stores.keyring is None:
             return None
         header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-        key = self._keyring.owner(None if header is None else header.decode("latin-1"))
+        key = self._stores.keyring.owner(None if header is None else header.decode("latin-1"))
         if key is None:
             words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
             raise ServiceError(words, 401, "invalid_api_key")
@@ -167,7 +170,7 @@ class Guard:
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
         route = self._route_of(scope)
-        self._meter.answered(route=route, status=status, seconds=seconds)
+        self._stores.meter.answered(route=route, status=status, seconds=seconds)
         self._tell_load()
         facts = {
             "method": scope["method"],
@@ -182,14 +185,14 @@ class Guard:
         """The path's template; there are few of them, where paths are what strangers make up."""
         route = scope.get("route")
         if route is None:
-            route = next((found for found in self._routes if found.matches(scope)[0] is Match.FULL), None)
+            route = next((each for each in self._routes if each.matches(scope)[0] is Match.FULL), None)
         return getattr(route, "path", "other")
 
     def _tell_load(self) -> None:
-        self._meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
+        self._stores.meter.load(num_running=self._admission.num_running, num_waiting=self._admission.num_waiting)
 
 
-async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _Answer) -> None:
+async def _last_resort(response: JSONResponse, scope: Scope, receive: Receive, answer: _TrackedAnswer) -> None:
     if not answer.started:
         await response(scope, receive, answer.send)
 

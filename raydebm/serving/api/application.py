@@ -12,7 +12,7 @@ from raydebm import __version__
 from raydebm.decisions.reader import DecisionReader
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import RaydebmError
-from raydebm.serving.access.guard import PUBLIC_PATHS, Guard
+from raydebm.serving.access.guard import PUBLIC_PATHS, Guard, GuardSettings, GuardStores
 from raydebm.serving.access.idempotency import IdempotencyStore
 from raydebm.serving.access.keys import Keyring
 from raydebm.serving.access.request_limits import Intake
@@ -47,7 +47,6 @@ def create_app(
     live: LiveMeter | None = None,
     intake: Intake | None = None,
     ledger: Ledger | None = None,
-    idempotency: IdempotencyStore | None = None,
     take_policies: TakePolicies | None = None,
 ) -> FastAPI:
     """The ASGI application over one service.
@@ -55,11 +54,10 @@ def create_app(
     Args:
         service: answers requests.
         keyring: who may call; None: anyone.
-        echo_request_id: see ``Guard``.
+        echo_request_id: see ``GuardSettings``.
         live: what ``/v1/live`` shows; the service's meter, where that remembers.
-        intake: see ``Guard``.
+        intake: see ``GuardStores``.
         ledger: counts the days' spending; None: one of the bundle's file.
-        idempotency: see ``Guard``; None: one of the bundle's file.
         take_policies: has this replica read the run's policies again; None: it cannot.
     """
     app = FastAPI(
@@ -74,24 +72,29 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     routers = _routers(service, live, take_policies)
+    bundle = service.bundle
     app.add_middleware(
         Guard,
-        max_body_bytes=service.bundle.max_body_bytes,
-        limits=service.bundle.limits,
-        keyring=keyring,
-        meter=service.meter,
-        echo_request_id=echo_request_id,
-        public_paths=PUBLIC_PATHS | page_paths(),
+        settings=GuardSettings(
+            max_body_bytes=bundle.max_body_bytes,
+            limits=bundle.limits,
+            public_paths=PUBLIC_PATHS | page_paths(),
+            allowed_hosts=frozenset(bundle.allowed_hosts),
+            echo_request_id=echo_request_id,
+        ),
+        stores=GuardStores(
+            idempotency=idempotency_of(bundle),
+            keyring=keyring,
+            meter=service.meter,
+            intake=intake or Intake(),
+            ledger=ledger or ledger_of(bundle),
+        ),
         routes=[route for router in routers for route in router.routes],
-        allowed_hosts=service.bundle.allowed_hosts,
-        intake=intake,
-        ledger=ledger or ledger_of(service.bundle),
-        idempotency=idempotency or idempotency_of(service.bundle),
     )
     _add_error_handlers(app)
     for router in routers:
         app.include_router(router)
-    describe(app, service.bundle, keyed=keyring is not None)
+    describe(app, bundle, keyed=keyring is not None)
     return app
 
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Checker:
+class BackendChecker:
     """The gold-free checks of the task."""
 
     backend: Backend

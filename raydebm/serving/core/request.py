@@ -118,38 +118,34 @@ def request_context(
     task_name: str | None,
     problem: str | GivenProblem,
     sampling: SamplingOverrides | None = None,
-    seed: int | None = None,
     conversation: Conversation | None = None,
-    received: float | None = None,
 ) -> RequestContext:
     """Check everything about a request.
 
     Raises:
         ServiceError: unknown task or generator, a text that is not a problem, one that is too long, bad overrides.
     """
-    task, found = read_problem(bundle, task_name, problem)
+    task, read = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     check_context(bundle, context)
-    policy, assignment = _policies(bundle, found, overrides)
+    policy, assignment = _policies(bundle, read, overrides)
     generators = _generators(bundle, overrides.generators)
     if policy.max_usd is not None:
         check_prices(bundle, generators)
-    run_seed = next((value for value in (overrides.seed, seed) if value is not None), bundle.recipe.seed)
     return RequestContext(
         request_id=request_id,
-        problem=found,
+        problem=read,
         task=task,
         policy=policy,
         bundle=bundle,
         generators=generators,
         num_samples=overrides.num_samples,
-        seed=run_seed,
+        seed=bundle.recipe.seed if overrides.seed is None else overrides.seed,
         sampling=sampling or SamplingOverrides(),
         return_candidates=overrides.return_candidates,
         fresh=overrides.fresh,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
-        received=received,
         assignment=assignment,
     )
 

@@ -14,6 +14,7 @@ from raydebm import tracing
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.decision.shadow import Shadow, shadow_of
 from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.record import RecordSink
@@ -23,7 +24,7 @@ from raydebm.serving.core import passthrough
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.drift_monitor import DriftMonitor
-from raydebm.serving.core.evaluators import Baselines, Checker, Scorer
+from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.meter import Meter, NoMeter
@@ -152,12 +153,10 @@ class TriageService:
         try:
             if context.passthrough:
                 return await passthrough.answered(context, source)
-            return await solve(
-                context.problem,
+            parts = Parts(
                 task=context.task,
-                policy=context.policy,
                 source=source,
-                checker=Checker(self.backend, activity),
+                checker=BackendChecker(self.backend, activity),
                 scorer=Scorer(self.backend, activity, context.scored_prompt, self.bundle.reasoning),
                 baselines=Baselines(self.backend, activity, context.scored_prompt)
                 if self.bundle.recipe.evidence
@@ -165,6 +164,7 @@ class TriageService:
                 observer=observer,
                 deadline=deadline,
             )
+            return await solve(context.problem, parts=parts, policy=context.policy)
         except CeilingReachedError as error:
             raise ServiceError(
                 f"no candidate can be paid for: {error}", 429, "insufficient_quota", retry=False

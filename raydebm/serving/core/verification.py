@@ -35,7 +35,7 @@ ReasonCode = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PoolVerdict:
     """What a decision says about the candidates."""
 
     disposition: Disposition
@@ -77,7 +77,7 @@ class Verification:
     pool: tuple[ScoredCandidate, ...]
     policy: Policy
     decided: PoolDecision
-    verdict: Verdict
+    verdict: PoolVerdict
 
 
 async def verification(bundle: Bundle, backend: Backend, wanted: ToVerify) -> Verification:
@@ -104,7 +104,7 @@ async def verification(bundle: Bundle, backend: Backend, wanted: ToVerify) -> Ve
 
 def verdict_of(
     decided: PoolDecision, pool: Sequence[ScoredCandidate], *, policy: Policy, passes_left: int, tie_margin: float
-) -> Verdict:
+) -> PoolVerdict:
     """The disposition that a decision comes to. Pure.
 
     Args:
@@ -117,12 +117,12 @@ def verdict_of(
     answered = [scored for scored in pool if scored.report.parsed]
     if answered and all(scored.report.proof is False for scored in answered):
         words = "every answer is refuted by an exact constraint"
-        return Verdict(disposition="reject", codes=("refuted",), reason=words)
+        return PoolVerdict(disposition="reject", codes=("refuted",), reason=words)
     if decided.best is None:
-        return Verdict(disposition="redo" if passes_left else "reject", codes=("no_answer",), reason=decided.reason)
+        return PoolVerdict(disposition="redo" if passes_left else "reject", codes=("no_answer",), reason=decided.reason)
     if tied := _tied(decided.beliefs, policy, tie_margin):
         words = f"{len(tied)} answers are right with the same probability, within {tie_margin:g}"
-        return Verdict(
+        return PoolVerdict(
             disposition="tie",
             codes=("tied",),
             reason=words,
@@ -133,7 +133,7 @@ def verdict_of(
         Decision.REGENERATE: "redo",
         Decision.ABSTAIN: "abstain",
     }
-    return Verdict(
+    return PoolVerdict(
         disposition=disposition[decided.decision], codes=_codes(decided, decided.best, policy), reason=decided.reason
     )
 

@@ -17,14 +17,14 @@ from ray.serve.context import _get_serve_request_context
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
 from raydebm.errors import GenerationError
-from raydebm.generators import Generator, Hedging, build_generator
+from raydebm.generators import EndpointAccess, Generator, Hedging, build_generator
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import CheckpointRef, read_ref
+from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.scorer.bisection import TextScorer
 from raydebm.scorer.texts import TextToScore, energies_of_lists
 from raydebm.serving.access.fairness import MAX_TEXTS, SLICE_S, FairQueue
@@ -71,7 +71,10 @@ class GeneratorDeployment:
         meter = None if hedge_after is None else HedgeMeter()
         self._generators: dict[str, Generator] = {
             config.name: build_generator(
-                config, threads=threads, problems=problems, hedging=_hedging(hedge_after, meter, config.name)
+                config,
+                access=EndpointAccess(hedging=_hedging(hedge_after, meter, config.name)),
+                threads=threads,
+                problems=problems,
             )
             for config in configs
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raydebm.errors import CheckpointError
 from raydebm.run.addresses import local_copy
-from raydebm.run.ensemble import CheckpointRef, read_ref
+from raydebm.run.ensemble_file import CheckpointRef, read_ref
 
 if TYPE_CHECKING:
     from raydebm.scorer.ensemble import EnsembleScorer

@@ -20,7 +20,7 @@ from ray.serve.handle import DeploymentHandle
 from raydebm import tracing
 from raydebm.errors import RaydebmError, ServiceError
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
-from raydebm.run.ensemble import CheckpointRef
+from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.logs import CALLER
 

@@ -42,11 +42,11 @@ class ProxyForm:
         given = request_headers.get(HEADER)
         if given is not None and not REQUEST_ID_PATTERN.fullmatch(given):
             request_headers[HEADER] = uuid.uuid4().hex
-        answer = _Answer(send, path=scope["path"])
+        answer = _ProxiedAnswer(send, path=scope["path"])
         await self._app(scope, receive, answer.send)
 
 
-class _Answer:
+class _ProxiedAnswer:
     """Sends an answer on; a plain-text error is held until it is whole, and sent in OpenAI's form."""
 
     def __init__(self, to: Send, *, path: str) -> None:

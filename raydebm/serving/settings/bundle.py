@@ -20,7 +20,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import CheckpointRef, fingerprint_of, read_ensemble_file
+from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.affordability import no_prices, unpriced

@@ -115,7 +115,7 @@ class World:
         parts = self.parts()
         for lambda_ in lambdas:
             always = DEFAULT.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9)
-            replay(self.problems, policy=always, **parts)
+            replay(self.problems, parts=Parts(**parts), policy=always)
         for request in parts["source"].missing:
             self.add(request.candidate_id, request.problem_id, 2)
         return self
@@ -123,7 +123,7 @@ class World:
 
 def measured(world, policy):
     """What a grid row states, from running the loop itself."""
-    outcomes = replay(world.problems, policy=policy, **world.parts())
+    outcomes = replay(world.problems, parts=Parts(**world.parts()), policy=policy)
     accepted = [outcome for outcome in outcomes if outcome.decision is Decision.ACCEPT]
     verdicts = [world.labels[outcome.best.candidate.candidate_id].verdict for outcome in accepted]
     labelled = [verdict for verdict in verdicts if verdict is not Verdict.UNLABELED]

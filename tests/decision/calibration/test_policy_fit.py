@@ -7,7 +7,14 @@ import pytest
 from decision_pools import labelled, scored, synthetic_problems
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import Walk, final_step, fit_policy, promise_rows, reliability_table
+from raydebm.decision.calibration.policy_fit import (
+    LabelledProblems,
+    Walk,
+    final_step,
+    fit_policy,
+    promise_rows,
+    reliability_table,
+)
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
@@ -21,7 +28,8 @@ PROBLEMS = synthetic_problems(60, seed=7)
 
 def fit(pools=PROBLEMS, *, base=ONE_PASS, outcome="correct", walk=None, profile=None, **decision):
     config = DecisionConfig.model_validate(decision)
-    return fit_policy(pools, base=base, config=config, task="t", outcome=outcome, walk=walk, profile=profile)
+    problems = LabelledProblems(pools=pools, task="t", outcome=outcome)
+    return fit_policy(problems, base=base, config=config, walk=walk, profile=profile)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
+from raydebm.decision.sampling.one_pass import Parts
 from raydebm.records import Decision, FailureKind
 
 SURE, UNSURE = (-0.1, 0.1), (-1.0, 1.0)
@@ -73,12 +74,14 @@ def decide(task, problem, checker, make_scorer, make_candidate, run_virtually):
             members = {name: found for drawn in passes for _, name, _, found in drawn}
             outcome = await solve(
                 problem,
-                task=task,
+                parts=Parts(
+                    task=task,
+                    source=source,
+                    checker=checker,
+                    scorer=TimedScorer(make_scorer(members), scoring_s),
+                    deadline=deadline,
+                ),
                 policy=Policy(max_passes=max_passes),
-                source=source,
-                checker=checker,
-                scorer=TimedScorer(make_scorer(members), scoring_s),
-                deadline=deadline,
             )
             return outcome, now_s(), source.begun_at
 
@@ -165,12 +168,14 @@ def test_a_source_that_ignores_the_deadline_is_left_behind(
     async def work():
         found = await solve(
             problem,
-            task=task,
+            parts=Parts(
+                task=task,
+                source=Deaf(),
+                checker=checker,
+                scorer=make_scorer({"a": SURE}),
+                deadline=Deadline.starting_now(1000),
+            ),
             policy=Policy(),
-            source=Deaf(),
-            checker=checker,
-            scorer=make_scorer({"a": SURE}),
-            deadline=Deadline.starting_now(1000),
         )
         return found, now_s()
 

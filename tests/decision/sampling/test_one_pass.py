@@ -166,12 +166,8 @@ def test_an_observer_hears_of_every_pass(task, problem, arriving, checker, timed
     run_virtually(
         solve(
             problem,
-            task=task,
+            parts=Parts(task=task, source=arriving((0, "a")), checker=checker, scorer=scorer, observer=heard),
             policy=Policy(max_passes=1),
-            source=arriving((0, "a")),
-            checker=checker,
-            scorer=scorer,
-            observer=heard,
         )
     )
 
@@ -223,7 +219,7 @@ def test_the_order_of_arrival_changes_nothing(
 
     def outcome(source, checker, scorer):
         parts = {"source": source, "checker": checker, "scorer": scorer}
-        return run_virtually(solve(problem, task=task, policy=Policy(max_passes=1), **parts))
+        return run_virtually(solve(problem, parts=Parts(task=task, **parts), policy=Policy(max_passes=1)))
 
     together = outcome(Arriving(*((0, candidate) for _, candidate in made)), checker, scorer)
     apart = outcome(Arriving(*made), Timed(checker, checking_s), Timed(scorer, scoring_s))

@@ -16,7 +16,7 @@ from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.deadline import Deadline
-from raydebm.decision.sampling.one_pass import NoObserver
+from raydebm.decision.sampling.one_pass import NoObserver, Parts
 from raydebm.decision.sampling.waves import cut_pass, generator_order, in_turns
 from raydebm.errors import GenerationError
 from raydebm.generators.requests import unanswered
@@ -115,13 +115,15 @@ def run(task, problem, checker, run_virtually):
             deadline = None if deadline_ms is None else Deadline.starting_now(deadline_ms)
             return await solve(
                 problem,
-                task=task,
+                parts=Parts(
+                    task=task,
+                    source=source,
+                    checker=checker,
+                    scorer=scorer or AnyScorer(),
+                    observer=observer or NoObserver(),
+                    deadline=deadline,
+                ),
                 policy=policy,
-                source=source,
-                checker=checker,
-                scorer=scorer or AnyScorer(),
-                observer=observer,
-                deadline=deadline,
             )
 
         return run_virtually(solved())
@@ -214,7 +216,7 @@ def test_a_proven_answer_stops_at_once(samples, task, problem, run_virtually):
 
     source = Waved(samples("42", (60.0, "1"), (60.0, "2"), (60.0, "3")))
     outcome = run_virtually(
-        solve(problem, task=task, policy=VOTES, source=source, checker=Proving(), scorer=AnyScorer())
+        solve(problem, parts=Parts(task=task, source=source, checker=Proving(), scorer=AnyScorer()), policy=VOTES)
     )
 
     assert outcome.answer == "42"
@@ -447,11 +449,8 @@ def test_recorded_candidates_are_walked_in_waves(task, problem, checker, samples
 
     [outcome] = replay(
         [problem],
-        task=task,
+        parts=Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer({})),
         policy=VOTES.replaced(epsilon=0.3),
-        source=source,
-        checker=RecordedChecker(reports),
-        scorer=RecordedScorer({}),
     )
 
     assert (len(outcome.pool), outcome.passes[0].stop.num_planned) == (4, 16)
@@ -478,11 +477,8 @@ def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checke
 
     replay(
         [problem],
-        task=task,
+        parts=Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer({})),
         policy=VOTES.replaced(max_passes=2),
-        source=source,
-        checker=RecordedChecker(reports),
-        scorer=RecordedScorer({}),
     )
 
     assert source.missing == requests[4:]

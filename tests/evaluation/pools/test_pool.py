@@ -6,21 +6,27 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import assemble_pools, pool_of, scores_by_name, with_tolerance, with_trained_labels
+from raydebm.evaluation.pools.pool import (
+    RecordedPools,
+    assemble_pools,
+    pool_of,
+    scores_by_name,
+    with_tolerance,
+    with_trained_labels,
+)
 from raydebm.records import CandidateScore, Label, Problem, Verdict
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
 
 def assembled(items, labels=(), **options):
-    return assemble_pools(
-        [PROBLEM],
-        candidates=[item.candidate for item in items],
+    recorded = RecordedPools(
+        candidates={item.candidate.candidate_id: item.candidate for item in items},
         labels={label.candidate_id: label for label in labels},
         reports={item.candidate.candidate_id: item.report for item in items},
         energies={item.candidate.candidate_id: item.energies for item in items},
-        **options,
     )
+    return assemble_pools([PROBLEM], recorded, **options)
 
 
 def order_of(pools):
@@ -64,9 +70,7 @@ def test_a_candidate_without_label_is_unlabeled(make_item):
 def test_a_candidate_without_report_cannot_be_selected(make_item):
     item = make_item("a", members=(0.0,))
 
-    (pool,) = assemble_pools(
-        [PROBLEM], candidates=[item.candidate], labels={}, reports={}, energies={"a": item.energies}
-    )
+    (pool,) = assemble_pools([PROBLEM], RecordedPools(candidates={"a": item.candidate}, energies={"a": item.energies}))
 
     assert pool.penalty[0] == math.inf
     assert pool.candidates[0].report.error == "no constraint report was recorded"
@@ -76,7 +80,7 @@ def test_problems_without_candidates_are_left_out(make_item):
     item = make_item("a")
 
     pools = assemble_pools(
-        [replace(PROBLEM, problem_id="other"), PROBLEM], candidates=[item.candidate], labels={}, reports={}, energies={}
+        [replace(PROBLEM, problem_id="other"), PROBLEM], RecordedPools(candidates={"a": item.candidate})
     )
 
     assert [pool.problem.problem_id for pool in pools] == ["p"]

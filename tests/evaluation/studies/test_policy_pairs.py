@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raydebm.decisions.paired import Choice, PairedDecision
+from raydebm.decisions.paired import PairedDecision, PolicyChoice
 from raydebm.errors import PoolError
 from raydebm.evaluation.studies.policy_pairs import compare_policies
 
@@ -15,7 +15,7 @@ RIGHT, WRONG, REFUSED, UNJUDGED = (True, True), (True, False), (False, False), (
 
 def decision(index, first, second, *, agrees=None, problem=None, has_outcome=True, role="first", versions=("a", "b")):
     choices = [
-        Choice(version=version, answered=answered, right=right, num_candidates=number, cost_usd=0.5 * number)
+        PolicyChoice(version=version, answered=answered, right=right, num_candidates=number, cost_usd=0.5 * number)
         for (answered, right), version, number in zip((first, second), versions, (4, 3), strict=True)
     ]
     return PairedDecision(

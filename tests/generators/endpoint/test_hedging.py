@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators import Hedging
+from raydebm.generators import EndpointAccess, Hedging
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
 from raydebm.generators.endpoint.transports import LateReplyError
 from raydebm.generators.protocol import collect
@@ -143,9 +143,8 @@ def generator_on(transport, *, after_s=5.0):
     """One that sends a request again after so long."""
     return OpenAIApiGenerator(
         OpenAIGenerator(name="g", model="m", api_key_env=None),
-        key=Secret(None),
+        access=EndpointAccess(key=Secret(None), hedging=Hedging(after_s)),
         transport=lambda config, key: transport,
-        hedging=Hedging(after_s),
     )
 
 

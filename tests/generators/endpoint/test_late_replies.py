@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from raydebm.config import OpenAIGenerator
+from raydebm.generators import EndpointAccess
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import AiohttpTransport, CarrierError, LateReplyError, OpenAIClientTransport
@@ -47,7 +48,7 @@ def played(run_virtually, ask):
 
         async def work():
             generator = OpenAIApiGenerator(
-                config, key=Secret(None), budget=budget, transport=lambda config, key: transport
+                config, access=EndpointAccess(key=Secret(None), budget=budget), transport=lambda config, key: transport
             )
             return [candidate async for candidate in generator.stream([ask()], hedge=hedge)]
 

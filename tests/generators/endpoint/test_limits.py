@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from raydebm.generators.endpoint.rate_limits import MAX_WAIT_S, Backoff, Budget, RateLimit, retry_after_s
 from raydebm.generators.journal import Journal
-from raydebm.generators.requests import answered
+from raydebm.generators.requests import TokenUsage, answered
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_asking_how_long_to_wait_takes_no_place():
 def test_budget_counts_what_other_processes_journaled(tmp_path, ask):
     budget = Budget(1.0, Journal(tmp_path))
     assert budget.refusal() is None
-    Journal(tmp_path).put(answered(ask(), "text", cost_usd=1.25))
+    Journal(tmp_path).put(answered(ask(), "text", usage=TokenUsage(cost_usd=1.25)))
     assert "budget of $1 reached (spent $1.2500)" in budget.refusal()
 
 
@@ -90,13 +90,13 @@ def test_own_cost_is_not_counted_twice_when_it_is_journaled(tmp_path, ask):
     journal = Journal(tmp_path)
     budget = Budget(1.0, journal)
     budget.add(0.75)
-    journal.put(answered(ask(), "text", cost_usd=0.75))
+    journal.put(answered(ask(), "text", usage=TokenUsage(cost_usd=0.75)))
     assert budget.refusal() is None
     assert budget.spent_usd == 0.75
 
 
 def test_what_was_spent_elsewhere_counts(tmp_path, ask):
-    Journal(tmp_path).put(answered(ask(), "text", cost_usd=0.25))
+    Journal(tmp_path).put(answered(ask(), "text", usage=TokenUsage(cost_usd=0.25)))
     budget = Budget(1.0, Journal(tmp_path), elsewhere_usd=0.5)
     assert budget.refusal() is None
     budget.add(0.25)

@@ -8,6 +8,7 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
+from raydebm.generators import EndpointAccess
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret, key_of
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport, environment_proxy
@@ -45,7 +46,8 @@ def answer(server, transport):
 
     def run(*requests, budget=None, key="sk-secret", backoff=QUICK, **settings):
         config = OpenAIGenerator(name="g", model="m", base_url=server.url, **{"timeout_s": 60.0, **settings})
-        return drawn(config, *requests, key=Secret(key), backoff=backoff, transport=transport, budget=budget)
+        access = EndpointAccess(key=Secret(key), budget=budget)
+        return drawn(config, *requests, access=access, backoff=backoff, transport=transport)
 
     return run
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret
 from raydebm.generators.endpoint.rate_limits import Backoff
 from raydebm.generators.endpoint.replicas import Replicas
 from raydebm.generators.endpoint.transports import CarrierError, LateReplyError
@@ -118,7 +118,7 @@ def test_a_generator_answers_over_a_dead_server(server, ask):
     )
 
     async def session():
-        generator = OpenAIApiGenerator(config, key=Secret(None), backoff=Backoff(base_s=0.01))
+        generator = OpenAIApiGenerator(config, EndpointAccess(key=Secret(None)), backoff=Backoff(base_s=0.01))
         try:
             return await collect(generator, [ask("p: ok", sample_index=index) for index in range(3)])
         finally:

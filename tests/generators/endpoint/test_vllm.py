@@ -182,7 +182,7 @@ def test_real_server():
         [{"role": "user", "content": "Zoey says: Oliver is a knave. Who is a knight?"}],
         generator="v",
         sampling=Sampling(max_tokens=32),
-        num_samples=4,
+        samples=range(4),
         run_seed=0,
     )
 

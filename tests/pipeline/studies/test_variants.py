@@ -11,7 +11,7 @@ import pytest
 from raydebm.config import VariantConfig
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import TEST
-from raydebm.pipeline.studies.reproduction import reproduce, trained_parameters
+from raydebm.pipeline.studies.reproduction import reproduce, trained_weights
 from raydebm.pipeline.studies.variants import make_variants, take_over
 from raydebm.run.directory import RunDir
 
@@ -125,7 +125,7 @@ def test_trained_parameters_are_those_of_adapter_and_head(report, run):
     from raydebm.scorer.model.lora import adapter_size
 
     size = adapter_size(run.recipe.scorer.adapters[0], AutoConfig.from_pretrained(embedded_path("encoder-mini")))
-    assert trained_parameters(run.run, ["a0"]) == size.lora + size.head
+    assert trained_weights(run.run, ["a0"]).num_parameters == size.lora + size.head
 
 
 def test_a_second_report_makes_no_stage_again(report, run, tmp_path):

@@ -10,8 +10,8 @@ from raydebm.config import PAPER_ADAPTERS, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingError
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import read_adapter
-from raydebm.scorer.training.adapter import data_fingerprint, train_adapter
-from raydebm.scorer.training.member import ACTIVATIONS_PER_TOKEN, Member
+from raydebm.scorer.training.adapter import AdapterData, data_fingerprint, train_adapter
+from raydebm.scorer.training.member import ACTIVATIONS_PER_TOKEN, EnsembleMember
 from raydebm.scorer.training.schedule import Portion, learning_rate_factor, plan_steps, portions_of
 from raydebm.scorer.training.settings import TrainingSettings, autocast_dtype, graph_bytes
 from raydebm.tasks.base import TaskDefaults
@@ -43,8 +43,11 @@ def train(tiny, groups, settings, tmp_path):
 
     def call(folder="out", *, report=None, family="modernbert", adapter=A0, **changes):
         arguments = {"train": groups[0], "validation": groups[1], "settings": settings} | changes
+        data = AdapterData(train=arguments.pop("train"), validation=arguments.pop("validation"))
         report = Reports() if report is None else report
-        return train_adapter(adapter, backbone=tiny[family], out_dir=tmp_path / folder, report=report, **arguments)
+        return train_adapter(
+            adapter, data, backbone=tiny[family], out_dir=tmp_path / folder, report=report, **arguments
+        )
 
     return call
 
@@ -257,7 +260,7 @@ def test_a_full_gpu_names_adapter_epoch_and_way_out(train, monkeypatch):
     def full(self, batch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(Member, "forward", full)
+    monkeypatch.setattr(EnsembleMember, "forward", full)
     way_out = r"a0: epoch 1: CUDA out of memory.*lower scorer\.micro_batch_tokens, or raise ray\.gpus_per_adapter"
     with pytest.raises(TrainingError, match=way_out):
         train()

@@ -6,7 +6,7 @@ from raydebm.config import AdapterConfig
 from raydebm.scorer.model.batching import micro_batches, pad
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import LOSSES, listwise_loss, step_pairs
-from raydebm.scorer.training.member import Member
+from raydebm.scorer.training.member import EnsembleMember
 
 GROUPS = [("p", 3, [(0, 1), (0, 2), (1, 2)]), ("q", 2, [(1, 0)])]
 IDS = [(1, 5, 2, 6, 2), (1, 5, 2, 7, 8, 9, 10, 2), (1, 5, 2, 8, 2), (1, 11, 12, 2, 7, 2), (1, 11, 12, 2, 9, 5, 2)]
@@ -18,7 +18,7 @@ def make_member(backbone, *, dropout):
     adapter = AdapterConfig(name="x", rank=4, alpha=8, targets=("Wqkv", "Wo"), dropout=dropout)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        member = Member(backbone, adapter, head_dropout=dropout, autocast=None)
+        member = EnsembleMember(backbone, adapter, head_dropout=dropout, autocast=None)
         for name, parameter in member.trainable():
             if "lora_B" in name or "out.weight" in name:
                 torch.nn.init.normal_(parameter, std=0.3)

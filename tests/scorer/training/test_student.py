@@ -10,7 +10,7 @@ from raydebm.config import PAPER_ADAPTERS, AdapterConfig
 from raydebm.errors import PoolError
 from raydebm.scorer.checkpoint import read_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
-from raydebm.scorer.training.student import TaughtText, distill
+from raydebm.scorer.training.student import TaughtText, TaughtTexts, distill
 
 STUDENT = AdapterConfig(name="student", rank=8, alpha=16, targets=("Wqkv", "Wo", "Wi"))
 
@@ -47,8 +47,7 @@ def taught(ensemble, groups):
 def student(taught, ensemble, tiny, settings, tmp_path):
     def teach(*, held_out=None, epochs=None, **changes):
         return distill(
-            taught[0],
-            taught[1] if held_out is None else held_out,
+            TaughtTexts(train=taught[0], held_out=taught[1] if held_out is None else held_out),
             teacher=ensemble.record,
             adapter=STUDENT,
             backbone=tiny["modernbert"],
@@ -124,8 +123,8 @@ def test_the_same_call_gives_the_same_student(student, tmp_path):
 def test_nothing_to_learn_from(ensemble, tiny, settings, tmp_path):
     with pytest.raises(PoolError, match="no text has energies"):
         distill(
-            [], [], teacher=ensemble.record, adapter=STUDENT, backbone=tiny["modernbert"], settings=settings,
-            out_dir=tmp_path,
+            TaughtTexts(train=[], held_out=[]), teacher=ensemble.record, adapter=STUDENT, backbone=tiny["modernbert"],
+            settings=settings, out_dir=tmp_path,
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.decisions.record import record_of, record_row
 from raydebm.errors import ConfigError, ScoringError, ServiceError
-from raydebm.generators.requests import answered, unanswered, worst_cost
+from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.triage.bodies import triage_body
 from raydebm.serving.api.triage.progress import progress_facts
@@ -45,7 +45,11 @@ class Slow:
                 self.cancelled.append(request.candidate_id)
                 raise
             text, cost = self.inner.write(request), self.cost_usd(request)
-            found = unanswered(request, "HTTP 500") if text is None else answered(request, text, cost_usd=cost)
+            found = (
+                unanswered(request, "HTTP 500")
+                if text is None
+                else answered(request, text, usage=TokenUsage(cost_usd=cost))
+            )
             on_candidate(found)
             return found
 

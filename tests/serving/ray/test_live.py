@@ -99,7 +99,7 @@ def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle)
         task.messages(problem),
         generator="recorded",
         sampling=recipe.generation.sampling(max_tokens=64),
-        num_samples=2,
+        samples=range(2),
         run_seed=recipe.seed,
     )
     answer = live_service.ask(puzzle, return_candidates=True).json()

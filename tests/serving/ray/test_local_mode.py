@@ -99,7 +99,7 @@ def test_a_request_for_a_generator_that_is_not_loaded_is_a_row_with_an_error(liv
     task = get_task("knights_knaves")
     problem = task.problem_from_text(puzzle)
     requests = requests_for(
-        problem, task.messages(problem), generator="eve", sampling=Sampling(), num_samples=2, run_seed=0
+        problem, task.messages(problem), generator="eve", sampling=Sampling(), samples=range(2), run_seed=0
     )
     found = asyncio.run(live_backend.generate(requests, lambda candidate: None, hedge=True))
     assert [candidate.candidate_id for candidate in found] == [request.candidate_id for request in requests]

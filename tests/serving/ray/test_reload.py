@@ -12,7 +12,7 @@ import yaml
 from fastapi import FastAPI
 
 from raydebm.errors import CheckpointError, ConfigError
-from raydebm.run.ensemble import CheckpointRef, read_ref
+from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.serving.access.keys import LOOK_EVERY_S, WatchedKeyring, load_keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService

@@ -248,7 +248,7 @@ async def drawn(deployment, requests):
 def requests_of(name):
     problem = Problem(task="gsm8k", problem_id="p", prompt="1+1?")
     chat = ({"role": "user", "content": "1+1?"},)
-    return requests_for(problem, chat, generator=name, sampling=Sampling(), num_samples=2, run_seed=0)
+    return requests_for(problem, chat, generator=name, sampling=Sampling(), samples=range(2), run_seed=0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, ServiceError
-from raydebm.generators.requests import answered, unanswered, worst_cost, worst_prompt_tokens
+from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost, worst_prompt_tokens
 from raydebm.serving.access.keys import ApiKey, Keyring, load_keyring
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
@@ -317,7 +317,7 @@ class Expensive:
             if luck < 0.1:
                 raise ServiceError("the replica is gone", 503, "unavailable")
             text = '{"Ava": "knave", "Zoey": "knave"}' if luck < 0.7 else '{"Ava": "knave", "Zoey": "knight"}'
-            facts = {"cost_usd": share * worst, "completion_tokens": tokens}
+            facts = {"usage": TokenUsage(cost_usd=share * worst, completion_tokens=tokens)}
             found.append(unanswered(request, "HTTP 500") if luck < 0.2 else answered(request, text, **facts))
             on_candidate(found[-1])
         return found

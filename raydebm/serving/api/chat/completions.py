@@ -69,14 +69,12 @@ def chat_context(
     try:
         context = request_context(
             bundle,
-            overrides,
+            overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
             request_id=request_id,
             task_name=overrides.task or task_name,
             problem=conversation.problem,
             sampling=request.sampling(),
-            seed=request.seed,
             conversation=conversation,
-            received=received,
         )
     except ServiceError as error:
         if error.code != NO_PROBLEM:

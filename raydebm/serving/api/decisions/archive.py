@@ -26,7 +26,7 @@ from raydebm.decisions.outcomes.claims import ClaimMonitor
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.decisions.record import DecisionRecord, check_decided
 from raydebm.decisions.stored_decisions import Stored, stored_decisions
-from raydebm.decisions.stored_replay import Changes, Replayed, Tally, groups, replay_stored
+from raydebm.decisions.stored_replay import Changes, Replayed, ReplayTally, groups, replay_stored
 from raydebm.errors import ServiceError
 from raydebm.serving.api.decisions.stored_views import (
     OVERVIEW_COLUMNS,
@@ -192,7 +192,7 @@ def _replay_steps(reader: DecisionReader, request: ReplayRequest) -> Iterator[Re
     """Blocks in each step."""
     started = time.perf_counter()
     where, num_passing, num_wanted = newest(reader, request.where.to_filter(), request.max_decisions)
-    tally, changed = Tally(), deque[Replayed](maxlen=MAX_CHANGED)
+    tally, changed = ReplayTally(), deque[Replayed](maxlen=MAX_CHANGED)
     yield replay_figures(tally, num_passing=num_passing, num_wanted=num_wanted)
     stored = stored_decisions(reader, where, batch_size=STEP)
     for some in groups(replay_stored(stored, changes_of(request)), STEP):

@@ -13,7 +13,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.rules import beliefs_about
 from raydebm.decisions.outcomes.log import RIGHT, WRONG, ReportedOutcome
 from raydebm.decisions.record import DecisionRecord, record_row
-from raydebm.decisions.stored_replay import Replayed, Tally
+from raydebm.decisions.stored_replay import Replayed, ReplayTally
 from raydebm.records import Decision, ScoredCandidate
 from raydebm.run.codec import Row
 from raydebm.serving.api.schema.decision_bodies import MAX_ANSWERS
@@ -125,7 +125,7 @@ def _candidate(scored: ScoredCandidate, record: DecisionRecord) -> StoredCandida
     )
 
 
-def replay_figures(tally: Tally, *, num_passing: int, num_wanted: int) -> ReplayFigures:
+def replay_figures(tally: ReplayTally, *, num_passing: int, num_wanted: int) -> ReplayFigures:
     """The counts of a replay so far.
 
     Args:

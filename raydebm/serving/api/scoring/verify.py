@@ -24,7 +24,7 @@ from raydebm.serving.api.triage.bodies import candidate_body
 from raydebm.serving.core.given import within_deadline
 from raydebm.serving.core.request import NO_PROBLEM
 from raydebm.serving.core.service import TriageService
-from raydebm.serving.core.verification import ToVerify, Verdict, Verification, verification
+from raydebm.serving.core.verification import PoolVerdict, ToVerify, Verification, verification
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.overrides import Overrides
 
@@ -100,7 +100,7 @@ def _response(
 ) -> VerifyResponse:
     """``found`` is the reason where no task can read the problem, so that nothing can be said."""
     verdict = (
-        Verdict(disposition="abstain", codes=("not_a_problem",), reason=found)
+        PoolVerdict(disposition="abstain", codes=("not_a_problem",), reason=found)
         if isinstance(found, str)
         else found.verdict
     )

@@ -78,9 +78,8 @@ def triage_context(
         task_name=overrides.task,
         problem=given_problem(problem),
         conversation=conversation,
-        received=received,
     )
-    return replace(context, num_choices=body.n)
+    return replace(context, num_choices=body.n, received=received)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from raydebm.baselines.reader import Reader, reading_of
+from raydebm.baselines.causal_reader import Reader, reading_of
 from raydebm.baselines.readings import Reading
 from raydebm.config import ReaderBaseline
 from raydebm.errors import CheckpointError

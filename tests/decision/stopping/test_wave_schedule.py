@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from raydebm.decision.stopping.schedule import WaveSchedule, sampling_order
+from raydebm.decision.stopping.wave_schedule import WaveSchedule, sampling_order
 from raydebm.errors import ConfigError
 from raydebm.records import ConstraintReport, GenerationRequest, Sampling
 

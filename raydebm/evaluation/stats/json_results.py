@@ -1,0 +1,42 @@
+"""Results that are kept as JSON and read again."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from pydantic import TypeAdapter
+
+from raydebm.errors import PoolError
+
+
+class JsonResults:
+    """A base class of dataclasses whose JSON follows from their fields."""
+
+    __slots__ = ()
+    KIND: ClassVar[str] = "a result"
+    """How an error names it."""
+    REMEDY: ClassVar[str] = "run it again"
+    """What makes one of this version."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values by field."""
+        value: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json")
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of ``to_json``.
+
+        Raises:
+            PoolError: the value was not written by this version.
+        """
+        try:
+            read: Self = _adapter(cls).validate_python(value)
+        except ValueError as error:
+            raise PoolError(f"not {cls.KIND} of this version, {cls.REMEDY}: {error}") from error
+        return read
+
+
+@cache
+def _adapter(kind: type[JsonResults]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
