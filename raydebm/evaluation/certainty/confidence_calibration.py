@@ -5,13 +5,11 @@ bins holds a tenth of the problems, as in Nguyen and O'Connor (2015, "Posterior 
 natural language processing models", section 3), so that every bin's accuracy rests on equally many.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.reliability import NUM_BINS, Bin, Reliability, calibration_error
+from raydebm.evaluation.certainty.reliability import NUM_BINS, Binning, Reliability, reliability
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats
 
 
@@ -33,37 +31,10 @@ def confidence_calibration(
     Raises:
         PoolError: a confidence is outside [0, 1].
     """
-    known = ~(np.isnan(confidence) | np.isnan(happened))
-    p, y, counts = confidence[known], happened[known], bootstrap.counts[:, known]
-    outside = p[(p < 0) | (p > 1)]
+    outside = confidence[~np.isnan(happened) & ((confidence < 0) | (confidence > 1))]
     if len(outside):
         raise PoolError(f"{name} is no probability: it is {outside[0]:g} for a problem, and must be in [0, 1]")
-    place = equal_mass_bins(p)
-    member = place[:, None] == np.arange(NUM_BINS)
-    n = len(p)
-    value = float(calibration_error(np.ones((1, n)), p - y, member)[0]) if n else math.nan
-    return Reliability(
-        name=name,
-        event=event,
-        ece=bootstrap.interval(value, calibration_error(counts, p - y, member) if n else np.zeros(0), n),
-        brier=bootstrap.mean((confidence - happened) ** 2),
-        base_brier=float(y.mean() * (1 - y.mean())) if n else None,
-        bins=tuple(
-            _bin(np.flatnonzero(known)[place == index], confidence, happened, bootstrap) for index in np.unique(place)
-        ),
-    )
-
-
-def _bin(rows: NDArray[np.intp], confidence: Floats, happened: Floats, bootstrap: Bootstrap) -> Bin:
-    inside = np.full(len(happened), math.nan)
-    inside[rows] = happened[rows]
-    return Bin(
-        low=float(confidence[rows].min()),
-        high=float(confidence[rows].max()),
-        n=len(rows),
-        mean_predicted=float(confidence[rows].mean()),
-        accuracy=bootstrap.proportion(inside),
-    )
+    return reliability(name, event, confidence, happened, bootstrap, EQUAL_MASS)
 
 
 def equal_mass_bins(values: Floats) -> NDArray[np.intp]:
@@ -77,3 +48,10 @@ def equal_mass_bins(values: Floats) -> NDArray[np.intp]:
     # The middle rank of a group in [0, n] is below + size / 2; whole numbers keep the bins' edges exact.
     middle: NDArray[np.intp] = (2 * below + sizes) * NUM_BINS // (2 * max(len(values), 1))
     return middle[group]
+
+
+EQUAL_MASS = Binning(
+    place=equal_mass_bins,
+    edges=lambda index, confidence: (float(confidence.min()), float(confidence.max())),
+)
+"""A tenth of the problems per bin; the edges are the lowest and highest confidence in it."""

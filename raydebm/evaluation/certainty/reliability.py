@@ -10,6 +10,7 @@ candidate is the correct one of the two": sigmoid of the energy difference, whic
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,12 +65,30 @@ class SigmaBin:
     accuracy: Estimate
 
 
-def reliability(name: str, event: str, predicted: Floats, happened: Floats, bootstrap: Bootstrap) -> Reliability:
-    """Ten equally wide bins of [0, 1]. NaN in either leaves a problem out."""
-    known = ~(np.isnan(predicted) | np.isnan(happened))
+class Binning(NamedTuple):
+    """How predictions are put into at most ten bins."""
+
+    place: Callable[[Floats], NDArray[np.intp]]
+    """The bin of each prediction, shape (n,)."""
+    edges: Callable[[int, Floats], tuple[float, float]]
+    """Lowest and highest value of a bin, from its number and its predictions."""
+
+
+EQUAL_WIDTH = Binning(
+    place=lambda predicted: np.minimum((predicted * NUM_BINS).astype(np.intp), NUM_BINS - 1),
+    edges=lambda index, predicted: (index / NUM_BINS, (index + 1) / NUM_BINS),
+)
+"""Ten equally wide bins of [0, 1]."""
+
+
+def reliability(
+    name: str, event: str, predicted: Floats, happened: Floats, bootstrap: Bootstrap, binning: Binning = EQUAL_WIDTH
+) -> Reliability:
+    """Compare probabilities with what happened. NaN in either leaves a problem out."""
+    known = np.flatnonzero(~(np.isnan(predicted) | np.isnan(happened)))
     p, y, counts = predicted[known], happened[known], bootstrap.counts[:, known]
-    n = int(known.sum())
-    place = np.minimum((p * NUM_BINS).astype(int), NUM_BINS - 1)
+    n = len(known)
+    place = binning.place(p)
     member = place[:, None] == np.arange(NUM_BINS)
     value = float(calibration_error(np.ones((1, n)), p - y, member)[0]) if n else math.nan
     return Reliability(
@@ -79,7 +98,8 @@ def reliability(name: str, event: str, predicted: Floats, happened: Floats, boot
         brier=bootstrap.mean((predicted - happened) ** 2),
         base_brier=float(y.mean() * (1 - y.mean())) if n else None,
         bins=tuple(
-            _bin(index, predicted, happened, known, bootstrap) for index in range(NUM_BINS) if member[:, index].any()
+            _bin(binning.edges(int(index), p[place == index]), known[place == index], predicted, happened, bootstrap)
+            for index in np.unique(place)
         ),
     )
 
@@ -99,15 +119,18 @@ def calibration_error(weights: Floats, gaps: Floats, member: NDArray[np.bool_]) 
     return found
 
 
-def _bin(index: int, predicted: Floats, happened: Floats, known: NDArray[np.bool_], bootstrap: Bootstrap) -> Bin:
-    place = np.minimum((np.nan_to_num(predicted) * NUM_BINS).astype(int), NUM_BINS - 1)
-    inside = known & (place == index)
+def _bin(
+    edges: tuple[float, float], rows: NDArray[np.intp], predicted: Floats, happened: Floats, bootstrap: Bootstrap
+) -> Bin:
+    inside = np.full(len(happened), math.nan)
+    inside[rows] = happened[rows]
+    low, high = edges
     return Bin(
-        low=index / NUM_BINS,
-        high=(index + 1) / NUM_BINS,
-        n=int(inside.sum()),
-        mean_predicted=float(predicted[inside].mean()),
-        accuracy=bootstrap.proportion(np.where(inside, happened, math.nan)),
+        low=low,
+        high=high,
+        n=len(rows),
+        mean_predicted=float(predicted[rows].mean()),
+        accuracy=bootstrap.proportion(inside),
     )
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from raydebm.child import Child, ChildLostError
+from raydebm.child import Child, ChildLostError, LastingChild
 
 CPU_S = 5.0
 """Limit of one comparison in CPU seconds of the child, so that a busy machine changes no label."""
@@ -34,7 +34,7 @@ class Comparer:
     def __init__(self, *, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> None:
         self._cpu_s, self._wall_s = cpu_s, wall_s
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self._child = LastingChild(self._start)
 
     def is_equal(self, gold: str, answer: str) -> bool:
         """Whether the answer means what gold means; not symmetric: "x = 5" as gold is met by "5".
@@ -44,11 +44,8 @@ class Comparer:
         """
         with self._lock:
             try:
-                if self._child is None:
-                    self._child = self._start()
                 reply = self._child.ask({"gold": gold, "answer": answer}, timeout_s=self._wall_s)
             except ChildLostError as error:
-                self._child = None
                 raise UndecidedError(self._end_of(error)) from error
         if "error" in reply:
             raise UndecidedError(reply["error"])
@@ -57,9 +54,7 @@ class Comparer:
     def close(self) -> None:
         """End the child; the next comparison would start another."""
         with self._lock:
-            if self._child is not None:
-                self._child.kill()
-                self._child = None
+            self._child.close()
 
     def _start(self) -> Child:
         child = Child(

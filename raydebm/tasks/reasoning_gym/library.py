@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from raydebm.child import Child, ChildLostError
+from raydebm.child import Child, ChildLostError, LastingChild
 
 VERSION = "0.1.25"
 """The one version whose data sets and verifiers were looked at."""
@@ -56,7 +56,7 @@ class Library:
     def __init__(self, *, score_cpu_s: float = SCORE_CPU_S, entries_cpu_s: float = ENTRIES_CPU_S) -> None:
         self._limits = (score_cpu_s, entries_cpu_s)
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self._child = LastingChild(self._start)
 
     def entries(self, dataset: str, config: Mapping[str, Any]) -> Entries:
         """Make a data set.
@@ -79,18 +79,13 @@ class Library:
     def close(self) -> None:
         """End the child; the next call would start another."""
         with self._lock:
-            if self._child is not None:
-                self._child.kill()
-                self._child = None
+            self._child.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             try:
-                if self._child is None:
-                    self._child = self._start()
                 reply = self._child.ask(request, timeout_s=WALL_S)
             except ChildLostError as error:
-                self._child = None
                 raise LibraryError(self._reason(error)) from error
         if "error" in reply:
             raise LibraryError(reply["error"])
