@@ -83,16 +83,6 @@ class CalibrationResult:
         """Share of problems on which the chosen thresholds abstain."""
         return self.chosen.abstain_frac
 
-    def to_paste(self) -> str:
-        """The chosen numbers as YAML for a recipe."""
-        return (
-            "triage:\n"
-            f"  lambda: {self.policy.lambda_:g}\n"
-            f"  theta_sigma: {self.policy.theta_sigma:g}\n"
-            f"  theta_abstain: {self.policy.theta_abstain:g}\n"
-            f"  signal: {self.policy.signal}\n"
-        )
-
     def facts(self) -> dict[str, Any]:
         """The few numbers to show and to keep in a manifest."""
         return {

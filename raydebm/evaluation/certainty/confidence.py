@@ -154,7 +154,7 @@ def decision_study(
     confidence = found.signals[0].values
     is_violation = posterior is not None and posterior.outcome == "violation"
     worth = 1 - found.violation if is_violation else found.correct
-    (row,) = signal_rows(found.signals, found.correct, bootstrap, violation=found.violation)
+    (row,) = signal_rows(found.signals, found.correct, bootstrap)
     event = "1 - violation of the selection" if is_violation else "the selection is correct"
     return DecisionStudy(
         profile=decided.policy.profile,

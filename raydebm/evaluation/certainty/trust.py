@@ -101,7 +101,7 @@ def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: 
     pairs = pair_reliability(stack, bootstrap)
     sigma = next((signal.values for signal in found.signals if signal.name == SIGMA), None)
     return Trust(
-        signals=signal_rows(found.signals, found.correct, bootstrap, violation=found.violation),
+        signals=signal_rows(found.signals, found.correct, bootstrap),
         reliabilities=(*found.reliabilities, *([pairs] if pairs is not None else [])),
         sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), found.correct, bootstrap),
         fitted_on=_fitted_on(stack, validation),

@@ -45,30 +45,24 @@ class SignalRow:
     """accuracy_at_80 minus the accuracy on all problems; an interval above 0: abstaining by this signal helps."""
     selective: tuple[Estimate, ...]
     """Accuracy with 0, 10, ..., 50 % left unanswered."""
-    violation_at_80: Estimate
-    """Mean violation score among the 80 % most certain; no value where the task has none."""
     risk_coverage: tuple[tuple[float, float], ...]
     """(coverage, risk) points of the curve."""
 
 
-def signal_rows(
-    found: Sequence[Signal], correct: Floats, bootstrap: Bootstrap, *, violation: Floats | None = None
-) -> tuple[SignalRow, ...]:
+def signal_rows(signals: Sequence[Signal], correct: Floats, bootstrap: Bootstrap) -> tuple[SignalRow, ...]:
     """Evaluate each signal. ``correct``: (P,), 1, 0 or NaN, of the selection that the signals are about."""
     fewer = Bootstrap(bootstrap.counts[:NUM_RESAMPLES])
-    none = np.full(len(correct), math.nan)
-    return tuple(_row(signal, correct, none if violation is None else violation, fewer) for signal in found)
+    return tuple(_row(signal, correct, fewer) for signal in signals)
 
 
-def _row(signal: Signal, correct: Floats, violation: Floats, bootstrap: Bootstrap) -> SignalRow:
+def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
     known = ~(np.isnan(signal.values) | np.isnan(correct))
     n = int(known.sum())
-    nothing = Estimate(value=None, low=None, high=None, n=n)
     if n == 0:
         return SignalRow(
             name=signal.name, description=signal.description, auroc=NOTHING, aurc=NOTHING, prr=NOTHING,
             accuracy_at_80=NOTHING, gain_at_80=NOTHING, selective=(NOTHING,) * len(FRACTIONS),
-            violation_at_80=NOTHING, risk_coverage=(),
+            risk_coverage=(),
         )  # fmt: skip
     certainty, right, counts = signal.values[known], correct[known], bootstrap.counts[:, known]
     curves = Ranking.of(certainty, right)
@@ -78,8 +72,6 @@ def _row(signal: Signal, correct: Floats, violation: Floats, bootstrap: Bootstra
     auroc = weighted_auroc(certainty, right, one)[0]
     at_80 = curves.accuracy_without(LEFT_OUT, one)
     at_80_B = curves.accuracy_without(LEFT_OUT, counts)  # noqa: N806
-    damage = ~np.isnan(violation[known])
-    violated = Ranking.of(certainty[damage], 1 - violation[known][damage]) if damage.any() else None
     return SignalRow(
         name=signal.name,
         description=signal.description,
@@ -95,13 +87,6 @@ def _row(signal: Signal, correct: Floats, violation: Floats, bootstrap: Bootstra
                 kept(fraction, n),
             )
             for fraction in FRACTIONS
-        ),
-        violation_at_80=nothing
-        if violated is None
-        else bootstrap.interval(
-            float(1 - violated.accuracy_without(LEFT_OUT, one[:, damage])[0]),
-            1 - violated.accuracy_without(LEFT_OUT, counts[:, damage]),
-            int(damage.sum()),
         ),
         risk_coverage=curves.points(),
     )

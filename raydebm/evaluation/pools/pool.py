@@ -13,7 +13,6 @@ from raydebm.errors import PoolError
 from raydebm.identity import seed_for
 from raydebm.records import (
     Candidate,
-    CandidateScore,
     ConstraintReport,
     Energies,
     Label,
@@ -110,14 +109,6 @@ class EvaluatedPool:
     def num_unlabeled(self) -> int:
         """Candidates of the pool without a label."""
         return int(np.isnan(self.correct[: len(self.candidates)]).sum())
-
-
-def scores_by_name(found: Iterable[CandidateScore]) -> dict[str, dict[str, float | None]]:
-    """Baselines' rows as ``Scores``; rows with an error become None."""
-    by_name: dict[str, dict[str, float | None]] = {}
-    for score in found:
-        by_name.setdefault(score.name, {})[score.candidate_id] = score.score
-    return by_name
 
 
 def assemble_pools(

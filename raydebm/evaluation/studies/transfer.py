@@ -19,7 +19,7 @@ from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.studies.pool_size import of_votes
 
-VOTE, RANDOM = "self-consistency", "random"
+VOTE = "self-consistency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

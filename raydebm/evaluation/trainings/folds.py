@@ -288,9 +288,7 @@ def _decision(joined: Sequence[Training], values: SelectorValues, bootstrap: Boo
         row
         for training in joined
         if (found := training.decision) is not None
-        for row in signal_rows(
-            found.signals, found.correct, _resampled(training, values, bootstrap), violation=found.violation
-        )
+        for row in signal_rows(found.signals, found.correct, _resampled(training, values, bootstrap))
     ]
 
 

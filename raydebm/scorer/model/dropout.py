@@ -30,9 +30,6 @@ class ByteDropout(nn.Module):
         kept = words.view(torch.uint8)[:count] >= self._dropped
         return values * kept.view(values.shape).to(values.dtype).mul_(1 / (1 - self.p))
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
 
 def use_byte_dropout(dropouts: nn.ModuleDict) -> None:
     """Replace each ``nn.Dropout`` of PEFT's ``lora_dropout``. For a CPU; on a GPU torch's own is the faster."""

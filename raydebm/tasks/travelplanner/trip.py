@@ -9,11 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-HOUSE_RULES = ("smoking", "parties", "children under 10", "visitors", "pets")
-"""What a house may be asked to allow; an accommodation forbids it with ``"No <rule>"``."""
-ROOM_TYPES = ("not shared room", "shared room", "private room", "entire room")
-TRANSPORT_RULES = ("no flight", "no self-driving")
-
 PLAN_FIELDS = ("current_city", "transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
 """The fields of a day, in the order in which plans are written."""
 MEALS = ("breakfast", "lunch", "dinner")

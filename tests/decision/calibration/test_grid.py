@@ -277,15 +277,6 @@ def test_the_limit_forbids_abstaining_on_more():
     assert result.lift == 0.0
 
 
-def test_thresholds_to_paste_are_the_thresholds_tried():
-    world = single([(1 / 3 + index / 7, index % 2) for index in range(12)])
-
-    result = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,))
-
-    assert f"theta_sigma: {result.chosen.theta_sigma:g}" in result.to_paste()
-    assert float(f"{result.policy.theta_abstain:g}") == result.policy.theta_abstain
-
-
 def test_result_is_json():
     result = World(1, num_problems=12, num_candidates=4).calibrate(num_thresholds=3)
 

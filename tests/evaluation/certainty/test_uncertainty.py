@@ -10,10 +10,10 @@ from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
-def row_of(certainty, correct, **options):
+def row_of(certainty, correct):
     bootstrap = Bootstrap.of(len(correct), num_bootstrap=200, seed=0)
     signal = Signal("s", "", np.array(certainty, dtype=float))
-    return signal_rows([signal], np.array(correct, dtype=float), bootstrap, **options)[0]
+    return signal_rows([signal], np.array(correct, dtype=float), bootstrap)[0]
 
 
 def ones(n):
@@ -66,12 +66,6 @@ def test_accuracy_at_80_percent_drops_the_least_certain_fifth():
     assert row.accuracy_at_80.value == pytest.approx(3 / 4)
     assert row.gain_at_80.value == pytest.approx(3 / 4 - 3 / 5)
     assert [estimate.value for estimate in row.selective][:1] == [3 / 5]
-
-
-def test_violation_among_the_most_certain():
-    row = row_of([5, 4, 3, 2, 1], [1, 1, 0, 1, 0], violation=np.array([0.0, 0.1, 0.2, 0.1, 1.0]))
-
-    assert row.violation_at_80.value == pytest.approx(0.1)
 
 
 def test_the_curve_ends_at_the_risk_of_all():

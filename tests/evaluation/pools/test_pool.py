@@ -10,11 +10,10 @@ from raydebm.evaluation.pools.pool import (
     RecordedPools,
     assemble_pools,
     pool_of,
-    scores_by_name,
     with_tolerance,
     with_trained_labels,
 )
-from raydebm.records import CandidateScore, Label, Problem, Verdict
+from raydebm.records import Label, Problem, Verdict
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
 
@@ -111,25 +110,6 @@ def test_a_tolerance_turns_small_violations_into_correct_ones(make_pool):
     assert pool.correct.tolist() == [1.0, 0.0, 0.0]
 
 
-def test_rows_of_other_scorers_become_columns():
-    rows = [
-        CandidateScore(candidate_id="a", name="judge", score=7.0),
-        CandidateScore(candidate_id="b", name="judge", score=None, error="no number in the reply"),
-    ]
-
-    assert scores_by_name(rows) == {"judge": {"a": 7.0, "b": None}}
-
-
-@pytest.mark.parametrize(
-    ("violations", "expected"),
-    [
-        ([0.4, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8], [0, 1, 1, 0, 0, 0, 0, 0]),
-        ([0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], [1, 1, 1, 0, 0, 0, 0, 0]),
-        ([0.9], [1]),
-        ([0.0, 0.0], [1, 1]),
-    ],
-    ids=["two-of-eight", "ties-at-the-limit-all-count", "at-least-one", "all-equal"],
-)
 def test_the_trained_labels_are_the_best_quarter(make_pool, violations, expected):
     (found,) = with_trained_labels([make_pool(*[(0, {})] * len(violations), violations=violations)])
 

@@ -8,8 +8,6 @@ from raydebm.serving.api.schema.chat_bodies import ChatDecision
 from raydebm.serving.api.schema.request_bodies import ChatOverrides, ContentPart
 from raydebm.serving.settings.fields import Data, Text
 
-MAX_ITEMS = 1000
-
 
 class InputMessage(BaseModel):
     """One turn. Content may be a text or a list of parts, of which only text can be read."""
