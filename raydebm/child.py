@@ -106,6 +106,11 @@ class LastingChild:
         self._start = start
         self._child: Child | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child; None where none runs."""
+        return None if self._child is None else self._child.pid
+
     def start(self) -> None:
         """Start it now, so that the first request need not wait. Raises ChildLostError."""
         if self._child is None:

@@ -277,6 +277,15 @@ def test_the_limit_forbids_abstaining_on_more():
     assert result.lift == 0.0
 
 
+def test_chosen_thresholds_have_at_most_six_digits():
+    world = single([(1 / 3 + index / 7, index % 2) for index in range(12)])
+
+    policy = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,)).policy
+
+    assert float(f"{policy.theta_sigma:g}") == policy.theta_sigma
+    assert float(f"{policy.theta_abstain:g}") == policy.theta_abstain
+
+
 def test_result_is_json():
     result = World(1, num_problems=12, num_candidates=4).calibrate(num_thresholds=3)
 

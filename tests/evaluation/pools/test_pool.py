@@ -110,6 +110,16 @@ def test_a_tolerance_turns_small_violations_into_correct_ones(make_pool):
     assert pool.correct.tolist() == [1.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("violations", "expected"),
+    [
+        ([0.4, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8], [0, 1, 1, 0, 0, 0, 0, 0]),
+        ([0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], [1, 1, 1, 0, 0, 0, 0, 0]),
+        ([0.9], [1]),
+        ([0.0, 0.0], [1, 1]),
+    ],
+    ids=["two-of-eight", "ties-at-the-limit-all-count", "at-least-one", "all-equal"],
+)
 def test_the_trained_labels_are_the_best_quarter(make_pool, violations, expected):
     (found,) = with_trained_labels([make_pool(*[(0, {})] * len(violations), violations=violations)])
 
