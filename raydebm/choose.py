@@ -180,18 +180,21 @@ class Chooser:
     def _scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
         if self.baselines is None:
             return [{} for _ in candidates]
-        texts = list(dict.fromkeys(item.text for item in candidates if item.text is not None))
+        texts = list(dict.fromkeys(candidate.text for candidate in candidates if candidate.text is not None))
         known = dict(zip(texts, self.baselines.scores([(problem.prompt, text) for text in texts]), strict=True))
-        return [{} if item.text is None else known[item.text] for item in candidates]
+        return [{} if candidate.text is None else known[candidate.text] for candidate in candidates]
 
     def _energies(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
         """Equal texts are scored once, so that they have equal energies."""
         if self.scorer is None:
             return [None] * len(candidates)
-        texts = list(dict.fromkeys(item.text for item in candidates if item.text is not None))
+        texts = list(dict.fromkeys(candidate.text for candidate in candidates if candidate.text is not None))
         scores = scores_or_errors(self.scorer, [(problem.prompt, text) for text in texts])
         known = dict(zip(texts, scores, strict=True))
-        return [None if item.text is None else _energies_of(item, known[item.text]) for item in candidates]
+        return [
+            None if candidate.text is None else _energies_of(candidate, known[candidate.text])
+            for candidate in candidates
+        ]
 
 
 def best_of(

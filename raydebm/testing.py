@@ -96,12 +96,12 @@ def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: P
     """One problem's candidates, in this order; those whose answer is in ``right`` are correct, the others are not."""
     asked = problem or Problem(task="task", problem_id="problem", prompt="?")
     labels = {
-        item.candidate.candidate_id: Label(
-            candidate_id=item.candidate.candidate_id,
+        scored.candidate.candidate_id: Label(
+            candidate_id=scored.candidate.candidate_id,
             problem_id=asked.problem_id,
-            verdict=Verdict.CORRECT if item.report.answer in right else Verdict.INCORRECT,
+            verdict=Verdict.CORRECT if scored.report.answer in right else Verdict.INCORRECT,
         )
-        for item in candidates
+        for scored in candidates
     }
     return pool_of(asked, candidates, labels=labels)
 

@@ -157,7 +157,9 @@ class Recipe(Section):
         """The baselines whose scores are evidence of the posterior."""
         if self.triage.rule != "posterior":
             return ()
-        return tuple(found for found in self.baselines if isinstance(found, EvidenceBaseline) and found.evidence)
+        return tuple(
+            baseline for baseline in self.baselines if isinstance(baseline, EvidenceBaseline) and baseline.evidence
+        )
 
     @property
     def learns_out_of_bag(self) -> bool:
@@ -165,7 +167,7 @@ class Recipe(Section):
 
         Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """
-        has_one_pass = self.triage.max_passes == 1 or all(found.kind == "recorded" for found in self.generators)
+        has_one_pass = self.triage.max_passes == 1 or all(generator.kind == "recorded" for generator in self.generators)
         return self.triage.rule == "posterior" and self.decision.out_of_bag and has_one_pass
 
     @property

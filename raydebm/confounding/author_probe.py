@@ -108,8 +108,8 @@ def _commonest_of_the_problem(labels: Names, problem_ids: Names) -> Names:
     _, problem = np.unique(problem_ids, return_inverse=True)
     has = np.zeros((problem.max(initial=-1) + 1, len(classes)), dtype=bool)
     has[problem, place] = True
-    found: Names = classes[np.where(has, counts, -1).argmax(axis=1)][problem]
-    return found
+    guesses: Names = classes[np.where(has, counts, -1).argmax(axis=1)][problem]
+    return guesses
 
 
 @dataclass(frozen=True, slots=True)

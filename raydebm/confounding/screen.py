@@ -310,8 +310,8 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
             top, bottom = weights @ energies, weights @ counts
             total += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
         whole = weights @ squares
-        found: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
-        return found
+        values: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
+        return values
 
     value = float(between(np.ones((1, table.num_problems)))[0])
     return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
@@ -349,7 +349,7 @@ def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energie
 
     A candidate without an entry, or with None, is unscored.
     """
-    size = max((len(found.members) for found in energies.values() if found is not None), default=0)
+    size = max((len(energy.members) for energy in energies.values() if energy is not None), default=0)
     changed = []
     for pool in pools:
         candidates, greedy = (

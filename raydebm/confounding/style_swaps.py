@@ -69,7 +69,7 @@ async def _swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ..
     recipe, settings = inputs.recipe, inputs.recipe.confounding
     async with AsyncExitStack() as stack:
         rewriters = _rewriters(inputs)
-        for generator in {id(found.generator): found.generator for found in rewriters}.values():
+        for generator in {id(rewriter.generator): rewriter.generator for rewriter in rewriters}.values():
             stack.push_async_callback(generator.aclose)
         return tuple(
             [

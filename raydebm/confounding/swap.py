@@ -167,15 +167,15 @@ def rescored_swap(
         PoolError: an original is not in the pools.
     """
     originals = {
-        item.candidate.candidate_id: (pool.problem.prompt, item.candidate.text or "")
+        scored.candidate.candidate_id: (pool.problem.prompt, scored.candidate.text or "")
         for pool in pools
-        for item in pool.candidates
+        for scored in pool.candidates
     }
-    absent = [item.candidate_id for item in result.texts if item.candidate_id not in originals]
+    absent = [text.candidate_id for text in result.texts if text.candidate_id not in originals]
     if absent:
         raise PoolError(f"{len(absent)} originals of the style swap are not in the pools, such as {absent[0]!r}")
-    before = _energies(scorer, [originals[item.candidate_id] for item in result.texts])
-    after = _energies(scorer, [(originals[item.candidate_id][0], item.text or "") for item in result.texts])
+    before = _energies(scorer, [originals[text.candidate_id] for text in result.texts])
+    after = _energies(scorer, [(originals[text.candidate_id][0], text.text or "") for text in result.texts])
     texts = tuple(
         replace(item, before=old, after=None if item.text is None else new)
         for item, old, new in zip(result.texts, before, after, strict=True)
@@ -225,15 +225,15 @@ def _energies(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[floa
 
 
 def _rows(texts: Sequence[SwappedText], source: str, num_bootstrap: int, seed: int) -> tuple[SwapRow, ...]:
-    styles = list(dict.fromkeys(item.style for item in texts))
-    problems = sorted({item.problem_id for item in texts})
+    styles = list(dict.fromkeys(text.style for text in texts))
+    problems = sorted({text.problem_id for text in texts})
     bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
     rows = [
-        _row(style, [item for item in texts if item.style == style], problems, bootstrap, is_control=style == source)
+        _row(style, [text for text in texts if text.style == style], problems, bootstrap, is_control=style == source)
         for style in styles
     ]
-    others = [item for item in texts if item.style != source]
-    if len({item.style for item in others}) > 1:
+    others = [text for text in texts if text.style != source]
+    if len({other.style for other in others}) > 1:
         rows.append(_row("(all other styles)", others, problems, bootstrap, is_control=False))
     return tuple(rows)
 
@@ -247,14 +247,14 @@ def _row(
         if item.change is not None:
             sums[place[item.problem_id]] += item.change
             counts[place[item.problem_id]] += 1
-    verdicts = Counter(item.verdict for item in texts if item.text is not None)
+    verdicts = Counter(text.verdict for text in texts if text.text is not None)
     rewritten = counts > 0
     change = bootstrap.ratio(np.where(rewritten, sums, np.nan), np.where(rewritten, counts, np.nan))
     return SwapRow(
         style=style,
         is_control=is_control,
         num_asked=len(texts),
-        num_failed=sum(item.text is None for item in texts),
+        num_failed=sum(text.text is None for text in texts),
         num_incorrect=verdicts[Verdict.INCORRECT],
         num_unlabeled=verdicts[Verdict.UNLABELED],
         change=change,

@@ -92,7 +92,7 @@ class _BoundedInterpreter(visitor.TreeInterpreter):
 
     def visit_function_expression(self, node: Any, value: Any) -> Any:
         arguments = [self.visit(child, value) for child in node["children"]]
-        sizes = [len(item) if isinstance(item, str | list | dict) else 1 for item in arguments]
+        sizes = [len(argument) if isinstance(argument, str | list | dict) else 1 for argument in arguments]
         self._charge(math.prod(sizes) if node["value"] == "join" else sum(sizes))
         return _FUNCTIONS.call_function(node["value"], arguments)
 

@@ -55,9 +55,9 @@ def _first_rows(table: PoolTable) -> Ints:
 def _rows_of(table: PoolTable, selected: Sequence[ScoredCandidate | None]) -> Ints:
     """(P,): the cluster of each pool's selected candidate; -1 without one."""
     first = _first_rows(table).tolist()
-    found = np.full(len(selected), -1, dtype=np.intp)
+    values = np.full(len(selected), -1, dtype=np.intp)
     for place, (clusters, best) in enumerate(zip(table.clusters, selected, strict=True)):
         for index, cluster in enumerate(clusters):
             if best is not None and cluster.key == best.report.vote_key:
-                found[place] = first[place] + index
-    return found
+                values[place] = first[place] + index
+    return values

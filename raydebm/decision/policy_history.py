@@ -203,7 +203,7 @@ class PolicyHistory:
             if change.action == "promote":
                 promotions.append(change)
             else:
-                promotions = [found for found in promotions if found.number != change.undoes]
+                promotions = [promotion for promotion in promotions if promotion.number != change.undoes]
         if not promotions:
             raise ConfigError(
                 f"the policy in force in {self._run.root} is the first one: no promotion is left to roll back; "

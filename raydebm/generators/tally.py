@@ -58,7 +58,7 @@ class GenerationSummary:
     def facts(self) -> dict[str, Any]:
         """The summary as JSON values, for manifests."""
         return asdict(self) | {
-            "errors": [list(item) for item in self.errors],
+            "errors": [list(error) for error in self.errors],
             "failed_by_generator": dict(self.failed_by_generator),
         }
 

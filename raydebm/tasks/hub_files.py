@@ -112,8 +112,8 @@ def converted_splits(names: Iterable[str], configuration: str | None) -> Splits:
 
 def _chosen(configs: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any] | None:
     if wanted is not None:
-        return next((found for found in configs if found.get("config_name") == wanted), None)
-    default = (found for found in configs if found.get("default") or found.get("config_name") == "default")
+        return next((config for config in configs if config.get("config_name") == wanted), None)
+    default = (config for config in configs if config.get("default") or config.get("config_name") == "default")
     return next(default, configs[0] if len(configs) == 1 else None)
 
 

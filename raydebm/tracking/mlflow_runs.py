@@ -61,5 +61,5 @@ class MlflowRuns:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    found: Experiment | None = client.get_experiment_by_name(name)
-    return str(client.create_experiment(name) if found is None else found.experiment_id)
+    experiment: Experiment | None = client.get_experiment_by_name(name)
+    return str(client.create_experiment(name) if experiment is None else experiment.experiment_id)

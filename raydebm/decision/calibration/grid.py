@@ -217,8 +217,8 @@ class _Table:
     @classmethod
     def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
         columns: list[list[list[float]]] = [[], [], [], [], []]
-        for found in traces:
-            steps = [found.steps[min(index, len(found.steps) - 1)] for index in range(num_steps)]
+        for trace in traces:
+            steps = [trace.steps[min(index, len(trace.steps) - 1)] for index in range(num_steps)]
             columns[0].append([_number(step.signal) for step in steps])
             columns[1].append([_number(step.sigma) for step in steps])
             columns[2].append([_number(step.penalty) for step in steps])

@@ -142,7 +142,7 @@ class Posterior:
         table = PoolTable.of(pools, self.reference.lambda_)
         estimates = self.estimates(table)
         beliefs = self.beliefs_at(pools, table, estimates, np.arange(table.num_clusters))
-        ends = np.cumsum([len(found) for found in table.clusters])
+        ends = np.cumsum([len(cluster) for cluster in table.clusters])
         return [
             PoolBeliefs(
                 beliefs=tuple(sorted(beliefs[end - len(clusters) : end], key=self._rank)),

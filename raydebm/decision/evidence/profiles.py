@@ -60,9 +60,9 @@ def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior:
     energy = _minus_energy(table, posterior)
     # Sorts by the last key first. Equal ones stay in the order of the rows, which is that of the clusters' keys.
     order = rows[np.lexsort((-energy[rows], -estimates.probability[rows], -value[rows], owner[rows]))]
-    found = np.full(len(table.clusters), -1, dtype=np.intp)
-    found[owner[order[::-1]]] = order[::-1]
-    return found
+    values = np.full(len(table.clusters), -1, dtype=np.intp)
+    values[owner[order[::-1]]] = order[::-1]
+    return values
 
 
 def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:

@@ -158,7 +158,7 @@ class PoolTable:
     @cached_property
     def pool_of_cluster(self) -> Ints:
         """(C,)"""
-        return np.repeat(np.arange(len(self.clusters)), [len(found) for found in self.clusters])
+        return np.repeat(np.arange(len(self.clusters)), [len(cluster) for cluster in self.clusters])
 
     @cached_property
     def proof(self) -> Floats:

@@ -106,11 +106,11 @@ class WaveSchedule:
     @property
     def num_settled(self) -> int:
         """Problems that ended before their budget."""
-        return sum(found.reason is not None and found.state.remaining > 0 for found in self._problems)
+        return sum(problem.reason is not None and problem.state.remaining > 0 for problem in self._problems)
 
     def next_wave(self) -> list[GenerationRequest]:
         """What is to be sent now; empty when every problem has ended. ``record`` must be called before the next one."""
-        return [*self._greedy, *(request for found in self._problems for request in found.wave)]
+        return [*self._greedy, *(request for problem in self._problems for request in problem.wave)]
 
     def record(self, reports: Mapping[str, ConstraintReport]) -> None:
         """Take what the wave brought.
@@ -122,16 +122,16 @@ class WaveSchedule:
             KeyError: a report is missing.
         """
         self._greedy = []
-        for found in self._problems:
-            if found.reason is None:
-                found.record(reports)
+        for problem in self._problems:
+            if problem.reason is None:
+                problem.record(reports)
 
     @property
     def unsent(self) -> list[GenerationRequest]:
         """Requests of the problems that have ended which were never sent: what waves save."""
         return [
             request
-            for found in self._problems
-            if found.reason is not None
-            for request in found.queue[found.state.num_samples :]
+            for problem in self._problems
+            if problem.reason is not None
+            for request in problem.queue[problem.state.num_samples :]
         ]

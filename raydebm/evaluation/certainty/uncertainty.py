@@ -93,8 +93,8 @@ def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
-    found: Floats = np.divide(top, bottom, where=bottom > 1e-12, out=np.full(len(top), math.nan))
-    return found
+    values: Floats = np.divide(top, bottom, where=bottom > 1e-12, out=np.full(len(top), math.nan))
+    return values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,8 +145,8 @@ class Ranking:
         before = np.cumsum(weight, axis=1) - weight
         kept = np.clip(limit - before, 0, weight)
         lost = np.divide(errors * kept, weight, where=weight > 0, out=np.zeros_like(errors)).sum(axis=1)
-        found: Floats = 1 - _ratio(lost, kept.sum(axis=1))
-        return found
+        values: Floats = 1 - _ratio(lost, kept.sum(axis=1))
+        return values
 
     def points(self) -> tuple[tuple[float, float], ...]:
         """At most ``NUM_POINTS`` points of the risk-coverage curve."""
@@ -166,8 +166,8 @@ def _harmonic(count: Floats) -> Floats:
     """H(0), H(1), ... by table; weights are whole numbers."""
     whole = count.astype(np.intp)
     table = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, int(whole.max(initial=0)) + 1))])
-    found: Floats = table[whole]
-    return found
+    values: Floats = table[whole]
+    return values
 
 
 def perfect_aurc(wrong: Floats, weights_Bn: Floats) -> Floats:  # noqa: N803

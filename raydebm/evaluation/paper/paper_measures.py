@@ -125,17 +125,17 @@ def dimension(context: Context, row: str, column: str) -> Answer:
 
 def transferred(context: Context, row: str, column: str) -> Answer:
     """What a scorer of another task reaches on the column's task."""
-    for found in context.transfers:
+    for transfer in context.transfers:
         tasks = paper().tasks
-        target = next((name for name in found.targets if tasks.get(name, name) == tasks.get(column, column)), None)
+        target = next((name for name in transfer.targets if tasks.get(name, name) == tasks.get(column, column)), None)
         if target is None:
             continue
         if row in ("Self-consistency", "Random"):
-            return found_or((found.vote if row == "Self-consistency" else found.random).get(target), "no label")
-        cell = found.cell(row, target)
+            return found_or((transfer.vote if row == "Self-consistency" else transfer.random).get(target), "no label")
+        cell = transfer.cell(row, target)
         if cell is not None:
             return by_mu_and_energy(cell)
-        cell = found.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
+        cell = transfer.cell(row.removesuffix(" (MB)"), target) if row.endswith("(MB)") else None
         if cell is not None:
             return by_mu_and_energy(cell, remark="the scorer's backbone is another than ModernBERT")
     own = _in_domain(context, row, column)

@@ -87,8 +87,8 @@ def cross_pool(context: Context, row: str, column: str) -> Answer:
         return Absent(_NO_SINGLE)
     if row.startswith(_SINGLE_SINGLE):
         return _ours(single, _described(single))
-    for found in context.transfers:
-        for cell in found.cells:
+    for transfer in context.transfers:
+        for cell in transfer.cells:
             source, target = context.study(cell.source.removesuffix(" (MB)")), context.study(cell.target)
             if source is single and target is several:
                 return by_mu_and_energy(cell, remark=_described(single))

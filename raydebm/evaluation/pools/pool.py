@@ -82,7 +82,7 @@ class EvaluatedPool:
         if reasoning == "answer":
             return self
         candidates, greedy = (
-            tuple(replace(item, candidate=item.candidate.as_scored(reasoning)) for item in items)
+            tuple(replace(scored, candidate=scored.candidate.as_scored(reasoning)) for scored in items)
             for items in (self.candidates, self.greedy)
         )
         return replace(self, candidates=candidates, greedy=greedy)
@@ -179,7 +179,7 @@ def common_problems(groups: Sequence[Sequence[EvaluatedPool]]) -> list[str]:
     """Ids of the problems that every group of pools has, in the first one's order."""
     others = [{pool.problem.problem_id for pool in pools} for pools in groups[1:]]
     ids = [pool.problem.problem_id for pool in groups[0]]
-    return [problem_id for problem_id in ids if all(problem_id in found for found in others)]
+    return [problem_id for problem_id in ids if all(problem_id in other for other in others)]
 
 
 def of_problems(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> list[EvaluatedPool]:
@@ -191,7 +191,7 @@ def of_problems(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> l
 def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:
     """The same pool with some of its candidates; greedy ones stay."""
     kept = np.array(
-        [item.candidate.candidate_id in candidate_ids for item in pool.candidates] + [True] * len(pool.greedy),
+        [scored.candidate.candidate_id in candidate_ids for scored in pool.candidates] + [True] * len(pool.greedy),
         dtype=bool,
     )
     return replace(
@@ -215,10 +215,10 @@ def pool_of(
     scores: Scores | None = None,
 ) -> EvaluatedPool:
     """One pool, in the order given. Candidates without text are no part of it (``EvaluatedPool.failed``)."""
-    failed = tuple(item for item in candidates if item.candidate.text is None)
-    candidates = [item for item in candidates if item.candidate.text is not None]
+    failed = tuple(scored for scored in candidates if scored.candidate.text is None)
+    candidates = [scored for scored in candidates if scored.candidate.text is not None]
     everything = (*candidates, *greedy)
-    ids = [item.candidate.candidate_id for item in everything]
+    ids = [scored.candidate.candidate_id for scored in everything]
     found = [labels.get(candidate_id) for candidate_id in ids]
     num_members = max((len(item.energies.members) for item in everything if item.energies is not None), default=0)
     members = np.full((len(everything), num_members), math.nan)

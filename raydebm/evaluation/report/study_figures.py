@@ -58,7 +58,7 @@ def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
         (row.num_adapters, 100 * row.worst, 100 * row.best) for row in rows if row.worst is not None and row.best
     ]
     for index, name in ((1, "worst and best subset"), (2, None)):
-        places, values = [found[0] for found in extremes], [found[index] for found in extremes]
+        places, values = [extreme[0] for extreme in extremes], [extreme[index] for extreme in extremes]
         chosen.plot(places, values, color=ORANGE, marker="_", linestyle="none", markersize=9, label=name)
     chosen.set_ylabel("pass@1, %")
     draw_band(pairs, [(row.num_adapters, row.pair_accuracy) for row in rows], "measured", LINES[0])

@@ -49,7 +49,7 @@ def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: i
     keys = [
         [scored.report.vote_key for scored in pool.candidates if scored.report.vote_key is not None] for pool in pools
     ]
-    if all(len(set(found)) == len(found) for found in keys):
+    if all(len(set(key)) == len(key) for key in keys):
         return []
     recorded = [_recorded_answers(pool, cost) for pool, cost in zip(pools, _costs(pools), strict=True)]
     bootstrap = Bootstrap.of(len(recorded), num_bootstrap=num_bootstrap, seed=seed)

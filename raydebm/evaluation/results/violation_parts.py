@@ -39,10 +39,15 @@ def dimension_table(
     if not any(columns):
         source = "constraint penalties of parsed candidates"
         names = sorted(
-            {found.constraint for pool in pools for scored in pool.everything for found in scored.report.violations}
+            {
+                violation.constraint
+                for pool in pools
+                for scored in pool.everything
+                for violation in scored.report.violations
+            }
         )
         columns = [{name: _penalties(pool.everything, name) for name in names} for pool in pools]
-    names = list(dict.fromkeys(name for found in columns for name in found))
+    names = list(dict.fromkeys(name for column in columns for name in column))
     if not names:
         return None
     weights = [[selector.weights(pool) for pool in pools] for selector in selectors]
@@ -70,7 +75,7 @@ def dimension_table(
 def _penalties(items: Sequence[ScoredCandidate], name: str) -> Floats:
     return np.array(
         [
-            math.fsum(found.penalty for found in scored.report.violations if found.constraint == name)
+            math.fsum(violation.penalty for violation in scored.report.violations if violation.constraint == name)
             if scored.report.parsed
             else math.nan
             for scored in items

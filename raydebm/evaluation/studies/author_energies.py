@@ -41,12 +41,12 @@ class CandidateTable:
     @classmethod
     def of(cls, pools: Sequence[EvaluatedPool]) -> "CandidateTable":
         """Lay the pools' labelled candidates out as columns."""
-        names = sorted({item.candidate.generator for pool in pools for item in pool.candidates})
+        names = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
         index_of = {name: index for index, name in enumerate(names)}
         columns: list[tuple[Floats, ...]] = []
         for number, pool in enumerate(pools):
             usable = pool.in_pool & ~np.isnan(pool.correct) & ~np.isnan(pool.mu)
-            writers = np.array([index_of.get(item.candidate.generator, -1) for item in pool.everything])[usable]
+            writers = np.array([index_of.get(scored.candidate.generator, -1) for scored in pool.everything])[usable]
             mu, correct = pool.mu[usable], pool.correct[usable]
             right = correct == 1
             offset = np.where(right, mu - mu[right].mean() if right.any() else math.nan, math.nan)

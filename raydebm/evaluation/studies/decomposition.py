@@ -97,8 +97,8 @@ def decomposition(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: i
 
 
 def _at(mask: Bools, picked: Ints) -> Bools:
-    found: Bools = mask[np.arange(len(picked)), picked] & (picked >= 0)
-    return found
+    values: Bools = mask[np.arange(len(picked)), picked] & (picked >= 0)
+    return values
 
 
 def _points(stack: Stack, usable: Bools, picked: Ints, seed: int) -> tuple[EnergyPoint, ...]:

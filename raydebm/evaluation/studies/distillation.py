@@ -76,12 +76,12 @@ def _rank_correlations(one: Floats, other: Floats) -> Floats:
     """(P,): Spearman's correlation of each row; NaN where one is constant or fewer than three values are known."""
     from scipy.stats import spearmanr
 
-    found = np.full(len(one), math.nan)
+    values = np.full(len(one), math.nan)
     for row, (x, y) in enumerate(zip(one, other, strict=True)):
         known = ~(np.isnan(x) | np.isnan(y))
         if known.sum() >= 3 and len(set(x[known])) > 1 and len(set(y[known])) > 1:
-            found[row] = spearmanr(x[known], y[known]).statistic
-    return found
+            values[row] = spearmanr(x[known], y[known]).statistic
+    return values
 
 
 def _answer_at(stack: Stack, chosen: Ints) -> Ints:
@@ -92,9 +92,9 @@ def _answer_at(stack: Stack, chosen: Ints) -> Ints:
 
 def _ordered(stack: Stack) -> Floats:
     """(P,): AUROC of -mu for correctness among a problem's candidates; NaN without a right and a wrong one."""
-    found = np.full(len(stack.pools), math.nan)
+    values = np.full(len(stack.pools), math.nan)
     for row, (mu, correct) in enumerate(zip(stack.mu(), stack.correct, strict=True)):
         known = ~(np.isnan(mu) | np.isnan(correct))
         if known.any():
-            found[row] = weighted_auroc(-mu[known], correct[known], np.ones((1, int(known.sum()))))[0]
-    return found
+            values[row] = weighted_auroc(-mu[known], correct[known], np.ones((1, int(known.sum()))))[0]
+    return values

@@ -67,14 +67,14 @@ def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[
     they are needed for."""
     names = list(dict.fromkeys(name for pool in stack.pools for name in pool.scores))
     picked, best = stack.select(lambda_), _best_by_label(stack)
-    found = []
+    rated = []
     for name in names:
         rating = np.full(stack.present.shape, math.nan)
         for row, (pool, order) in enumerate(zip(stack.pools, stack.rows, strict=True)):
             if name in pool.scores:
                 rating[row, : len(order)] = pool.scores[name][order]
         ours, oracle = stack.at(rating, picked), stack.mean_of(rating, best)
-        found.append(
+        rated.append(
             RatedPicks(
                 name=name,
                 ours=bootstrap.mean(ours),
@@ -83,7 +83,7 @@ def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[
                 ours_minus_oracle=bootstrap.mean(ours - oracle),
             )
         )
-    return tuple(found)
+    return tuple(rated)
 
 
 def _best_by_label(stack: Stack) -> Bools:

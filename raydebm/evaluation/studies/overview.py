@@ -47,7 +47,9 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
     written = [scored for pool in stack.pools for scored in pool.candidates]
     chance, best = stack.by_chance(), stack.oracle()
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
-    broken = Counter(name for scored in written for name in {found.constraint for found in scored.report.violations})
+    broken = Counter(
+        name for scored in written for name in {violation.constraint for violation in scored.report.violations}
+    )
     return PoolOverview(
         num_problems=len(stack.pools),
         num_candidates=len(written),

@@ -236,7 +236,7 @@ def _by_seed(parts: Sequence[FoldTraining]) -> dict[int, list[FoldTraining]]:
         by_seed.setdefault(part.training.seed, []).append(part)
     folds = {seed: [part.facts.fold for part in of_seed] for seed, of_seed in by_seed.items()}
     wanted = sorted({part.facts.fold for part in parts})
-    if len(wanted) < 2 or any(found != wanted for found in folds.values()):
+    if len(wanted) < 2 or any(fold != wanted for fold in folds.values()):
         raise PoolError(f"a summary over folds needs two or more folds, each once for every seed, got {folds}")
     return by_seed
 

@@ -93,7 +93,7 @@ class AdapterData:
     validation: Sequence[TrainingGroup]
     """The same problems for all adapters of an ensemble: without any the last epoch is kept and nothing stops early."""
     fingerprint: str | None = None
-    """Of the data that all adapters of the ensemble share; None: of the validation problems."""
+    """Content id of the data that all adapters of the ensemble share; None: that of the validation problems."""
 
 
 def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:

@@ -136,10 +136,10 @@ def official_same_output(printed: str, expected: str) -> bool:
             return True
     words = set(printed.split())
     line_words = [set(line.split()) for line in lines]
-    if {frozenset(word) for word in words} == {frozenset(found) for found in line_words}:
+    if {frozenset(word) for word in words} == {frozenset(line_word) for line_word in line_words}:
         return True
     rounded = [_rounded(word) for word in words]
-    wanted = [_rounded(found) for found in line_words]
+    wanted = [_rounded(line_word) for line_word in line_words]
     return None not in rounded and None not in wanted and set(rounded) == set(wanted)
 
 

@@ -196,7 +196,7 @@ def read_lock(question: str) -> RulePuzzle | None:
     if match is None:
         return None
     buttons = [_BUTTON.fullmatch(line.strip()) for line in match["buttons"].strip().split("\n")]
-    named = {found[1]: (found[2], int(found[3]), found[4]) for found in buttons if found is not None}
+    named = {button[1]: (button[2], int(button[3]), button[4]) for button in buttons if button is not None}
     if len(named) != len(buttons):
         return None
     return Lock(int(match["start"]), match["light"], int(match["target"]), named)
