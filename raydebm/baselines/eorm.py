@@ -149,7 +149,7 @@ def train_eorm(
         CheckpointError: the tokenizer cannot be read.
     """
     if not train:
-        raise PoolError(f"baseline {config.name!r}: no pairs to train on; draw more candidates per problem")
+        raise PoolError(f"baseline {config.name!r}: no pairs to train on; sample more candidates per problem")
     device = resolve_device(config.device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed_for(config.seed, "eorm"))

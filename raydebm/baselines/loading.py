@@ -55,7 +55,7 @@ class LoadedModel:
         return min(int(own), int(self.tokenizer.model_max_length), UNBOUNDED)
 
     def pad_id(self) -> int | None:
-        """The id to pad with; None for a tokenizer without one, whose texts go one by one."""
+        """Id of the padding token; None for a tokenizer without one, whose texts are scored one at a time."""
         found: int | None = self.tokenizer.pad_token_id
         return found
 

@@ -40,7 +40,7 @@ class TextScore:
 
 
 class CandidateScorer(Protocol):
-    """A way to score candidates that is not ours."""
+    """A third-party scorer of candidates."""
 
     name: str
     """The selector's name in reports."""

@@ -42,7 +42,7 @@ class Reading:
         return cls(None, None, None, error=error)
 
     def signals(self) -> dict[str, float]:
-        """What is known, by name."""
+        """The signals that are known, by name."""
         named = {"logprob": self.logprob, "entropy": self.entropy, "worst": self.worst}
         return {name: value for name, value in named.items() if value is not None}
 

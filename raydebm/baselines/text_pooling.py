@@ -14,7 +14,7 @@ def flattened(pools: Sequence[PoolTexts]) -> list[tuple[str, str]]:
 
 
 def regrouped(pools: Sequence[PoolTexts], items: Sequence[Item]) -> list[list[Item]]:
-    """What ``flattened`` texts got, as one list per pool."""
+    """Results of ``flattened`` texts, as one list per pool."""
     found, start = [], 0
     for pool in pools:
         found.append(list(items[start : start + len(pool.texts)]))

@@ -69,7 +69,7 @@ def _step(node: Any, key: str, override: str) -> Any:
     if isinstance(node, list):
         return node[_index(node, key, override)]
     if not isinstance(node, dict):
-        raise ConfigError(f"override {override!r}: {key!r} stands below a plain value")
+        raise ConfigError(f"override {override!r}: {key!r} is below a plain value")
     if node.get(key) is None:
         node[key] = {}
     return node[key]

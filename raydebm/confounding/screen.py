@@ -106,7 +106,7 @@ class Screen:
     """Paired, on the problems that it answered."""
 
     def warnings(self) -> tuple[str, ...]:
-        """What points to a shortcut, in sentences; empty when nothing does. A screen, not a proof."""
+        """Signs of a shortcut, one sentence each; empty without any. A screen, not a proof."""
         found = []
         favoured = [
             f"{row.generator} (+{100 * (row.excess.value or 0):.0f} points)"

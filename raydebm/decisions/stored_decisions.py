@@ -26,7 +26,7 @@ _CANDIDATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A decision to make again, with what a comparison needs beyond it."""
+    """A stored decision that can be replayed, with what a comparison needs."""
 
     recorded: Recorded
     task: str

@@ -246,7 +246,7 @@ def _unreachable(address: str, reason: str) -> ResourceError:
 
 
 def get_or_raise(reference: Any) -> Any:
-    """The value of a Ray reference; an error of raydebm's own in the task comes out as itself, without Ray's wrapping.
+    """The value of a Ray reference. An error of this package is raised as itself, without Ray's wrapper.
 
     Raises:
         RaydebmError: what the task raised.

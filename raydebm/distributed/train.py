@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSummary:
-    """How one adapter's training went."""
+    """Result of one adapter's training."""
 
     name: str
     reused: bool
@@ -209,7 +209,7 @@ class _Watch:
         self._first_epoch_began: float | None = None
 
     def look(self) -> None:
-        """Report what is new since the last look."""
+        """Report progress since the last call."""
         before = dict(self._done)
         for name, job in self._jobs.items():
             while (facts := job.epoch(self._read[name] + 1)) is not None:

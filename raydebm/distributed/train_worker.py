@@ -44,7 +44,7 @@ def size_mib(weights: Mapping[str, Any]) -> float:
 
 @ray.remote(num_cpus=0.1)
 def assemble(jobs: Sequence[TrainingJob]) -> None:
-    """Put the adapters' folders together to an ensemble (see ``scorer.checkpoint``)."""
+    """Assemble the adapters' folders into an ensemble (see ``scorer.checkpoint``)."""
     from raydebm.scorer.checkpoint import CARD_FILE, write_ensemble
 
     first = jobs[0]
@@ -185,7 +185,7 @@ def _gpu() -> str | None:
 
 
 def private_mib() -> float | None:
-    """Memory of this process that it shares with no other (USS), in MiB; None where the system does not tell.
+    """Memory that this process shares with no other (USS), in MiB; None where the system does not report it.
 
     Not RSS: that counts the shared backbone in every worker.
     """

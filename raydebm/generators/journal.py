@@ -130,7 +130,7 @@ class Journal:
 
 
 def spent_usd(folders: Iterable[str | Path]) -> float:
-    """What is known to have been spent on all that stands in these journals. Looks for the costs alone, which is quick.
+    """Known spending of these journals in US dollars. Reads only the costs, which is quick.
 
     Raises:
         ConfigError: a folder is on a file system that cannot append.
@@ -160,7 +160,7 @@ def local_folder(folder: str | Path) -> Path:
 
 
 class JournaledGenerator:
-    """Answers what the journal holds from the journal, asks the inner generator for the rest, and writes it down."""
+    """Answers from the journal where it can, and records what the inner generator answers."""
 
     def __init__(self, inner: Generator, journal: Journal) -> None:
         self.name = inner.name

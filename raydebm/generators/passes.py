@@ -37,7 +37,7 @@ class PassRequests:
 
     @property
     def regenerator(self) -> GeneratorConfig:
-        """Who writes later passes: the recipe's choice when it is asked at all, else the first that is."""
+        """The generator of later passes: the recipe's choice if it is among those asked, else the first of them."""
         wanted = self.recipe.triage.regenerate_with
         return next((config for config in self.asked if config.name == wanted), self.asked[0])
 

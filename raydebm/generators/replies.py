@@ -73,7 +73,7 @@ class ReplyError(Exception):
 
     @property
     def doubtful(self) -> bool:
-        """The others may fail the same way, or the fault may be this request's own."""
+        """Whether the failure may concern all requests or this one alone."""
         return self.status in _DOUBTFUL_STATUS
 
 

@@ -57,7 +57,7 @@ class CandidateSink:
             self._write(pa.Table.from_pylist(rows, schema=WITH_POSITION), reused=reused)
 
     def expect(self, total: int) -> None:
-        """Say that the table will have so many rows."""
+        """Set the number of rows that the table will have."""
         self.total = total
         if self._on_progress is not None:
             self._on_progress(self.tally.num_rows, total)

@@ -78,7 +78,7 @@ class Tally:
 
     @property
     def num_rows(self) -> int:
-        """Answered and failed requests."""
+        """Number of answered and failed requests."""
         return self.num_ok + self.num_failed
 
     def add(self, rows: Iterable[Mapping[str, Any]], *, reused: bool = False) -> None:

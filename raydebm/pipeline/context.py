@@ -79,11 +79,11 @@ class StageContext:
         return basis(stage, self.recipe, self.run)
 
     def problems(self) -> dict[str, Problem]:
-        """By problem id."""
+        """The run's problems, by problem id."""
         return {row.problem.problem_id: row.problem for row in self.run.problems()}
 
     def golds(self) -> dict[str, Gold]:
-        """By problem id."""
+        """The run's golds, by problem id."""
         return {gold.problem_id: gold for gold in self.run.golds()}
 
     def splits(self) -> dict[str, list[str]]:

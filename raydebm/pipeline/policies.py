@@ -18,7 +18,7 @@ def calibrated_policy(context: StageContext) -> Policy:
 
 
 def evaluated_policy(context: StageContext) -> Policy:
-    """The calibrated one; with a single pass where the evaluation is to sample no further ones."""
+    """The calibrated policy, limited to one pass where the evaluation may not sample further ones."""
     policy = calibrated_policy(context)
     return policy if context.recipe.evaluation.two_pass else policy.replaced(max_passes=1)
 

@@ -27,7 +27,7 @@ _PLACEMENT = frozenset(
 
 
 def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
-    """An id of the settings that matter to a stage, and of the version of this package."""
+    """Hash of the settings that affect a stage and of the package version."""
     tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
     if "scorer" in settings and stage != "scorer":
@@ -57,7 +57,7 @@ def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
 
 
 def is_unchanged(made: Mapping[str, Any], contents: Mapping[str, str]) -> bool:
-    """Whether what was made was made from these contents.
+    """Whether a stage was made from these contents.
 
     A file that is not on this machine cannot have been changed on it, so that what was made of it is believed.
     """
@@ -84,7 +84,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
 
 
 def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str, Any] | None:
-    """The stage's manifest where the stage is what the recipe would make now; else None.
+    """The stage's manifest if the stage is current for this recipe, else None.
 
     That is so when it was made with the same settings, from files with the same contents, and after the stage before it
     was last made.

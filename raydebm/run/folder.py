@@ -29,7 +29,7 @@ class Folder:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a disk of this machine, where a process can append to files and torch can read them."""
+        """Whether the folder is on a local disk, where processes can append to files and torch can read them."""
         return not is_url(self.root)
 
     def uri(self, *parts: str) -> str:

@@ -39,7 +39,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """Why a run directory has a stage that is not made in it."""
+    """A stage that a run directory has from elsewhere, and why."""
 
     marker: str
     """The file in the run directory that says so."""

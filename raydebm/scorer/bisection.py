@@ -32,7 +32,7 @@ class TextScorer(Protocol):
 
 
 def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Scored | ScoringError]:
-    """What each text gets, in order, or why it gets nothing.
+    """Score each text, in order; a text that cannot be scored gets its error instead.
 
     Where a batch fails its halves are tried, down to the text at fault: few extra passes, and the others keep their
     energies. A ValueError or TypeError counts as a text's fault as well, since tokenizers raise them for what they

@@ -28,7 +28,7 @@ class EpochMetrics(Record):
 
 
 class AdapterRecord(Record):
-    """training.json."""
+    """Contents of an adapter's ``training.json``."""
 
     format: Literal[1] = 1
     adapter: AdapterConfig
@@ -58,7 +58,7 @@ class AdapterRecord(Record):
 
 
 class EnsembleRecord(Record):
-    """ensemble.json."""
+    """Contents of ``ensemble.json``."""
 
     format: Literal[1] = 1
     adapters: tuple[str, ...]

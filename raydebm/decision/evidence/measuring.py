@@ -59,7 +59,7 @@ def term_in_words(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Every cluster's terms, and every pool's."""
+    """Terms of evidence of every cluster and of every pool."""
 
     names: tuple[str, ...]
     """Terms about answers, those of baselines' scores last."""
@@ -75,7 +75,7 @@ class Evidence:
         return self.terms[:, self.names.index(name)] if name in self.names else np.full(len(self.terms), math.nan)
 
     def context_term(self, name: str) -> Floats:
-        """(P,), likewise."""
+        """Values of one term of the pools, shape (P,)."""
         names = self.context_names
         return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
 

@@ -256,7 +256,7 @@ class Posterior:
         return added
 
     def to_json(self) -> dict[str, Any]:
-        """Weights and reference as they stand in a policy file."""
+        """Weights and reference as a policy file holds them."""
         return {
             "weights": dict(self.weights),
             "context_weights": dict(self.context_weights),

@@ -157,7 +157,7 @@ class PoolTable:
 
     @cached_property
     def pool_of_cluster(self) -> Ints:
-        """(C,)"""
+        """Index of each cluster's pool, shape (C,)."""
         return np.repeat(np.arange(len(self.clusters)), [len(cluster) for cluster in self.clusters])
 
     @cached_property
@@ -178,7 +178,7 @@ class PoolTable:
 
     @cached_property
     def votes_of_author(self) -> Ints:
-        """(R,): candidates in clusters that this row's author has in this row's pool."""
+        """Number of clustered candidates that a row's author has in the row's pool, shape (R,)."""
         key = self.pool_of_row * max(len(self.authors), 1) + self.author_of_row
         _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
         votes: Ints = counts[inverse].astype(np.intp)

@@ -81,7 +81,7 @@ class ScoreSource(Protocol):
 
 
 class Observer(Protocol):
-    """Told what happens, while it happens."""
+    """Receives the events of a request as they happen."""
 
     def scored(self, scored: ScoredCandidate) -> None:
         """A candidate with text, as soon as its checks and energies are known."""
@@ -143,7 +143,7 @@ class _Stage(Generic[T]):
         self._news.set()
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Accept no further candidates."""
         self._closed = True
         self._news.set()
 

@@ -111,7 +111,7 @@ class Standing:
 
     @property
     def total(self) -> float:
-        """Samples so far, with and without an answer."""
+        """Number of samples so far, with and without an answer."""
         return math.fsum(self.votes) + self.unanswered
 
 

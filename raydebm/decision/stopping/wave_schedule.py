@@ -100,7 +100,7 @@ class WaveSchedule:
 
     @property
     def num_problems(self) -> int:
-        """Problems that are sampled in waves."""
+        """Number of problems that are sampled in waves."""
         return len(self._problems)
 
     @property
@@ -109,7 +109,7 @@ class WaveSchedule:
         return sum(problem.reason is not None and problem.state.remaining > 0 for problem in self._problems)
 
     def next_wave(self) -> list[GenerationRequest]:
-        """What is to be sent now; empty when every problem has ended. ``record`` must be called before the next one."""
+        """Requests of the next wave; empty when every problem has ended. Call ``record`` before asking for another."""
         return [*self._greedy, *(request for problem in self._problems for request in problem.wave)]
 
     def record(self, reports: Mapping[str, ConstraintReport]) -> None:

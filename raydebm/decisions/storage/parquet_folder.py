@@ -70,7 +70,7 @@ class FolderWriter:
         self._last_tidy: float | None = None
 
     def append(self, table: pa.Table, first_us: int, last_us: int) -> None:
-        """Write one file; it is there as a whole when this returns.
+        """Write one file; it is complete when this returns.
 
         Raises:
             OSError: it could not be written; nothing of it is left.

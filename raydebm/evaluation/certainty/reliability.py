@@ -218,7 +218,7 @@ def pick_reliabilities(
     validation: tuple[Sequence[Signal], Floats] | None,
     seed: int,
 ) -> tuple[list[Reliability], Floats | None]:
-    """Reliabilities of "the selection is correct"; and the logistic fit's probabilities, a signal of their own."""
+    """Reliability of each estimate that the selection is correct, and the logistic fit's probabilities as a signal."""
     event = "the selection is correct"
     by_name = {signal.name: signal.values for signal in found}
     raw = [

@@ -46,7 +46,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certainty:
-    """The signals about one selection per problem, and what became of it: 1, 0, or NaN without one."""
+    """Signals of certainty for one selection per problem, and whether it was correct: 1, 0, or NaN if unknown."""
 
     signals: tuple[Signal, ...]
     correct: Floats

@@ -30,7 +30,7 @@ NUM_POINTS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRow:
-    """One signal's worth for the selections of one selector."""
+    """How well one signal predicts which of a selector's selections are correct."""
 
     name: str
     description: str
@@ -120,7 +120,7 @@ class Ranking:
         return np.add.reduceat(ordered, self.starts, axis=1), np.add.reduceat(errors, self.starts, axis=1)
 
     def risk(self, weights_Bn: Floats) -> Floats:  # noqa: N803
-        """(B,): share of errors among all."""
+        """Share of errors among all, shape (B,)."""
         return _ratio(weights_Bn @ (1 - self.right), weights_Bn.sum(axis=1))
 
     def aurc(self, weights_Bn: Floats) -> Floats:  # noqa: N803

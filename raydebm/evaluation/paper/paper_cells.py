@@ -42,7 +42,7 @@ class ReproducedTable:
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
     def count(self, status: Status) -> int:
-        """Cells with this status."""
+        """Number of cells with this status."""
         return sum(cell.status == status for _, cells in self.rows for cell in cells)
 
 
@@ -80,7 +80,7 @@ class Context:
         return found[0] if found else None
 
     def studies_of(self, column: str, *, repaired: bool | None = None) -> list[StudyResults]:
-        """All of the column's task; with a repaired scorer, without, or (None) both."""
+        """Studies of the column's task, with a repaired scorer, without one, or (None) both."""
         wanted = paper().tasks.get(column)
         return [
             found

@@ -144,7 +144,7 @@ class Stack:
         return self.lowest(self.energy(mu, lambda_), mu)
 
     def at(self, values: Floats, picked: Ints) -> Floats:
-        """(P,): each pool's value at its pick; NaN where there is no pick."""
+        """Value of each pool at its pick, shape (P,); NaN where there is no pick."""
         found: Floats = np.where(picked >= 0, values[np.arange(len(picked)), picked], math.nan)
         return found
 
@@ -169,7 +169,7 @@ class Stack:
         return self.mean_of(self.violation, within)
 
     def mean_of(self, values: Floats, within: Bools | None = None) -> Floats:
-        """(P,): mean over the candidates that have a value; NaN without any."""
+        """Mean over the candidates that have a value, shape (P,); NaN without any."""
         known = self.present & ~np.isnan(values)
         if within is not None:
             known &= within

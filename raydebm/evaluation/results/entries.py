@@ -77,7 +77,7 @@ class SelectorEntry:
 
 
 def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> SelectorEntry:
-    """A selector's value on every pool."""
+    """Evaluate a selector on every pool."""
     values = [value_of(selector, pool) for pool in pools]
     correct = np.array([value.correct for value in values])
     return SelectorEntry(

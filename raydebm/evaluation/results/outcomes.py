@@ -31,7 +31,7 @@ class WaveSavings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSummary:
-    """What the multi-pass loop did."""
+    """Summary of the multi-pass loop: decisions, coverage, accuracy."""
 
     num_problems: int
     coverage: Estimate

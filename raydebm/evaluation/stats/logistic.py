@@ -10,7 +10,11 @@ SAMPLE_WEIGHT = "logisticregression__sample_weight"
 
 
 def standardized_logistic(*, inverse_penalty: float = 1.0, max_iter: int = 100) -> "Pipeline":
-    """A model to be fitted. ``inverse_penalty`` is scikit-learn's C: the smaller, the stronger the L2 penalty."""
+    """An unfitted logistic regression on standardised features.
+
+    Args:
+        inverse_penalty: scikit-learn's C; the smaller, the stronger the L2 penalty.
+    """
     # Imported here because it takes seconds, which commands that fit nothing need not wait for.
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

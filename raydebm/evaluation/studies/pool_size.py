@@ -92,7 +92,7 @@ def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
 def of_lowest(
     stack: Stack, orders: np.ndarray, values: Floats, energy: Floats, size: int | Ints, *, nothing: float = 0.0
 ) -> Floats:
-    """(P,): expected value of the lowest-energy candidate of n random ones, over those with a value.
+    """Expected value of the lowest-energy candidate of n random ones, over those with a value, shape (P,).
 
     Where nothing can be selected it is ``nothing``, unless what was drawn has no value at all.
 
@@ -115,7 +115,7 @@ def of_lowest(
 
 
 def of_oracle(stack: Stack, size: int) -> Floats:
-    """(P,): probability that n random labelled candidates contain a correct one."""
+    """Probability that n random labelled candidates contain a correct one, shape (P,)."""
     found = np.full(len(stack.pools), math.nan)
     for row, labels in enumerate(stack.correct):
         known = labels[~np.isnan(labels)]

@@ -88,7 +88,7 @@ class Budget:
         return self._elsewhere_usd + self._own_usd + journaled_usd
 
     def add(self, cost_usd: float | None) -> None:
-        """Count what this process has just spent on an answer; None is a cost that was not stated."""
+        """Add the cost of an answer; None is a cost that the endpoint did not state."""
         self._own_usd += cost_usd or 0.0
 
     def add_lost(self, cost_usd: float | None) -> None:
@@ -104,7 +104,7 @@ class Budget:
             self._journal.put_lost(cost_usd)
 
     def refusal(self) -> str | None:
-        """Why nothing more may be sent; None while the budget lasts."""
+        """Reason why no more requests may be sent; None while the budget lasts."""
         if self._max_usd is None:
             return None
         if self._journal is not None:

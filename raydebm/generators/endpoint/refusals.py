@@ -58,11 +58,11 @@ class Refusals:
             self._doubts.popitem(last=False)
 
     def note_success(self, request: GenerationRequest) -> None:
-        """Forget what was suspected of requests of this shape."""
+        """Clear suspected refusals of requests of this shape."""
         self._doubts.pop(_shape(request), None)
 
     def standing(self, request: GenerationRequest, *, now: float) -> str | None:
-        """The refusal that this request would meet as well; None where it should be sent."""
+        """The known refusal that applies to this request too; None where it should be sent."""
         if self._all is not None and now - self._all[0] < PAUSE_S:
             return self._all[1]
         doubt = self._doubts.get(_shape(request))

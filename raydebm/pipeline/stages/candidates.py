@@ -23,6 +23,6 @@ def make_candidates(context: StageContext) -> Facts:
 
 
 def saved_samples(context: StageContext) -> SavedSamples | None:
-    """What sampling in waves did not send; None where the first pass was sampled at once."""
+    """Samples that stopping early saved; None where the first pass was sampled at once."""
     saved = context.run.facts("candidates").get("saved")
     return None if saved is None else SavedSamples(**saved)

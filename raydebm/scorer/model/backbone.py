@@ -66,7 +66,7 @@ class Backbone:
 
     @property
     def is_decoder(self) -> bool:
-        """Whether a token sees only those before it."""
+        """Whether attention is causal: a token sees only those before it."""
         return is_decoder_type(self.family)
 
     @property

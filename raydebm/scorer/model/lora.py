@@ -63,7 +63,7 @@ def plain_config(config: LoraConfig, *, backbone: str) -> dict[str, Any]:
 
 
 def attach(encoder: nn.Module, config: LoraConfig) -> PeftModel:
-    """Fresh adapter modules around the encoder's own parameters; the encoder given is left as it was."""
+    """Wrap the encoder's own parameters in new adapter modules; the given encoder is not changed."""
     with warnings.catch_warnings():
         # PEFT asks the encoder for an attribute that transformers has renamed.
         warnings.simplefilter("ignore", FutureWarning)

@@ -59,7 +59,7 @@ class _SharedBlock(nn.Module):
         self._trunk, self._is_last = trunk, is_last
 
     def forward(self, states: Any, *arguments: Any, **options: Any) -> Any:
-        """As the block's, with the states as the first argument."""
+        """Run the block, with the states as the first argument."""
         return self._trunk.run(self.block, self._is_last, states, *arguments, **options)
 
     def __getattr__(self, name: str) -> Any:

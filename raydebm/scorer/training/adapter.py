@@ -124,7 +124,7 @@ def train_adapter(
         CheckpointError: ``resume_from`` is torn or was made with other data or settings.
     """
     if not data.train:
-        raise PoolError(f"adapter {adapter.name!r}: nothing to train on; draw more candidates per problem")
+        raise PoolError(f"adapter {adapter.name!r}: nothing to train on; sample more candidates per problem")
     devices = [backbone.device] if backbone.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed_for(settings.seed, "adapter", adapter.name))

@@ -60,7 +60,7 @@ class TrainingSettings:
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, defaults: TaskDefaults) -> "TrainingSettings":
-        """What the recipe says, and the task's defaults where it says nothing."""
+        """Settings of a recipe, with the task's defaults for what it leaves out."""
         training, scorer = recipe.training, recipe.scorer
         return cls(
             max_length=scorer.max_length or defaults.max_length,

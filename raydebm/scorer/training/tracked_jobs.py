@@ -19,7 +19,7 @@ KEPT = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy", "s
 
 
 class TrackedJobs:
-    """The trackers of a training, in terms of its jobs."""
+    """Reports the jobs of a training to its trackers."""
 
     def __init__(self, tracking: Tracking) -> None:
         self._tracking = tracking
