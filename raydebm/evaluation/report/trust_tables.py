@@ -1,5 +1,6 @@
 """Tables about certainty: paired tests, signals, calibration."""
 
+from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.certainty.uncertainty import FRACTIONS
 from raydebm.evaluation.report.table_cells import Table, interval, number, percent, points
 from raydebm.evaluation.results.evaluation import Evaluation
@@ -93,18 +94,14 @@ def _calibration_table(evaluation: Evaluation) -> Table:
             "score (lower is better), and the Brier score of always saying the mean, which a useful probability beats."
         ),
         headers=("probability", "that", "ECE", "Brier", "Brier of the mean", "n"),
-        rows=tuple(
-            (
-                row.name,
-                row.event,
-                number(row.ece),
-                number(row.brier),
-                "-" if row.base_brier is None else f"{row.base_brier:.3f}",
-                str(row.ece.n),
-            )
-            for row in rows
-        ),
+        rows=tuple((row.name, row.event, *reliability_cells(row)) for row in rows),
     )
+
+
+def reliability_cells(row: Reliability) -> tuple[str, str, str, str]:
+    """ECE, Brier score, Brier score of always saying the mean, and the number of problems."""
+    base = "-" if row.base_brier is None else f"{row.base_brier:.3f}"
+    return number(row.ece), number(row.brier), base, str(row.ece.n)
 
 
 def trust_tables(evaluation: Evaluation) -> list[Table]:

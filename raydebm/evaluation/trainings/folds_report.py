@@ -8,7 +8,7 @@ from raydebm.evaluation.certainty.uncertainty import SignalRow
 from raydebm.evaluation.report.document import Plate, ReportDocument, plate_of
 from raydebm.evaluation.report.study_figures import reliability_figure
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
-from raydebm.evaluation.report.trust_tables import comparison_table
+from raydebm.evaluation.report.trust_tables import comparison_table, reliability_cells
 from raydebm.evaluation.trainings.folds import FoldSignal, FoldSummary, FoldTraining
 from raydebm.evaluation.trainings.seed_signals import best_signal, signal_sentence
 from raydebm.evaluation.trainings.seeds import selector_table
@@ -235,16 +235,7 @@ def _calibration(rows: Sequence[Reliability]) -> Table:
             "accuracy, which a useful probability beats."
         ),
         headers=("probability", "ECE", "Brier", "Brier of the mean", "n"),
-        rows=tuple(
-            (
-                row.name,
-                number(row.ece),
-                number(row.brier),
-                "-" if row.base_brier is None else f"{row.base_brier:.3f}",
-                str(row.ece.n),
-            )
-            for row in rows
-        ),
+        rows=tuple((row.name, *reliability_cells(row)) for row in rows),
     )
 
 
