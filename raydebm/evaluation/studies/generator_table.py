@@ -3,15 +3,14 @@
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 from raydebm.evaluation.studies.ensemble_size import pair_accuracies
-from raydebm.evaluation.studies.pool_size import best_first, of_lowest, of_oracle, of_votes
+from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
 from raydebm.records import ScoredCandidate
 
 TRUNCATED = ("length", "max_tokens")
@@ -176,27 +175,28 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     """
     if len(stack.generators) < 2:
         return ()
+    whole = int(stack.sizes.max())
+    ours, by_mu = EnergyOrder.of(stack, lambda_), EnergyOrder.of(stack, 0.0)
+    everything, everything_by_mu = ours.correct(whole), by_mu.correct(whole)
     rows = []
     sizes: set[int] = set()
-    whole = int(stack.sizes.max())
-    ours, by_mu = partial(_ours, lambda_=lambda_), partial(_ours, lambda_=0.0)
-    everything, everything_by_mu = ours(stack, whole), by_mu(stack, whole)
     for index, name in enumerate(stack.generators):
         part = narrowed(stack, index)
         size = int(part.sizes.max())
         sizes.add(size)
-        own, own_by_mu = ours(part, size), by_mu(part, size)
+        own, own_by_mu = EnergyOrder.of(part, lambda_).correct(size), EnergyOrder.of(part, 0.0).correct(size)
         rows.append(
             replace(
                 _kind(part, name, size, (own, own_by_mu), bootstrap=bootstrap, seed=seed),
-                same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, ours(stack, part.sizes))),
+                same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, ours.correct(part.sizes))),
                 whole_minus=bootstrap.mean(everything - own),
                 mu_whole_minus=bootstrap.mean(everything_by_mu - own_by_mu),
             )
         )
-    for size in sorted({*sizes, whole}):
-        name = MIXED if size == whole else f"{MIXED}, {size} random candidates"
-        rows.append(_kind(stack, name, size, (ours(stack, size), by_mu(stack, size)), bootstrap=bootstrap, seed=seed))
+    for size in sorted(sizes - {whole}):
+        name, values = f"{MIXED}, {size} random candidates", (ours.correct(size), by_mu.correct(size))
+        rows.append(_kind(stack, name, size, values, bootstrap=bootstrap, seed=seed))
+    rows.append(_kind(stack, MIXED, whole, (everything, everything_by_mu), bootstrap=bootstrap, seed=seed))
     return tuple(rows)
 
 
@@ -225,15 +225,6 @@ def narrowed(stack: Stack, generator: int) -> Stack:
         answer=np.where(inside, np.take_along_axis(stack.answer, order, axis=1), -1),
         generators=stack.generators,
     )
-
-
-def _ours(stack: Stack, size: int | Ints, *, lambda_: float) -> Floats:
-    """(P,): expected value of ours on n random candidates; one n, or one for each problem."""
-    mu = stack.mu()
-    if not stack.num_members:
-        return np.full(len(mu), math.nan)
-    energy = stack.energy(mu, lambda_)
-    return of_lowest(stack, best_first(stack, energy, mu), stack.correct, energy, size)
 
 
 def _kind(

@@ -35,38 +35,63 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     """One row per size up to the largest pool."""
     largest = int(stack.sizes.max())
     sizes = [*(size for size in SIZES if size < largest), largest]
-    mu = stack.mu()
-    energy = stack.energy(mu, lambda_)
-    orders = best_first(stack, energy, mu)
-    ranked = {"ours": (orders, energy), MU_ONLY: (best_first(stack, stack.energy(mu, 0.0), mu), stack.energy(mu, 0.0))}
-    damaged = not np.isnan(stack.violation).all()
+    ours = EnergyOrder.of(stack, lambda_)
+    by_energy = {"ours": ours, MU_ONLY: EnergyOrder.of(stack, 0.0)} if stack.num_members else {}
+    has_violations = not np.isnan(stack.violation).all()
+    least = best_first(stack, stack.violation, stack.violation)
+    weights = _vote_weights(ours.energy)
     rows = []
     for size in sizes:
         values = {"random": stack.by_chance(), "oracle": of_oracle(stack, size)}
-        damage: dict[str, Floats] = {}
-        if damaged:
-            least = best_first(stack, stack.violation, stack.violation)
-            damage["random"] = stack.violation_by_chance()
-            damage["oracle"] = of_lowest(stack, least, stack.violation, stack.violation, size, nothing=math.nan)
-        if stack.num_members:
-            for name, (order, by) in ranked.items():
-                values[name] = of_lowest(stack, order, stack.correct, by, size)
-                if damaged:
-                    damage[name] = of_lowest(stack, order, stack.violation, by, size, nothing=1.0)
+        values |= {name: order.correct(size) for name, order in by_energy.items()}
+        violation: dict[str, Floats] = {}
+        if has_violations:
+            violation["random"] = stack.violation_by_chance()
+            violation["oracle"] = of_lowest(stack, least, stack.violation, stack.violation, size, nothing=math.nan)
+            violation |= {name: order.violation(size) for name, order in by_energy.items()}
         if (stack.answer >= 0).any():
-            weights = _vote_weights(energy)
-            plain, weighted = of_votes(stack, weights, size, seed=seed)
-            values["majority vote"] = plain
+            values["majority vote"], weighted = of_votes(stack, weights, size, seed=seed)
             if stack.num_members:
                 values["energy-weighted vote"] = weighted
         rows.append(
             PoolSize(
                 n=size,
                 pass_at_1={name: bootstrap.proportion(values[name]) for name in CANDIDATES if name in values},
-                violation={name: bootstrap.mean(damage[name]) for name in CANDIDATES if name in damage},
+                violation={name: bootstrap.mean(violation[name]) for name in CANDIDATES if name in violation},
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnergyOrder:
+    """The candidates of each pool from the lowest energy to the highest."""
+
+    stack: Stack
+    energy: Floats
+    columns: np.ndarray
+    """Shape (P, N)."""
+
+    @classmethod
+    def of(cls, stack: Stack, lambda_: float) -> "EnergyOrder":
+        """Rank by mu + lambda E_constraint."""
+        mu = stack.mu()
+        energy = stack.energy(mu, lambda_)
+        return cls(stack, energy, best_first(stack, energy, mu))
+
+    def correct(self, size: int | Ints) -> Floats:
+        """Expected share correct of the lowest of n random candidates, shape (P,); NaN without energies.
+
+        Args:
+            size: n, or the n of each problem.
+        """
+        if not self.stack.num_members:
+            return np.full(len(self.columns), math.nan)
+        return of_lowest(self.stack, self.columns, self.stack.correct, self.energy, size)
+
+    def violation(self, size: int) -> Floats:
+        """Expected violation score likewise; 1 where nothing can be selected."""
+        return of_lowest(self.stack, self.columns, self.stack.violation, self.energy, size, nothing=1.0)
 
 
 def best_first(stack: Stack, energy: Floats, ties: Floats) -> np.ndarray:
