@@ -1,7 +1,6 @@
 """Results that are kept as JSON and read again."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
@@ -37,6 +36,11 @@ class JsonResults:
         return read
 
 
-@cache
-def _adapter(kind: type[JsonResults]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+"""A dictionary and no ``functools.cache``, whose arguments the type checker does not accept to be classes."""
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]

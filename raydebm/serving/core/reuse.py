@@ -32,9 +32,9 @@ class Reuse:
         if self.context.fresh or not requests:
             return {}
         keys = {self._key(request): request.candidate_id for request in requests}
-        work = (self.store.find, self.context.owner, list(keys))
+        owner, max_age_s = self.context.owner, self.limits.max_age_s
         try:
-            found = await asyncio.to_thread(*work, max_age_s=self.limits.max_age_s)
+            found = await asyncio.to_thread(self.store.find, owner, list(keys), max_age_s=max_age_s)
         except ResourceError as error:
             _log(error)
             return {}
