@@ -175,7 +175,7 @@ class DriftState:
 
 
 class DriftWatch:
-    """Bets on live decisions. Belongs to one thread; begins anew with each process."""
+    """Bets on live decisions. Belongs to one thread; begins again with each process."""
 
     def __init__(self, reference: GeneratorReference, *, delta: float = 0.05) -> None:
         """

@@ -39,7 +39,7 @@ class CandidateArrived:
     """Candidates of the pass that have come, this one included."""
     total: int
     age_s: float | None = None
-    """Of a candidate that is reused; None: it was sampled for this request."""
+    """Age of a candidate that is reused; None: it was sampled for this request."""
 
 
 @dataclass(frozen=True, slots=True)

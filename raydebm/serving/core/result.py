@@ -17,6 +17,7 @@ from raydebm.records import Decision, Outcome, PassRecord, PassStop, ScoredCandi
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.logs import redact
+from raydebm.serving.settings.overrides import SamplingOverrides
 from raydebm.serving.spending.affordability import worst_of
 from raydebm.serving.spending.candidate_store import ReusedCandidate
 
@@ -95,6 +96,27 @@ class TriageResult:
     def outcome(self) -> Outcome:
         """What the loop returned."""
         return self.record.outcome
+
+    @property
+    def is_sampled_as_calibrated(self) -> bool:
+        """Whether pass 1 was sampled as those of the calibration problems were, so that the generators can be compared
+        with what they did there: the run's own generators, sampling, waves and budget, no earlier turns, and every
+        candidate sampled for this request."""
+        context, activity = self.context, self.activity
+        served = context.bundle.policies.get(context.problem.task)
+        if served is None or context.passthrough or context.earlier_turns or context.response_format is not None:
+            return False
+        is_own_sampling = context.sampling == SamplingOverrides() and context.num_samples is None
+        is_whole = not (activity.reused or activity.over_budget) and context.generators == context.bundle.generators
+        return (
+            is_own_sampling
+            and is_whole
+            and (context.policy.waves, context.policy.budget)
+            == (
+                served.waves,
+                served.budget,
+            )
+        )
 
     @property
     def best(self) -> ScoredCandidate | None:

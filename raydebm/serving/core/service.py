@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raydebm import tracing
+from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import policy_id
 from raydebm.decision.sampling.deadline import Deadline, is_late
@@ -23,7 +24,6 @@ from raydebm.records import Outcome
 from raydebm.serving.core import passthrough
 from raydebm.serving.core.activity import Activity
 from raydebm.serving.core.backend import Backend
-from raydebm.serving.core.drift_monitor import DriftMonitor
 from raydebm.serving.core.evaluators import BackendChecker, Baselines, Scorer
 from raydebm.serving.core.events import Progress
 from raydebm.serving.core.faults import fault_of
@@ -31,12 +31,12 @@ from raydebm.serving.core.meter import Meter, NoMeter
 from raydebm.serving.core.observer import ProgressObserver
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult, decision_attributes, decision_facts, decision_record
-from raydebm.serving.core.reuse import reuse_of
 from raydebm.serving.core.source import Source
 from raydebm.serving.failures import as_service_error
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.rollout import Assignment
 from raydebm.serving.spending.candidate_store import CandidateStore
+from raydebm.serving.spending.reuse import Reuse
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +112,8 @@ class TriageService:
             suspended=self._suspension(context),
         )
         self.meter.decided(result)
-        if self.drift is not None:
-            self.drift.observe(result)
+        if self.drift is not None and result.is_sampled_as_calibrated:
+            self.drift.observe(outcome.problem, outcome.pool)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result
 
@@ -143,7 +143,14 @@ class TriageService:
         return found.reason if found.suspended else None
 
     def _source(self, context: RequestContext, activity: Activity, deadline: Deadline | None) -> Source:
-        return Source(context, self.backend, activity, deadline, reuse_of(context, self.kept))
+        limits = context.bundle.reuse
+        reuse: Reuse | None = None
+        if self.kept is not None and limits is not None:
+            generators = context.bundle.recipe.generators
+            reuse = Reuse(
+                store=self.kept, limits=limits, owner=context.owner, generators=generators, fresh=context.fresh
+            )
+        return Source(context, self.backend, activity, deadline, reuse)
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
         total_ms = context.policy.deadline_ms

@@ -19,10 +19,10 @@ from raydebm.serving.core.backend import Backend
 from raydebm.serving.core.events import CandidateArrived, PassPlanned
 from raydebm.serving.core.faults import fault_of
 from raydebm.serving.core.request import RequestContext
-from raydebm.serving.core.reuse import Reuse
 from raydebm.serving.spending.affordability import Affordable, affordable, reserved, spent_amount, spent_usd, worst_of
 from raydebm.serving.spending.candidate_store import ReusedCandidate
 from raydebm.serving.spending.ledger import Hold
+from raydebm.serving.spending.reuse import Reuse
 
 log = logging.getLogger(__name__)
 

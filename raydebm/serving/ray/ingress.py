@@ -18,8 +18,7 @@ from raydebm.serving.access.request_limits import Intake
 from raydebm.serving.access.request_spans import Traced
 from raydebm.serving.api.application import candidates_of, create_app
 from raydebm.serving.api.operations.live import LiveMeter
-from raydebm.serving.api.outcomes.assembly import claim_monitor
-from raydebm.serving.core.drift_monitor import drift_monitor
+from raydebm.serving.api.outcomes.assembly import claim_monitor, drift_monitor
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.logs import configure_logs, redact
 from raydebm.serving.pages import page_paths

@@ -92,7 +92,7 @@ class AppArgs(BaseModel):
     """Texts whose energies each scorer replica keeps, so that equal ones are scored once; 0: none."""
     reuse_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Seconds in which the candidates of an equal request with the same API key are reused and not paid for again (see
-    ``core.reuse``). None: every request samples its own."""
+    ``spending.reuse``). None: every request samples its own."""
     reuse_mb: float = Field(64, gt=0, allow_inf_nan=False)
     """Most megabytes of candidates that are kept for reuse; the oldest go first."""
     hedge_after_ms: Literal["p95"] | Annotated[float, Field(gt=0)] | None = None

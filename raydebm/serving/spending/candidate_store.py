@@ -29,7 +29,7 @@ class ReuseLimits:
     max_age_s: float
     """Seconds from its arrival; an older candidate is sampled again."""
     max_bytes: int
-    """Of all callers together; the oldest candidates go first."""
+    """Total over all callers; the oldest candidates go first."""
 
 
 @dataclass(frozen=True, slots=True)

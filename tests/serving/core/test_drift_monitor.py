@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from raydebm.decision.guarantee.drift import GeneratorReference
+from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.errors import ConfigError
 from raydebm.run.directory import RunDir
 from raydebm.serving.api.application import create_app
 from raydebm.serving.api.operations.live import LiveMeter
-from raydebm.serving.core.drift_monitor import DriftMonitor, drift_monitor
+from raydebm.serving.api.outcomes.assembly import drift_monitor
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
@@ -110,13 +111,13 @@ def test_reused_candidates_do_not_count_again(client, meter):
     assert meter.moved == []
 
 
-def test_watching_costs_no_answer(watched, backend, puzzle, client_of, meter):
+def test_watching_costs_no_answer(watched, backend, puzzle, client_of):
     class Broken(DriftMonitor):
-        def _is_new(self, context):
+        def _is_new(self, problem):
             raise RuntimeError("broken")
 
     bundle = watched()
-    drift = Broken(bundle.reference, delta=0.05, meter=meter)
+    drift = Broken(bundle.reference, delta=0.05)
     reply = client_of(create_app(TriageService(bundle, backend, drift=drift))).post("/v1/triage", {"problem": puzzle})
     assert reply.json()["decision"] == "accept"
 

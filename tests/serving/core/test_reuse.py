@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from raydebm.decision.policy import Policy
 from raydebm.decisions.reader import DecisionReader
+from raydebm.decisions.stored_decisions import stored_decisions
+from raydebm.decisions.stored_replay import Changes, replay_stored
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.records import Candidate
 from raydebm.serving.access.keys import ApiKey, Keyring
@@ -277,6 +279,7 @@ def test_the_stored_decision_states_it_and_pays_nothing(reusing, backend, puzzle
     record = reader.get(newest["record_id"])
     assert set(record.reused.values()) == {3.0}
     assert [scored.candidate.cost_usd for scored in record.outcome.pool] == [0.0] * 4
+    assert [replayed.changed for replayed in replay_stored(stored_decisions(reader), Changes())] == [False, False]
 
 
 def test_a_stream_says_which_candidates_are_reused(reusing, backend, puzzle, client_of, read_events):

@@ -1,5 +1,6 @@
 """Puts the parts for outcomes together from what a service has."""
 
+from raydebm.decision.guarantee.drift_monitor import DriftMonitor
 from raydebm.decisions.outcomes.claims import Claim, ClaimMonitor
 from raydebm.decisions.outcomes.log import OutcomeLog
 from raydebm.decisions.reader import DecisionReader
@@ -28,6 +29,18 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
         if max_error is not None:
             claims[name] = Claim(max_error=max_error, delta=watch.delta, by=watch.by)
     return ClaimMonitor(outcomes, claims, on_change=meter.watched)
+
+
+def drift_monitor(bundle: Bundle, meter: Meter) -> DriftMonitor | None:
+    """Compares the generators with their calibration.
+
+    Returns:
+        None where nothing is known of the calibration, or nothing is to be watched.
+    """
+    delta = bundle.watch.drift_delta
+    if bundle.reference is None or delta is None:
+        return None
+    return DriftMonitor(bundle.reference, delta=delta, on_states=meter.compared)
 
 
 def outcome_desk(service: TriageService, reader: DecisionReader, claims: ClaimMonitor) -> OutcomeDesk:
