@@ -24,6 +24,11 @@ def content_id(*parts: object, length: int = 20) -> str:
     return digest.hexdigest()[:length]
 
 
+def share_of(*parts: object) -> float:
+    """A number in [0, 1) made from the parts, by which things are dealt into shares that never change."""
+    return int(content_id(*parts, length=12), 16) / 16**12
+
+
 def seed_for(*parts: object) -> int:
     """A seed in [0, 2**31) made from the parts: (run_seed, problem_id, generator, pass, sample) and the like.
 

@@ -49,7 +49,7 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
         raise ConfigError(f"folds need at least 2 parts, got {count}: one is tested and the others train")
     groups: dict[str, list[str]] = {}
     for problem_id, prompt in prompts.items():
-        groups.setdefault(" ".join(prompt.split()).casefold(), []).append(problem_id)
+        groups.setdefault(text_key(prompt), []).append(problem_id)
     if count > len(groups):
         raise ConfigError(
             f"{count} folds need as many problems with distinct texts, and there are {len(groups)} "
@@ -64,6 +64,11 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
         sizes[smallest] += len(ids)
         fold_of |= dict.fromkeys(ids, smallest)
     return fold_of
+
+
+def text_key(prompt: str) -> str:
+    """What problems are the same by: their texts but for case and white space."""
+    return " ".join(prompt.split()).casefold()
 
 
 def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:

@@ -40,6 +40,7 @@ VERBS = {
     "repair": Verb("studies:repair", "Refit the energy heads on balanced data."),
     "distill": Verb("studies:distill", "Teach one adapter what the ensemble says."),
     "serve": Verb("serve:serve", "Serve a finished run until Ctrl-C or SIGTERM."),
+    "improve": Verb("policies.improve:improve", "Learn from outcomes, and offer what is not worse."),
     "replay": Verb("replay:replay", "Decide stored traffic again under another policy."),
     "policies": Verb("policies.commands:app", "Try, compare, promote and roll back policies of a service."),
     "import-decisions": Verb("imports:import_decisions", "Turn decisions with outcomes into a run for training."),

@@ -40,8 +40,8 @@ class ImportSummary:
 
 
 @dataclass(slots=True)
-class _Imported:
-    """Tables that grow decision by decision."""
+class ImportedTables:
+    """Tables of a run that grow decision by decision."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
     golds: dict[str, Gold] = field(default_factory=dict)
@@ -51,7 +51,19 @@ class _Imported:
     decisions: int = 0
     contradictory: int = 0
 
+    @classmethod
+    def of_run(cls, run: RunDir) -> "ImportedTables":
+        """The tables of a run's first pass, to which decisions are added. Raises PoolError where one is missing."""
+        return cls(
+            problems={row.problem.problem_id: row.problem for row in run.problems()},
+            golds={gold.problem_id: gold for gold in run.golds()},
+            candidates={candidate.candidate_id: candidate for candidate in run.candidates()},
+            reports={report.candidate_id: report for report in run.reports()},
+            labels={label.candidate_id: label for label in run.labels()},
+        )
+
     def add(self, found: LabelledDecision) -> None:
+        """Add one decision's problem, candidates, checks and labels."""
         self.decisions += 1
         if found.fault is not None:
             self.contradictory += 1
@@ -113,7 +125,7 @@ def write_run(
     run = RunDir(out)
     if run.exists(RECIPE) or run.exists("problems"):
         raise ConfigError(f"{out} holds a run already; give another folder")
-    tables = _Imported()
+    tables = ImportedTables()
     for each in found:
         tables.add(each)
     if len(tables.problems) < 3:
@@ -122,8 +134,7 @@ def write_run(
             "least 3 (to train, to validate, to test): report more outcomes"
         )
     train, test = split_problems(tables.problems, validation_frac=test_frac, seed=seed)
-    own = _imported_recipe(recipe, out)
-    _write(tables, run, own, test=frozenset(test))
+    write_tables(tables, run, recipe_of_import(recipe, out, name="decisions"), test=frozenset(test))
     verdicts = Counter(str(label.verdict) for label in tables.labels.values())
     return ImportSummary(
         decisions=tables.decisions,
@@ -136,10 +147,16 @@ def write_run(
     )
 
 
-def _imported_recipe(recipe: Recipe, out: str) -> Recipe:
-    """The recipe with a run directory of its own and a single pass, because no model can be asked what users asked."""
+def recipe_of_import(recipe: Recipe, out: str, *, name: str) -> Recipe:
+    """The recipe with a run directory of its own and a single pass, because no model can be asked what users asked.
+
+    Args:
+        recipe: how adapters are trained.
+        out: the run directory.
+        name: added to the recipe's.
+    """
     changes = [
-        f"name={recipe.name}-decisions",
+        f"name={recipe.name}-{name}",
         f"run_dir={out}",
         "triage.max_passes=1",
         "evaluation.two_pass=false",
@@ -148,8 +165,15 @@ def _imported_recipe(recipe: Recipe, out: str) -> Recipe:
     return parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))
 
 
-def _write(tables: _Imported, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
-    """Each stage's tables, then its manifest, in the order in which stages build upon each other."""
+def write_tables(tables: ImportedTables, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
+    """Write each stage's tables, then its manifest, in the order in which stages build upon each other.
+
+    Args:
+        tables: problems, candidates and labels.
+        run: where they go.
+        recipe: of that run.
+        test: ids of the problems that are for testing.
+    """
     run.write_json({"decisions": tables.decisions}, IMPORTED.marker)
     run.write_recipe(recipe)
     splits = Counter("test" if name in test else "train" for name in tables.problems)

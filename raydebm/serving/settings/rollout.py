@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from raydebm.decision.policy import LIMITS, Policy
 from raydebm.decision.policy_history import SecondPolicy
 from raydebm.decision.shadow import PolicyRole
-from raydebm.identity import content_id
+from raydebm.identity import share_of
 from raydebm.records import Problem
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.settings.overrides import Overrides
-
-_DIGITS = 12
-"""Hexadecimal digits of the hash: 48 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +39,7 @@ def is_canary(second: SecondPolicy, problem: Problem) -> bool:
     Decided by a hash of the problem, so that a request that is sent again gets the same policy, on every replica. A
     larger share has all problems of a smaller one; another second policy has other problems.
     """
-    digest = content_id("canary", second.version, problem.task, problem.problem_id, length=_DIGITS)
-    return int(digest, 16) / (1 << 4 * _DIGITS) < second.percent / 100
+    return share_of("canary", second.version, problem.task, problem.problem_id) < second.percent / 100
 
 
 def is_tried(bundle: Bundle, overrides: Overrides) -> bool:

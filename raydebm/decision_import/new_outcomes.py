@@ -1,0 +1,117 @@
+"""What users reported about problems that a run does not know: to learn from, or to compare versions on.
+
+In:   the records folder of a service, and the texts of the run's problems.
+Out:  one labelled decision per problem, dealt by a hash of its text into the share that is learned from and the share
+      that is held out. A problem stays on its side in every later improvement, so that no version was ever fitted on
+      what versions are compared on.
+Does not know: Ray, torch, HTTP.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from datetime import datetime
+
+from raydebm.decision.policy import Policy
+from raydebm.decision_import.labelled import LabelledDecision, labelled_decisions
+from raydebm.decision_import.sample import Origin
+from raydebm.decisions.reader import DecisionReader
+from raydebm.errors import PoolError
+from raydebm.identity import share_of
+from raydebm.pairs import text_key
+
+HELD_OUT_SHARE = 0.3
+"""Share of the problems that users reported on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOutcomes:
+    """The newest labelled decision of each new problem."""
+
+    learned: tuple[LabelledDecision, ...]
+    held_out: tuple[LabelledDecision, ...]
+    """Scored by the run's own ensemble, so that the version in force can be judged by its own energies."""
+    reported: int
+    """Decisions with an outcome."""
+    contradictory: int
+    """Left out, because the reports about them cannot all be true."""
+    known: int
+    """Left out, because the run has the problem, labelled from gold or from an earlier improvement."""
+    repeated: int
+    """Left out, because a newer decision about the same problem is in."""
+    spent: int
+    """Left out of the held-out share, because the policy in force was calibrated on them, or another ensemble than the
+    run's scored them."""
+
+    def check(self, least: int) -> None:
+        """
+        Args:
+            least: decisions on either side.
+
+        Raises:
+            PoolError: there are too few to learn from, or to compare on; the message says how many are missing.
+        """
+        for name, found in (("to learn from", self.learned), ("to compare on", self.held_out)):
+            if len(found) < least:
+                raise PoolError(
+                    f"{len(found)} outcomes about new problems are {name}, and at least {least} are needed "
+                    f"({self._left_out()}); report more (POST /v1/decisions/{{record_id}}/outcome)"
+                )
+
+    def _left_out(self) -> str:
+        counts = {
+            "contradict themselves": self.contradictory,
+            "are about problems that the run has": self.known,
+            "were decided again later": self.repeated,
+            "had a part in the policy in force or were scored by another ensemble": self.spent,
+        }
+        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"of {self.reported} decisions with an outcome {told or 'none was left out'}"
+
+
+def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], policy: Policy) -> NewOutcomes:
+    """Read the decisions, and deal them.
+
+    Args:
+        reader: the records folder.
+        origin: the run's task and ensemble, and which decisions count.
+        known: ``text_key`` of the run's problems.
+        policy: in force; decisions that it was calibrated on compare nothing.
+
+    Raises:
+        UnknownNameError: a decision is of an unknown task.
+    """
+    reported = list(labelled_decisions(reader, lambda _: origin.task, where=origin.where, by=origin.by))
+    usable = [found for found in reported if found.fault is None]
+    new = [found for found in usable if _key(found) not in known]
+    newest = {_key(found): found for found in sorted(new, key=lambda found: found.record.time)}
+    learned = tuple(found for key, found in newest.items() if not _is_held_out(key))
+    dealt = [found for key, found in newest.items() if _is_held_out(key)]
+    held_out = tuple(found for found in dealt if _is_fresh(found, origin, policy))
+    return NewOutcomes(
+        learned=learned,
+        held_out=held_out,
+        reported=len(reported),
+        contradictory=len(reported) - len(usable),
+        known=len(usable) - len(new),
+        repeated=len(new) - len(newest),
+        spent=len(dealt) - len(held_out),
+    )
+
+
+def _key(found: LabelledDecision) -> str:
+    """What the ensemble read, which may hold the earlier turns of a chat."""
+    return text_key(found.record.scored_prompt or found.problem.prompt)
+
+
+def _is_held_out(key: str) -> bool:
+    return share_of("held out", key) < HELD_OUT_SHARE
+
+
+def _is_fresh(found: LabelledDecision, origin: Origin, policy: Policy) -> bool:
+    if origin.checkpoint is not None and found.record.versions.get("checkpoint") != origin.checkpoint:
+        return False
+    source = None if policy.guarantee is None else policy.guarantee.get("outcomes")
+    if source is None:
+        return True
+    since, until = (datetime.fromisoformat(source[name]) for name in ("since", "until"))
+    return not since <= found.record.time <= until
