@@ -46,6 +46,13 @@ def gsm8k_rows() -> list[dict[str, Any]]:
     ]
 
 
+def open_rows() -> list[dict[str, Any]]:
+    asked = [("Which city is the capital of France?", "Paris"), ("How many grams are 1.08 kg?", "1080")]
+    return [
+        {"question": text, "answer": answer, "problem_id": f"own/{index}"} for index, (text, answer) in enumerate(asked)
+    ]
+
+
 def puzzle_rows() -> list[dict[str, Any]]:
     found = get_task("knights_knaves").load("train", source="generate:2-4", limit=6, seed=1)
     return [
@@ -214,6 +221,12 @@ CASES = {
         other_gold=lambda row: {**row, "answer": "#### 123456"},
         gold_answer=lambda gold: gold.value["answer"],
         answers=lambda problem: st.fractions(max_denominator=1000).map(render_number),
+    ),
+    "any": Case(
+        rows=open_rows,
+        other_gold=lambda row: {**row, "answer": "123456"},
+        gold_answer=lambda gold: gold.value["answer"],
+        answers=lambda problem: st.sampled_from(["Paris", "1080", "blue whale", "yes", "2.5", "-3", "C minor"]),
     ),
     "knights_knaves": Case(
         rows=puzzle_rows,
