@@ -25,7 +25,7 @@ from raydebm.scorer.texts import TextToScore, energies_of_lists
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
-from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.bundle import Bundle, load_bundle
 from raydebm.tasks.knights_knaves import KnightsKnaves
 from raydebm_client import Raydebm
 
@@ -59,6 +59,9 @@ class LocalBackend:
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
         return [{} for _ in texts]
+
+    def serving(self, bundle: Bundle) -> "LocalBackend":
+        return self
 
     async def status(self) -> dict[str, Any]:
         return {"scorer": "in process"}

@@ -4,8 +4,8 @@ A check that never ends, of a user's task or of one answer that was not foreseen
 other. Python cannot interrupt it from inside (``checker`` says why), so each candidate is checked by a child process,
 which is killed when it takes too long. Several children work at once.
 
-A child speaks JSON lines: the recipe's ``task`` section or null first, then ``{"problem", "candidate"}`` rows in and
-``{"report"}`` rows out. Does not know: gold.
+A child speaks JSON lines: ``{"task", "problem", "candidate"}`` rows in, where ``task`` is the recipe's section or null,
+and ``{"report"}`` rows out. One child checks for any number of tasks. Does not know: gold.
 """
 
 import json
@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 
 from raydebm.child import Child, ChildLostError, LastingChild
 from raydebm.config import TaskConfig
@@ -27,6 +28,8 @@ from raydebm.tasks.base import Task
 
 DEADLINE_S = 30.0
 """For the checks of one candidate in a service, public tests included."""
+MAX_TASKS = 64
+"""Definitions that a child keeps read."""
 START_S = 60.0
 """Time for a child to come up."""
 
@@ -34,14 +37,13 @@ START_S = 60.0
 class Reporter:
     """Checks candidates, several at once, each within a time limit. For any number of threads."""
 
-    def __init__(self, task: TaskConfig | None = None, *, deadline_s: float, most: int | None = None) -> None:
+    def __init__(self, *, deadline_s: float, most: int | None = None) -> None:
         """
         Args:
-            task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
             deadline_s: of one candidate, once its turn has come.
             most: children at once; None: one per usable CPU.
         """
-        self._task, self._deadline_s = task, deadline_s
+        self._deadline_s = deadline_s
         self.most = most or usable_cpus()
         self._threads = ThreadPoolExecutor(self.most, thread_name_prefix="raydebm-checks")
         self._own = threading.local()
@@ -51,13 +53,23 @@ class Reporter:
         """Have the first child come up, so that the first candidate need not wait for it."""
         return self._threads.submit(self._start_one)
 
-    def submit(self, problem: Problem, candidate: Candidate) -> "Future[ConstraintReport]":
-        """The report, later. It never raises: a candidate whose check hung or broke down has ``error``."""
-        return self._threads.submit(self._report, problem, candidate)
+    def submit(
+        self, problem: Problem, candidate: Candidate, task: TaskConfig | None = None
+    ) -> "Future[ConstraintReport]":
+        """The report, later. It never raises: a candidate whose check hung or broke down has ``error``.
 
-    def reports(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        Args:
+            problem: of the candidate.
+            candidate: to check.
+            task: the recipe's section, which may hold a user's definition; None: the task is known by its name.
+        """
+        return self._threads.submit(self._report, problem, candidate, task)
+
+    def reports(
+        self, problem: Problem, candidates: Sequence[Candidate], task: TaskConfig | None = None
+    ) -> list[ConstraintReport]:
         """One report per candidate, in their order."""
-        return [report.result() for report in [self.submit(problem, candidate) for candidate in candidates]]
+        return [report.result() for report in [self.submit(problem, candidate, task) for candidate in candidates]]
 
     def close(self) -> None:
         """End the children; candidates that wait are dropped."""
@@ -74,13 +86,14 @@ class Reporter:
     def _child(self) -> LastingChild:
         """The child of this thread."""
         if not hasattr(self._own, "child"):
-            self._own.child = LastingChild(lambda: _start(self._task))
+            self._own.child = LastingChild(_start)
             self._children.append(self._own.child)
         child: LastingChild = self._own.child
         return child
 
-    def _report(self, problem: Problem, candidate: Candidate) -> ConstraintReport:
-        request = {"problem": PROBLEM.row(problem), "candidate": CANDIDATES.row(candidate)}
+    def _report(self, problem: Problem, candidate: Candidate, task: TaskConfig | None) -> ConstraintReport:
+        section = None if task is None else task.model_dump(mode="json")
+        request = {"task": section, "problem": PROBLEM.row(problem), "candidate": CANDIDATES.row(candidate)}
         try:
             reply = self._child().ask(request, timeout_s=self._deadline_s)
         except ChildLostError as error:
@@ -88,29 +101,32 @@ class Reporter:
         return REPORTS.record(reply["report"])
 
 
-def _start(task: TaskConfig | None) -> Child:
+def _start() -> Child:
     child = Child([sys.executable, "-m", "raydebm.reporter"])
-    child.ask(None if task is None else task.model_dump(mode="json"), timeout_s=START_S)
+    child.ask(None, timeout_s=START_S)
     return child
 
 
-def _task_named(name: str, config: TaskConfig | None) -> Task:
+@lru_cache(maxsize=MAX_TASKS)
+def _task(name: str, section: str) -> Task:
+    """The task of a name, by the recipe's section in JSON where that is of this name."""
+    config = None if section == "null" else TaskConfig.model_validate_json(section)
     return get_task(name) if config is None or config.name != name else task_of(config)
 
 
 def _serve() -> None:
-    """The child: read the task, then answer one line with one line until the input ends."""
+    """The child: answer one line with one line until the input ends, the first one when it is ready."""
     # Replies get a descriptor of their own; what a plug-in prints goes to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    first = json.loads(sys.stdin.readline())
-    config = None if first is None else TaskConfig.model_validate(first)
+    sys.stdin.readline()
     print(json.dumps({"ready": True}), file=replies, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
         try:
-            report = check_candidate(_task_named(problem.task, config), problem, candidate)
+            task = _task(problem.task, json.dumps(request["task"], sort_keys=True))
+            report = check_candidate(task, problem, candidate)
         except RaydebmError as error:  # such as a task that only the parent's program has added
             report = unchecked(candidate.candidate_id, str(error))
         print(json.dumps({"report": REPORTS.row(report)}), file=replies, flush=True)

@@ -71,8 +71,8 @@ def reporter_of(plug_in):
     """Makes reporters, and closes them."""
     made = []
 
-    def make(deadline_s, most=1, task=None):
-        made.append(Reporter(task, deadline_s=deadline_s, most=most))
+    def make(deadline_s, most=1):
+        made.append(Reporter(deadline_s=deadline_s, most=most))
         return made[-1]
 
     yield make
@@ -118,14 +118,17 @@ def test_others_are_checked_while_one_hangs(reporter_of):
     assert not hanging.done()
 
 
-def test_a_task_that_is_not_the_recipes_is_known_by_its_name(reporter_of):
-    config = TaskConfig(name="knights_knaves")
+def test_one_child_checks_for_several_tasks(reporter_of):
+    config = TaskConfig(name="knights_knaves")  # of another task, which is then known by its name
     problem = Problem(task="gsm8k", problem_id="q", prompt="1 + 1?")
-    (report,) = reporter_of(60.0, task=config).reports(
-        problem, [Candidate(candidate_id="c", task="gsm8k", problem_id="q", generator="g", text="#### 2")]
+    reporter = reporter_of(60.0)
+    (report,) = reporter.reports(
+        problem, [Candidate(candidate_id="c", task="gsm8k", problem_id="q", generator="g", text="#### 2")], config
     )
+    (other,) = reporter.reports(PROBLEM, [candidate("good")])
 
-    assert report.answer == "#### 2"
+    assert (report.answer, other.answer) == ("#### 2", "good")
+    assert len(reporter._children) == 1
 
 
 def test_a_task_that_the_child_does_not_know_is_named(reporter_of):

@@ -35,6 +35,7 @@ from hand_written_run import (  # noqa: F401 - the fixtures are this module's ow
     texts,
     write_run,
 )
+from two_runs import two_runs  # noqa: F401 - likewise
 
 
 @contextlib.contextmanager

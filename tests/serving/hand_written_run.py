@@ -61,6 +61,8 @@ class HandWritten:
     """text -> member energies, or None for one that cannot be scored."""
     requests: list = field(default_factory=list)
     scored: list = field(default_factory=list)
+    served: list = field(default_factory=list)
+    """The bundles that it was asked to serve."""
     ready: bool = True
     pause_s: float = 0.0
     finish_reason: str | None = None
@@ -101,6 +103,10 @@ class HandWritten:
             None if found is None else Energies(candidate_id=text.candidate_id, members=found, num_tokens=9)
             for text, found in zip(texts, members, strict=True)
         ]
+
+    def serving(self, bundle):
+        self.served.append(bundle)
+        return self
 
     async def status(self):
         if not self.ready:

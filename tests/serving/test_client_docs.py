@@ -45,9 +45,9 @@ def application_of(run_dir, name, records=None):
         local(GeneratorDeployment, bundle.generator_configs(), run_dir, 1),
         # Serve's batching needs a replica; the batched work itself does not.
         local(ScorerDeployment, bundle.checkpoint, "cpu", "float32", 1, False),
-        local(ConstraintDeployment, bundle.recipe.task),
+        local(ConstraintDeployment),
     )
-    return create_app(TriageService(bundle, backend, records=records))
+    return create_app(TriageService(bundle, backend.serving(bundle), records=records))
 
 
 @pytest.fixture(scope="module")

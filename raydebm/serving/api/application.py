@@ -1,6 +1,6 @@
 """The ASGI application: all routes over one service, the guard around them, and failures in OpenAI's form."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
@@ -37,6 +37,7 @@ from raydebm.serving.settings.app_args import request_timeout_s
 from raydebm.serving.settings.bundle import Bundle
 from raydebm.serving.spending.candidate_store import CandidateStore
 from raydebm.serving.spending.ledger import Ledger
+from raydebm.tasks import GENERAL
 
 
 def create_app(
@@ -114,11 +115,23 @@ def _routers(service: TriageService, live: LiveMeter | None, take_policies: Take
         ceiling_route(),
         decision_routes(stored),
         outcome_routes(desk),
-        policy_routes(PolicyDesk(service.bundle, reader, take_policies)),
+        policy_routes(_policy_desks(service.bundle, reader, take_policies)),
         live_route(live, writer),
         sample_routes(service.bundle),
         page_routes(),
     )
+
+
+def _policy_desks(
+    bundle: Bundle, reader: DecisionReader | None, take_policies: TakePolicies | None
+) -> Mapping[str, PolicyDesk]:
+    """One desk for each task whose policy a run holds."""
+    return {
+        name: PolicyDesk(run, reader, take_policies)
+        for run in bundle.runs
+        for name in run.policies
+        if name != GENERAL or run.run_dir is not None  # without a run, its policy is made of the arguments
+    }
 
 
 def ledger_of(bundle: Bundle) -> Ledger | None:

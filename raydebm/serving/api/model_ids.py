@@ -33,12 +33,13 @@ def model_body(bundle: Bundle, model: str) -> dict[str, Any]:
     """``GET /v1/models/{id}``. Raises ServiceError 404."""
     task_name, policy = parse_model(bundle, model)
     tasks = bundle.tasks if task_name == AUTO else (task_name,)
+    run = bundle if task_name == AUTO else bundle.of(task_name)
     return {
         "id": model,
         "object": "model",
         "created": 0,
         "owned_by": "raydebm",
-        "raydebm": {"tasks": list(tasks), "policy": policy, "versions": dict(bundle.versions)},
+        "raydebm": {"tasks": list(tasks), "policy": policy, "versions": dict(run.versions)},
     }
 
 

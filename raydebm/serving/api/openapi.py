@@ -120,7 +120,7 @@ def _names(bundle: Bundle) -> dict[str, list[str]]:
         "model": model_ids(bundle),
         "task": [*bundle.tasks, AUTO],
         "policy": list(bundle.profiles),
-        "generators": list(bundle.generators),
+        "generators": list(bundle.all_generators),
     }
 
 

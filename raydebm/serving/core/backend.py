@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from raydebm.decision.sampling.one_pass import Arrived
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.scorer.texts import TextToScore
+from raydebm.serving.settings.bundle import Bundle
 
 
 class Backend(Protocol):
@@ -37,6 +38,10 @@ class Backend(Protocol):
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
         """Scores by name per text, in their order, of the baselines that are evidence."""
+        ...
+
+    def serving(self, bundle: Bundle) -> "Backend":
+        """The same parts for another run: its generators, its task's checks and its adapters."""
         ...
 
     async def status(self) -> dict[str, Any]:

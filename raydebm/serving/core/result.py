@@ -6,7 +6,7 @@ Does not know: Ray, HTTP.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -56,6 +56,7 @@ def _request(context: RequestContext) -> dict[str, Any]:
         "context": [dict(message) for message in context.earlier_turns],
         "response_format": context.response_format,
         "fresh": context.fresh or None,
+        "routing": None if context.routing is None else asdict(context.routing),
     }
     return {name: value for name, value in asked.items() if value not in (None, [], {})}
 

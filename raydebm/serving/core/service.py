@@ -46,6 +46,7 @@ class TriageService:
     """The service without its network: what a request means and what its answer says."""
 
     bundle: Bundle
+    """The first run's, with the further ones."""
     backend: Backend
     meter: Meter = field(default_factory=NoMeter)
     records: RecordSink | None = None
@@ -142,7 +143,9 @@ class TriageService:
         found = self.claims.suspension(policy_id(context.policy))
         return found.reason if found.suspended else None
 
-    def _source(self, context: RequestContext, activity: Activity, deadline: Deadline | None) -> Source:
+    def _source(
+        self, context: RequestContext, backend: Backend, activity: Activity, deadline: Deadline | None
+    ) -> Source:
         limits = context.bundle.reuse
         reuse: Reuse | None = None
         if self.kept is not None and limits is not None:
@@ -150,12 +153,13 @@ class TriageService:
             reuse = Reuse(
                 store=self.kept, limits=limits, owner=context.owner, generators=generators, fresh=context.fresh
             )
-        return Source(context, self.backend, activity, deadline, reuse)
+        return Source(context, backend, activity, deadline, reuse)
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
         total_ms = context.policy.deadline_ms
         deadline = None if total_ms is None else Deadline.starting_now(total_ms, spent_s=waited_s)
-        observer, source = ProgressObserver(context, activity), self._source(context, activity, deadline)
+        backend, bundle = self.backend.serving(context.bundle), context.bundle
+        observer, source = ProgressObserver(context, activity), self._source(context, backend, activity, deadline)
         observer.begun()
         try:
             if context.passthrough:
@@ -163,11 +167,9 @@ class TriageService:
             parts = Parts(
                 task=context.task,
                 source=source,
-                checker=BackendChecker(self.backend, activity),
-                scorer=Scorer(self.backend, activity, context.scored_prompt, self.bundle.reasoning),
-                baselines=Baselines(self.backend, activity, context.scored_prompt)
-                if self.bundle.recipe.evidence
-                else None,
+                checker=BackendChecker(backend, activity),
+                scorer=Scorer(backend, activity, context.scored_prompt, bundle.reasoning),
+                baselines=Baselines(backend, activity, context.scored_prompt) if bundle.recipe.evidence else None,
                 observer=observer,
                 deadline=deadline,
             )

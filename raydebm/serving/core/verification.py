@@ -78,6 +78,8 @@ class Verification:
     policy: Policy
     decided: PoolDecision
     verdict: PoolVerdict
+    bundle: Bundle
+    """The run that decided."""
 
 
 async def verification(bundle: Bundle, backend: Backend, wanted: ToVerify) -> Verification:
@@ -89,17 +91,18 @@ async def verification(bundle: Bundle, backend: Backend, wanted: ToVerify) -> Ve
     """
     check_lengths(wanted.texts, "candidates", bundle.max_candidate_chars)
     check_context(bundle, wanted.context)
-    task, problem = read_problem(bundle, wanted.task, wanted.problem)
+    read = read_problem(bundle, wanted.task, wanted.problem)
+    bundle, problem = read.bundle, read.problem
     scored_prompt = transcript(wanted.context, problem.prompt)
     check_tokens(sum(len(scored_prompt) + len(text) for text in wanted.texts), bundle.max_score_tokens)
-    policy = policy_for(bundle, task.name, wanted.overrides)
+    policy = policy_for(bundle, read.task.name, wanted.overrides)
     candidates = given_candidates(problem, wanted.texts, wanted.authors)
-    pool = tuple(await judged(bundle, backend, problem, candidates, scored_prompt=scored_prompt))
+    pool = tuple(await judged(bundle, backend.serving(bundle), problem, candidates, scored_prompt=scored_prompt))
     if (fault := fault_of(pool)) is not None:
         raise fault
     decided = decide_pool(pool, passes_left=wanted.passes_left, policy=policy)
     verdict = verdict_of(decided, pool, policy=policy, passes_left=wanted.passes_left, tie_margin=wanted.tie_margin)
-    return Verification(problem=problem, pool=pool, policy=policy, decided=decided, verdict=verdict)
+    return Verification(problem=problem, pool=pool, policy=policy, decided=decided, verdict=verdict, bundle=bundle)
 
 
 def verdict_of(

@@ -33,7 +33,7 @@ from raydebm.serving.ray.ingress import TriageIngress
 from raydebm.serving.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.serving.ray.shutdown import close_application, drain, interrupted_by_signals, stop_serve
 from raydebm.serving.settings.app_args import AppArgs, request_timeout_s
-from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.gateway import load_gateway
 
 __all__ = ["APP_NAME", "AppArgs", "build", "check_port", "serve_until_interrupted", "start_local"]
 
@@ -48,21 +48,21 @@ def build(args: AppArgs) -> serve.Application:
     """The application graph. Defaults are for one machine; ``serve_config.yaml`` overrides them by deployment name.
 
     Raises:
-        RaydebmError: the run directory is incomplete or wrong (see ``bundle.load_bundle``).
+        RaydebmError: the run directory is incomplete or wrong (see ``gateway.load_gateway``).
     """
-    bundle = load_bundle(args)
+    bundle = load_gateway(args)
     # With a user_config, though an empty one, Serve tells the ingress when its start is over.
     ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
         bundle,
         # It waits more than it works, and what is asked for its health waits behind what it does.
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
-            bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after
+            bundle.generator_configs(), args.run_dir, args.threads, args.hedge_after, bundle.source
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
             bundle.checkpoint, args.device, _scoring_type(args), args.threads, args.batching, args.cache_texts
         ),
-        _deployment(ConstraintDeployment).bind(bundle.recipe.task, args.max_check_s),
+        _deployment(ConstraintDeployment).bind(args.max_check_s),
         args,
         _baselines(bundle.recipe.evidence, args),
     )
@@ -158,7 +158,8 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
     """
     check_port(host, port)  # before Ray starts, because that takes seconds
     if not ray.is_initialized():
-        check_keys(load_bundle(args).generator_configs())  # replicas of our own Ray see this environment
+        for run in load_gateway(args).runs:
+            check_keys(run.generator_configs())  # replicas of our own Ray see this environment
         _connect()
     with interrupted_by_signals(), suppress(KeyboardInterrupt):
         url = start_local(args, host=host, port=port)

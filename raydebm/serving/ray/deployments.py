@@ -16,11 +16,8 @@ from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
-from raydebm.errors import GenerationError
 from raydebm.generators import EndpointAccess, Generator, Hedging, build_generator
 from raydebm.generators.endpoint.hedging import HedgeAfter
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
-from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
 from raydebm.reporter import DEADLINE_S, Reporter
 from raydebm.run.directory import RunDir
@@ -32,8 +29,10 @@ from raydebm.serving.access.keys import ENVIRONMENT as CLIENT_KEYS
 from raydebm.serving.logs import configure_logs
 from raydebm.serving.ray.energy_cache import EnergyCache
 from raydebm.serving.ray.ensembles import Ensembles
+from raydebm.serving.ray.loaded_generators import Draws, LoadedGenerators, Trace
 from raydebm.serving.ray.prometheus import BatchMeter, HedgeMeter
 from raydebm.serving.settings.app_args import CACHE_TEXTS
+from raydebm.serving.settings.run_source import RunSource
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +40,6 @@ log = logging.getLogger(__name__)
 def forget_client_keys() -> None:
     """Take the clients' API keys out of the environment of a replica that has no use for them, and of its children."""
     os.environ.pop(CLIENT_KEYS, None)
-
-
-Trace = Mapping[str, str] | None
-"""Headers of the caller's span (``tracing.outgoing``); None or empty: nothing is traced."""
 
 
 class GeneratorDeployment:
@@ -56,6 +51,7 @@ class GeneratorDeployment:
         run_dir: str,
         threads: int | None = None,
         hedge_after: HedgeAfter | None = None,
+        source: RunSource | None = None,
     ) -> None:
         """
         Args:
@@ -63,24 +59,44 @@ class GeneratorDeployment:
             run_dir: its problems tell recorded pools, which may use the source's own problem ids, what is asked.
             threads: torch threads of local models.
             hedge_after: when a slow request to an endpoint is sent a second time; None: never.
+            source: what calls name the run by whose generators these are; None: they name none.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("generator")
+        self._threads, self._hedge_after = threads, hedge_after
+        self._meter = None if hedge_after is None else HedgeMeter()
+        self._loaded = LoadedGenerators(self._build(configs, run_dir), self._build_run, source=source)
+
+    def _build(self, configs: Sequence[GeneratorConfig], run_dir: str) -> dict[str, Generator]:
         problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
-        meter = None if hedge_after is None else HedgeMeter()
-        self._generators: dict[str, Generator] = {
+        return {
             config.name: build_generator(
                 config,
-                access=EndpointAccess(hedging=_hedging(hedge_after, meter, config.name)),
-                threads=threads,
+                access=EndpointAccess(hedging=_hedging(self._hedge_after, self._meter, config.name)),
+                threads=self._threads,
                 problems=problems,
             )
             for config in configs
         }
 
+    def _build_run(self, source: RunSource) -> dict[str, Generator]:
+        return self._build(source.configs(), source.run_dir)
+
+    async def load(self, source: RunSource) -> list[str]:
+        """Have a run's generators ready before requests name them; returns their names.
+
+        Raises:
+            RaydebmError: they cannot be used; what is loaded stays.
+        """
+        return list(await self._loaded.get(source))
+
     async def stream(
-        self, requests: Sequence[GenerationRequest], trace: Trace = None, hedge: bool = True
+        self,
+        requests: Sequence[GenerationRequest],
+        trace: Trace = None,
+        hedge: bool = True,
+        source: RunSource | None = None,
     ) -> AsyncIterator[list[Candidate]]:
         """One candidate per request in the order of their arrival, each time all that have come since the last time.
 
@@ -90,13 +106,20 @@ class GeneratorDeployment:
             requests: what to draw.
             trace: of the caller.
             hedge: whether slow requests may be sent a second time, where the service does so.
+            source: the run whose generators are asked, loaded where they are not; None: those that the replica began
+                with.
+
+        Raises:
+            RaydebmError: the run's generators cannot be loaded.
         """
+        generators = await self._loaded.get(source)
         arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
+        draws = Draws(generators, arrivals, trace, hedge)
         names = dict.fromkeys(request.generator for request in requests)
         async with asyncio.TaskGroup() as group:
             for name in names:
                 of_name = [request for request in requests if request.generator == name]
-                group.create_task(self._draw(name, of_name, arrivals, trace, hedge))
+                group.create_task(draws.draw(name, of_name))
             num_left = len({request.candidate_id for request in requests})
             while num_left:
                 some = [await arrivals.get()]
@@ -105,57 +128,9 @@ class GeneratorDeployment:
                 num_left -= len(some)
                 yield some
 
-    async def _draw(
-        self,
-        name: str,
-        requests: Sequence[GenerationRequest],
-        arrivals: "asyncio.Queue[Candidate]",
-        trace: Trace,
-        hedge: bool,
-    ) -> None:
-        """Exactly one arrival per request, whatever happens to the generator."""
-        facts: tracing.Attributes = {"raydebm.generator": name, "raydebm.num_candidates": len(requests)}
-        with tracing.span("generator", facts, parent=trace) as span:
-            num_missing = await self._draw_all(name, requests, arrivals, hedge)
-            span.set({"raydebm.num_missing": num_missing})
-
-    async def _draw_all(
-        self, name: str, requests: Sequence[GenerationRequest], arrivals: "asyncio.Queue[Candidate]", hedge: bool
-    ) -> int:
-        """How many requests got no answer of the generator's own."""
-        waiting = {request.candidate_id: request for request in requests}
-        started = time.perf_counter()
-        try:
-            if name not in self._generators:
-                raise GenerationError(f"generator {name!r} is not loaded; loaded: {', '.join(self._generators)}")
-            async for candidate in _stream(self._generators[name], requests, hedge):
-                if waiting.pop(candidate.candidate_id, None) is not None:
-                    arrivals.put_nowait(candidate)
-                    self._trace(name, candidate, time.perf_counter() - started)
-            reason = f"generator {name!r} gave no answer to this request"
-        except Exception as error:
-            # A model or an endpoint may break in any way; it must not take the other generators' candidates along.
-            log.exception("generator %r failed", name)
-            reason = f"generator {name!r} failed: {error}"
-        for request in waiting.values():
-            arrivals.put_nowait(unanswered(request, reason))
-        return len(waiting)
-
-    def _trace(self, name: str, candidate: Candidate, seconds: float) -> None:
-        """Endpoints trace each request themselves, because its headers name the span."""
-        if not isinstance(self._generators[name], OpenAIApiGenerator):
-            failed = "no_answer" if candidate.text is None else None
-            tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)
-
     def info(self) -> list[str]:
         """Names of the loaded generators."""
-        return list(self._generators)
-
-
-def _stream(generator: Generator, requests: Sequence[GenerationRequest], hedge: bool) -> AsyncIterator[Candidate]:
-    if isinstance(generator, OpenAIApiGenerator):
-        return generator.stream(requests, hedge=hedge)
-    return generator.stream(requests)
+        return self._loaded.names
 
 
 def _hedging(after: HedgeAfter | None, meter: HedgeMeter | None, name: str) -> Hedging | None:
@@ -326,22 +301,32 @@ class BaselineDeployment:
 class ConstraintDeployment:
     """The tasks' gold-free checks, in child processes, because a check may hang."""
 
-    def __init__(self, task: TaskConfig | None = None, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, deadline_s: float = DEADLINE_S) -> None:
         """
         Args:
-            task: the recipe's section, which may hold a user's definition; other tasks are known by their name.
             deadline_s: of one candidate; one that takes longer fails alone.
         """
         forget_client_keys()
         configure_logs(request_id_of_serve)
         tracing.start_tracing("constraints")
-        self._reporter = Reporter(task, deadline_s=deadline_s)
+        self._reporter = Reporter(deadline_s=deadline_s)
         self._reporter.start()
 
     async def check(
-        self, problem: Problem, candidates: Sequence[Candidate], trace: Trace = None
+        self,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        trace: Trace = None,
+        task: TaskConfig | None = None,
     ) -> list[ConstraintReport]:
-        """One report per candidate, in their order; a check that crashes or hangs is a report with ``error``."""
+        """One report per candidate, in their order; a check that crashes or hangs is a report with ``error``.
+
+        Args:
+            problem: of the candidates.
+            candidates: to check.
+            trace: of the caller.
+            task: the recipe's section, which may hold a user's definition; None: the task is known by its name.
+        """
         facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
         with tracing.span("constraints", facts, parent=trace):
             # Only so many of one call wait at once, so that calls take turns; a call that is cancelled adds no more.
@@ -349,7 +334,7 @@ class ConstraintDeployment:
 
             async def report(candidate: Candidate) -> ConstraintReport:
                 async with places:
-                    return await asyncio.wrap_future(self._reporter.submit(problem, candidate))
+                    return await asyncio.wrap_future(self._reporter.submit(problem, candidate, task))
 
             return list(await asyncio.gather(*map(report, candidates)))
 

@@ -23,6 +23,8 @@ from raydebm.records import Candidate, ConstraintReport, Energies, GenerationReq
 from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.scorer.texts import TextToScore
 from raydebm.serving.logs import CALLER
+from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.run_source import RunSource
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +102,8 @@ class HandleBackend:
         generator: Handle,
         scorer: Handle,
         constraint: Handle,
-        checkpoint: CheckpointRef | None = None,
         baselines: "DeploymentHandle[Any] | None" = None,
+        run: Bundle | None = None,
     ) -> None:
         """
         Args:
@@ -109,29 +111,35 @@ class HandleBackend:
             scorer: of the ensemble.
             constraint: of the checks.
             baselines: of the baselines that are evidence; None: there are none.
-            checkpoint: the adapters that score, whatever else a replica has loaded; None: those it began with.
+            run: whose generators, checks and adapters are meant, whatever else a replica has loaded; None: what it
+                began with, and tasks that are known by their names.
         """
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
-        self._checkpoint, self._baselines = checkpoint, baselines
+        self._baselines, self._run = baselines, run
         self._signs = _Signs()
 
-    def scoring_with(self, checkpoint: CheckpointRef) -> "HandleBackend":
-        """The same parts, and other adapters."""
-        other = HandleBackend(self._generator, self._scorer, self._constraint, checkpoint, self._baselines)
+    def serving(self, bundle: Bundle) -> "HandleBackend":
+        """See ``Backend``."""
+        other = HandleBackend(self._generator, self._scorer, self._constraint, self._baselines, bundle)
         other._signs = self._signs
         return other
 
-    async def load(self, checkpoint: CheckpointRef) -> None:
-        """Have the adapters ready on every scorer replica that runs now.
+    async def load(self, bundle: Bundle) -> None:
+        """Have a run's adapters and generators ready on every replica that runs now.
 
         Raises:
-            CheckpointError: they cannot be used.
-            ServiceError: no scorer replica answers.
+            RaydebmError: they cannot be used.
+            ServiceError: no replica answers.
             TimeoutError: a replica takes longer than ``LOAD_TIMEOUT_S``.
         """
-        await persistently(lambda: self._call(self._scorer.load, checkpoint), what="scorer")
-        # The others would load them at the first request that needs them, which would then wait.
-        everywhere = self._scorer.broadcast("load", checkpoint)
+        await self._load(self._scorer, "scorer", bundle.checkpoint_ref)
+        if bundle.source is not None:
+            await self._load(self._generator, "generator", bundle.source)
+
+    async def _load(self, handle: Handle, part: str, what: CheckpointRef | RunSource) -> None:
+        await persistently(lambda: self._call(handle.load, what), what=part)
+        # The others would load it at the first request that needs it, which would then wait.
+        everywhere = handle.broadcast("load", what)
         for found in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
             # A replica that died meanwhile is none of our business; its successor loads what it is asked for.
             if isinstance(found, RayTaskError) and isinstance(found.cause, RaydebmError):
@@ -142,11 +150,12 @@ class HandleBackend:
     ) -> list[Candidate]:
         """Candidates as they come; after a death only the missing ones are asked for again."""
         found: dict[str, Candidate] = {}
+        source = None if self._run is None else self._run.source
 
         async def draw() -> None:
             missing = [request for request in requests if request.candidate_id not in found]
             stream = self._generator.options(stream=True).stream
-            arrivals: Any = stream.remote(missing, tracing.outgoing(), hedge)
+            arrivals: Any = stream.remote(missing, tracing.outgoing(), hedge, source)
             with _cancelled_with_us(arrivals):
                 async for some in arrivals:
                     self._signs.note("generator")
@@ -161,15 +170,16 @@ class HandleBackend:
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         """See ``Backend``."""
         call = self._constraint.check
+        task = None if self._run is None else self._run.of(problem.task).recipe.task
         return await persistently(
-            lambda: self._call(call, problem, list(candidates), tracing.outgoing()),
+            lambda: self._call(call, problem, list(candidates), tracing.outgoing(), task),
             what="constraint checker",
             patiently=True,
         )
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         """See ``Backend``."""
-        call, checkpoint = self._scorer.score, self._checkpoint
+        call, checkpoint = self._scorer.score, None if self._run is None else self._run.checkpoint_ref
         found: list[Energies | None] = await persistently(
             lambda: self._call(call, list(texts), checkpoint, tracing.outgoing(), CALLER.get()),
             what="scorer",

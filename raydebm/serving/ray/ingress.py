@@ -25,9 +25,10 @@ from raydebm.serving.pages import page_paths
 from raydebm.serving.ray.handles import HandleBackend
 from raydebm.serving.ray.policy_watch import PolicyWatch
 from raydebm.serving.ray.prometheus import RayMeter
-from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_run
+from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_evidence
 from raydebm.serving.settings.app_args import AppArgs
-from raydebm.serving.settings.bundle import Bundle, load_bundle
+from raydebm.serving.settings.bundle import Bundle
+from raydebm.serving.settings.gateway import load_gateway
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class TriageIngress:
         self._args, self._meter = args, RayMeter()
         self._live, self._intake = LiveMeter(self._meter), Intake()
         self._records = writer_of(bundle.records)
-        self._backend = HandleBackend(generator, scorer, constraint, bundle.checkpoint_ref, baselines)
+        self._backend = HandleBackend(generator, scorer, constraint, baselines, bundle)
         self._keyring = load_keyring(bundle.limits.keys_file)
         claims = claim_monitor(bundle, self._live)
         if claims is not None:
@@ -74,7 +75,7 @@ class TriageIngress:
         self._reloading: asyncio.Task[None] | None = None
         self._app: Exchangeable | None = None
         self._user_config: Mapping[str, Any] | None = None
-        self._watch = None if bundle.run_dir is None else PolicyWatch(bundle.run_dir)
+        self._watch = None if bundle.run_dir is None else PolicyWatch(_folders(bundle))
         self._following: asyncio.Task[None] | None = None
 
     def __serve_build_asgi_app__(self) -> Exchangeable:
@@ -93,6 +94,8 @@ class TriageIngress:
         wanted = dict(user_config or {})
         if self._user_config is None:
             # The bundle is as old as the deployment: a policy may have been promoted since.
+            for run in self._service.bundle.others.values():
+                await self._backend.load(run)  # what cannot be loaded keeps the service from starting
             if wanted or (self._watch is not None and await asyncio.to_thread(self._watch.is_new)):
                 await self._change(wanted)
             if self._watch is not None:
@@ -130,18 +133,22 @@ class TriageIngress:
     async def _change(self, user_config: Mapping[str, Any]) -> None:
         """Read, check and load everything, then exchange it at once."""
         running = self._service.bundle
-        bundle = await asyncio.to_thread(load_bundle, changed_args(self._args, user_config))
-        check_same_run(running, bundle)
+        bundle = await asyncio.to_thread(load_gateway, changed_args(self._args, user_config))
+        check_same_evidence(running, bundle)
         keyring = await asyncio.to_thread(load_keyring, bundle.limits.keys_file)
-        if bundle.checkpoint_ref != running.checkpoint_ref:
-            await self._backend.load(bundle.checkpoint_ref)
-        backend = self._backend.scoring_with(bundle.checkpoint_ref)
+        known = {(run.checkpoint_ref, run.source) for run in running.runs}
+        for run in bundle.runs:
+            if (run.checkpoint_ref, run.source) not in known:
+                await self._backend.load(run)
+        backend = self._backend.serving(bundle)
         claims = claim_monitor(bundle, self._live)
         if claims is not None:
             await asyncio.to_thread(claims.look)
         is_watched_alike = (bundle.reference, bundle.watch) == (running.reference, running.watch)
         drift = self._service.drift if is_watched_alike else drift_monitor(bundle, self._live)
         self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims, drift=drift)
+        if self._watch is not None:
+            await asyncio.to_thread(self._watch.look_at, _folders(bundle))
         self._keyring = keyring
         self._show()
 
@@ -177,3 +184,8 @@ class TriageIngress:
         if records is not None:
             records.close()
         tracing.flush_tracing()
+
+
+def _folders(bundle: Bundle) -> list[str]:
+    """The run directories whose policies may change."""
+    return [run.run_dir for run in bundle.runs if run.run_dir is not None]

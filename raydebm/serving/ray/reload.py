@@ -26,6 +26,8 @@ CHANGEABLE = (
     "passthrough",
     "reuse_s",
     "reuse_mb",
+    "further_runs",
+    "general",
     "limits",
     "allowed_hosts",
     "max_deadline_s",
@@ -60,15 +62,16 @@ def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
         raise ConfigError(f"user_config: {where}: {first['msg']}") from error
 
 
-def check_same_run(running: Bundle, wanted: Bundle) -> None:
-    """
+def check_same_evidence(running: Bundle, wanted: Bundle) -> None:
+    """Check what replicas load when they start and never again: the baselines that are evidence.
+
     Raises:
-        ConfigError: the run's recipe was rewritten; generators and checkers still work by the old one.
+        ConfigError: the first run counts other baselines than the service was started with.
     """
-    if wanted.recipe != running.recipe:
+    if wanted.recipe.evidence != running.recipe.evidence:
         raise ConfigError(
-            f"recipe.json of the run (recipe {wanted.recipe.name!r}) is not the one that the service was started with; "
-            "deploy with changed `args` to start new generators and checkers"
+            f"recipe.json of the run (recipe {wanted.recipe.name!r}) counts other baselines as evidence than the "
+            "service was started with; deploy with changed `args` to start them"
         )
 
 

@@ -8,6 +8,7 @@ from raydebm.decisions.outcomes.claims import WatchArgs
 from raydebm.decisions.writer import RecordsArgs
 from raydebm.generators.endpoint.hedging import HedgeAfter
 from raydebm.reporter import DEADLINE_S
+from raydebm.serving.settings.fields import Probability
 from raydebm.serving.settings.overrides import Profile
 from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.serving.spending.ceilings import DayCeilings, RequestCeilings
@@ -61,8 +62,8 @@ class LimitArgs(BaseModel):
     """Whether ingress replicas of several nodes share that file, whose disk then needs working file locks."""
 
 
-class AppArgs(BaseModel):
-    """The ``args`` of the application in ``serve_config.yaml``. Unknown keys are refused."""
+class RunArgs(BaseModel):
+    """One run that the service answers from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -79,6 +80,28 @@ class AppArgs(BaseModel):
     """Whether the policy on trial in the run directory (``raydebm policies try``) decides too, as shadow or canary."""
     checkpoint: str | None = None
     """None: scorer/ of the run; else another ensemble's folder or filesystem URL."""
+
+
+class GeneralArgs(BaseModel):
+    """The task ``any``: questions that belong to no other served task, decided by votes alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    like: str | None = None
+    """The served task whose generators answer; None: the first one."""
+    tau_accept: Probability = 0.95
+    """As in a policy. No labelled problem stands behind the probability, so it is stricter than elsewhere."""
+    tau_answer: Probability = 0.85
+    """As in a policy. One model that agrees with itself does not reach it, two models that agree do."""
+
+
+class AppArgs(RunArgs):
+    """The ``args`` of the application in ``serve_config.yaml``. Unknown keys are refused."""
+
+    further_runs: tuple[RunArgs, ...] = ()
+    """Runs of other tasks behind the same address: ``raydebm/<task>`` each, and ``raydebm/auto`` chooses."""
+    general: GeneralArgs | None = None
+    """Serves ``raydebm/any`` too; None: a question that no task can read is refused."""
     device: str = "auto"
     """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -114,7 +137,8 @@ class AppArgs(BaseModel):
     allowed_hosts: tuple[str, ...] = ()
     """Names under which a service without keys answers, next to localhost and addresses (see ``access.hosts``)."""
     policies: dict[str, Profile] = Field(default_factory=dict)
-    """Named changes to the served policy: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``."""
+    """Named changes to the served policies: ``strict: {theta_sigma: 0.3}`` gives the models ``raydebm/<task>@strict``,
+    of every task."""
     passthrough: str | None = None
     """Generator that answers the chats that are no problem of a served task; None: these are refused."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
@@ -135,3 +159,8 @@ class AppArgs(BaseModel):
         """In seconds."""
         after = self.hedge_after_ms
         return after / 1000 if isinstance(after, int | float) else after
+
+    def of_run(self, run: RunArgs) -> "AppArgs":
+        """The same service, of another run alone."""
+        own = {name: getattr(run, name) for name in RunArgs.model_fields}
+        return self.model_copy(update={**own, "further_runs": (), "general": None})

@@ -1,11 +1,12 @@
 """What a run directory gives to the service: recipe, policy, checkpoint, and the versions that answers carry.
 
-Everything that can be wrong with a run directory is found here, before a replica starts.
+Everything that can be wrong with a run directory is found here, before a replica starts. The bundles of further runs
+hang on the first one, whose limits, records and keys count for all (``gateway``).
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
@@ -22,7 +23,9 @@ from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
+from raydebm.serving.settings.known_problems import KnownProblems
 from raydebm.serving.settings.overrides import Profile
+from raydebm.serving.settings.run_source import RunSource
 from raydebm.serving.spending.affordability import no_prices, unpriced
 from raydebm.serving.spending.candidate_store import ReuseLimits
 from raydebm.tasks import task_of
@@ -69,6 +72,12 @@ class Bundle:
     """What generators did when the run was calibrated; None: that is not known, or another ensemble scores."""
     run_dir: str | None = None
     """Folder of the run; None: the run's problems cannot be shown."""
+    source: RunSource | None = None
+    """Where the generators' replicas find what they load; None: they have what they began with."""
+    others: Mapping[str, "Bundle"] = field(default_factory=dict)
+    """The further runs behind the same address, by task, the general one last. They have no others themselves."""
+    known: KnownProblems | None = None
+    """What ``raydebm/auto`` compares a question with; None: one task is served."""
     reasoning: Reasoning = "answer"
     """What the scorer reads of a candidate that thinks before it answers, as it was trained."""
 
@@ -93,18 +102,38 @@ class Bundle:
     @property
     def answering(self) -> Mapping[str, Policy]:
         """The policies that answer requests without overrides, a canary among them, by their ids as records have
-        them."""
+        them; of all runs."""
         canary = [self.second.policy] if self.second is not None and self.second.percent > 0 else []
-        return {policy_id(self.in_time(policy)): policy for policy in [*self.policies.values(), *canary]}
+        own = {policy_id(self.in_time(policy)): policy for policy in [*self.policies.values(), *canary]}
+        return {**own, **{name: policy for other in self.others.values() for name, policy in other.answering.items()}}
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the served tasks."""
-        return tuple(self.policies)
+        """Names of the served tasks, the first run's first."""
+        return (*self.policies, *self.others)
+
+    @property
+    def runs(self) -> tuple["Bundle", ...]:
+        """This run and the further ones, each by itself."""
+        return (self.alone, *self.others.values())
+
+    @property
+    def all_generators(self) -> tuple[str, ...]:
+        """Names of the served generators of all runs; runs may use the same name for generators of their own."""
+        return tuple(dict.fromkeys(name for run in self.runs for name in run.generators))
+
+    @property
+    def alone(self) -> "Bundle":
+        """This run without the further ones."""
+        return replace(self, others={}, known=None) if self.others else self
+
+    def of(self, task_name: str) -> "Bundle":
+        """The run of a served task."""
+        return self.others.get(task_name, self)
 
     def task(self, name: str) -> Task:
         """The served task of that name."""
-        return task_of(self.recipe.task, name)
+        return task_of(self.of(name).recipe.task, name)
 
     def in_time(self, policy: Policy) -> Policy:
         """The policy with a deadline that the service keeps: its own, unless the service's is earlier."""
@@ -127,7 +156,7 @@ class Bundle:
 
 
 def load_bundle(args: AppArgs) -> Bundle:
-    """Read and check a run directory.
+    """Read and check the run directory of ``args.run_dir``; further runs are ``gateway.load_gateway``'s.
 
     Raises:
         ConfigError: the run directory, its recipe or its policy is missing or wrong; an unknown generator.
@@ -171,6 +200,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         watch=args.watch,
         reference=_reference(run) if args.checkpoint is None else None,
         run_dir=run.root,
+        source=RunSource.of(run.root, recipe, generators),
         reasoning="all" if ensemble.get("reasoning") == "all" else "answer",
     )
 

@@ -168,6 +168,36 @@ def test_a_service_with_a_given_policy_refuses(serving, history):
     assert history.first() == FIRST
 
 
+def test_a_trial_begins_and_ends_at_once(serving, history):
+    found = serving()
+    body = {"policy": SECOND.to_json(), "percent": 5.0, "reason": "fewer refusals"}
+    begun = found.client.post("/v1/policies/try", body, headers=ADMIN).json()
+    assert (begun["second"]["version"], begun["second"]["percent"], begun["applied"]) == (policy_id(SECOND), 5.0, True)
+    assert found.bundle.second.policy == history.second().policy == SECOND
+    ended = found.client.post("/v1/policies/drop", {}, headers=ADMIN).json()
+    assert (ended, found.bundle.second, history.second()) == ({"second": None, "applied": True}, None, None)
+
+
+@pytest.mark.parametrize("body", [{"policy": FIRST.to_json()}, {"policy": {"theta_sigme": 1}}], ids=["same", "typo"])
+def test_what_cannot_be_tried_is_refused(serving, history, body):
+    reply = serving().client.post("/v1/policies/try", body, headers=ADMIN)
+    expected = (409, "policies_unusable") if body["policy"] == FIRST.to_json() else (400, "bad_policy")
+    assert (reply.status_code, reply.json()["error"]["code"]) == expected
+    assert history.second() is None
+
+
+@pytest.mark.parametrize("action", ["try", "drop"])
+def test_only_an_admin_tries_a_policy(serving, history, action):
+    body = {"policy": SECOND.to_json()} if action == "try" else {}
+    assert serving().client.post(f"/v1/policies/{action}", body, headers=OTHER).status_code == 403
+    assert history.second() is None
+
+
+def test_a_task_that_is_not_served_has_no_policies(serving):
+    reply = serving().client.get("/v1/policies?task=taco", headers=OTHER)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_task")
+
+
 # ---- comparing ------------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +222,8 @@ def test_two_policies_are_compared(compared):
     assert (body["num_decisions"], body["num_differ"], body["num_outcomes"], body["agreement"]) == (1, 1, 1, 0.0)
     assert (body["first"]["answered"], body["second"]["answered"]) == (0, 1)
     assert (body["second"]["right"], body["second"]["accuracy"]) == (1, 1.0)
+    costs = [body[name]["cost_per_right_usd"] for name in SHARE]
+    assert costs == [None, 2.0]  # four candidates of 0.5 each; the first gave no right answer
     assert (body["second"]["accuracy_low"], body["second"]["accuracy_high"]) == (pytest.approx(0.025), 1.0)
     assert (body["right"]["difference"]["value"], body["right"]["p_value"]) == (1.0, 1.0)
 

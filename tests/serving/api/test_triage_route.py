@@ -16,6 +16,7 @@ def test_an_accepted_answer_carries_its_numbers(client, puzzle, texts, script):
     assert answer["text"] == texts["right"]
     assert (answer["energy"], answer["mu"], answer["sigma"], answer["members"]) == (-2.0, -2.0, 1.0, [-3.0, -1.0])
     assert (answer["penalty"], answer["violations"], answer["constraints"]) == (0.0, [], {})
+    assert answer["checks"] == ["statements"]
     assert answer["num_passes"] == 1
 
 
@@ -38,6 +39,11 @@ def test_a_violated_constraint_leads_to_feedback_and_a_better_second_pass(client
     assert len(answer["feedback"]) == 1
     assert VIOLATION in answer["feedback"][0]
     assert answer["candidate"]["pass_index"] == 2
+
+
+def test_an_answer_that_cannot_be_read_was_not_checked(client, puzzle, texts, script):
+    script(lambda request: texts["unreadable"])
+    assert client.post("/v1/triage", {"problem": puzzle}).json()["checks"] == []
 
 
 def test_a_second_pass_asks_the_regenerating_generator_alone(client, puzzle, texts, script):

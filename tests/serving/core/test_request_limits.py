@@ -34,6 +34,9 @@ class Slow:
         self.cost_usd = lambda request: 0.25
         self.asked, self.cancelled, self.hedge = [], [], None
 
+    def serving(self, bundle):
+        return self
+
     async def generate(self, requests, on_candidate, *, hedge):
         self.asked += requests
         self.hedge = hedge

@@ -177,6 +177,9 @@ class OverHttp:
         self.check, self.score, self.status = inner.check, inner.score, inner.status
         self.configs = [OpenAIGenerator.model_validate(found) for found in recipe["generators"]]
 
+    def serving(self, bundle):
+        return self
+
     async def generate(self, requests, on_candidate, *, hedge):
         found = {}
 

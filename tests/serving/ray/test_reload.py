@@ -17,9 +17,10 @@ from raydebm.serving.access.keys import LOOK_EVERY_S, WatchedKeyring, load_keyri
 from raydebm.serving.api.application import create_app
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.ray.ensembles import IDLE_S, Ensembles
-from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_run
+from raydebm.serving.ray.reload import Exchangeable, changed_args, check_same_evidence
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.gateway import load_gateway
 
 KEYS = [letter * 20 for letter in "abc"]
 
@@ -63,11 +64,33 @@ def test_a_wrong_value_is_refused_by_its_place():
         changed_args(AppArgs(run_dir="run"), {"limits": {"max_running": 0}})
 
 
-def test_a_rewritten_recipe_is_refused(write_run, recipe):
+READER = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
+
+
+def test_baselines_that_no_replica_has_loaded_are_refused(write_run, recipe):
+    running = load_bundle(AppArgs(run_dir=write_run()))
+    wanted = load_bundle(AppArgs(run_dir=write_run({**recipe, "baselines": [READER]})))
+    with pytest.raises(ConfigError, match="other baselines as evidence"):
+        check_same_evidence(running, wanted)
+
+
+def test_a_rewritten_recipe_is_another_source_of_generators(write_run, recipe):
     running = load_bundle(AppArgs(run_dir=write_run()))
     wanted = load_bundle(AppArgs(run_dir=write_run({**recipe, "seed": 8})))
-    with pytest.raises(ConfigError, match="deploy with changed `args`"):
-        check_same_run(running, wanted)
+    check_same_evidence(running, wanted)
+    assert running.source != wanted.source
+    with pytest.raises(ConfigError, match=f"is version {wanted.source.recipe} by now"):
+        running.source.configs()
+
+
+def test_a_task_is_added_and_taken_out_by_user_config(two_runs):
+    args = two_runs()
+    second = args.further_runs[0].run_dir
+    alone = AppArgs(run_dir=args.run_dir)
+    added = load_gateway(changed_args(alone, {"further_runs": [{"run_dir": second}], "general": {}}))
+    removed = load_gateway(changed_args(args, {"further_runs": []}))
+    assert added.tasks == ("knights_knaves", "gsm8k", "any")
+    assert removed.tasks == ("knights_knaves",)
 
 
 def test_the_adapters_of_another_folder_have_another_version(write_run, tmp_path):

@@ -136,7 +136,7 @@ def test_a_change_of_the_service_forgets_nothing_of_its_parts(busy_scorer, quick
         await backend.status()
         await backend.score([])
         busy_scorer.is_full = True
-        return await backend.scoring_with(None).status()
+        return await backend.serving(None).status()
 
     assert asyncio.run(changed())["scorer"] == {"adapters": ["a0"]}
 
@@ -235,7 +235,7 @@ class Breaking:
 
 def deployment_of(**generators):
     made = GeneratorDeployment([], "nowhere")
-    made._generators.update(generators)
+    made._loaded.first.update(generators)
     return made
 
 

@@ -302,6 +302,9 @@ class Expensive:
         self.configs = {config.name: config for config in parse_recipe(recipe).generators}
         self.chance, self.paid, self.tokens, self.count = chance, 0.0, 0, 0
 
+    def serving(self, bundle):
+        return self
+
     async def generate(self, requests, on_candidate, *, hedge):
         assert not hedge
         found = []

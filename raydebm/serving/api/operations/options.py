@@ -42,8 +42,11 @@ class OptionsBody(BaseModel):
     named_policies: dict[str, dict[str, Any]]
     """What each named policy changes of it."""
     generators: list[str]
+    """Names over all tasks."""
+    generators_of: dict[str, list[str]]
+    """Names by task."""
     num_samples: dict[str, int]
-    """Candidates of each generator in pass 1."""
+    """Candidates of each generator in pass 1; of equal names, the first run's."""
     seed: int
     limits: RequestLimits
     num_problems: int
@@ -64,14 +67,14 @@ class SampleProblem(BaseModel):
 
 
 class Samples:
-    """The run's test problems, read when one is first asked for; a run's problems never change."""
+    """The runs' test problems, read when one is first asked for; a run's problems never change."""
 
     def __init__(self, bundle: Bundle) -> None:
         """
         Args:
             bundle: problems of tasks that it does not serve are left out; without a run directory there are none.
         """
-        self._run_dir, self._tasks, self._recipe = bundle.run_dir, frozenset(bundle.tasks), bundle.recipe
+        self._runs = bundle.runs
         self._problems: list[Problem] | None = None
         self._reading = asyncio.Lock()
 
@@ -87,15 +90,7 @@ class Samples:
         return self._problems
 
     def _read(self) -> list[Problem]:
-        if self._run_dir is None:
-            return []
-        run = RunDir(self._run_dir)
-        if not run.has_problems():
-            return []
-        rows = run.problems()
-        test = held_out(rows, self._recipe)
-        problems = (row.problem for row in rows)
-        return [problem for problem in problems if problem.problem_id in test and problem.task in self._tasks]
+        return [problem for bundle in self._runs for problem in _test_problems(bundle)]
 
     async def sample(self, index: int | None) -> SampleProblem:
         """The problem at ``index``, from 0; None: any one.
@@ -122,14 +117,29 @@ class Samples:
         return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
 
 
+def _test_problems(bundle: Bundle) -> list[Problem]:
+    if bundle.run_dir is None or not (run := RunDir(bundle.run_dir)).has_problems():
+        return []
+    rows = run.problems()
+    test = held_out(rows, bundle.recipe)
+    problems = (row.problem for row in rows)
+    return [problem for problem in problems if problem.problem_id in test and problem.task in bundle.tasks]
+
+
+def policies_of(bundle: Bundle) -> dict[str, dict[str, Any]]:
+    """The served policy of each task, with the service's deadline."""
+    return {name: run.in_time(policy).to_json() for run in bundle.runs for name, policy in run.policies.items()}
+
+
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
     """What ``/v1/options`` answers; ``num_problems`` is how many sample problems there are."""
     most, policy = bundle.limits.request, bundle.policies[bundle.tasks[0]]
     return OptionsBody(
         tasks=list(bundle.tasks),
-        policies={name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
+        policies=policies_of(bundle),
         named_policies={name: _changes(bundle, name) for name in bundle.profiles},
-        generators=list(bundle.generators),
+        generators=list(bundle.all_generators),
+        generators_of={name: list(bundle.of(name).generators) for name in bundle.tasks},
         num_samples=_num_samples(bundle),
         seed=bundle.recipe.seed,
         limits=RequestLimits(
@@ -149,10 +159,10 @@ def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
 
 
 def _num_samples(bundle: Bundle) -> Mapping[str, int]:
-    default = bundle.recipe.generation.num_samples
     return {
-        config.name: default if config.num_samples is None else config.num_samples
-        for config in bundle.generator_configs()
+        config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
+        for run in reversed(bundle.runs)
+        for config in run.generator_configs()
     }
 
 

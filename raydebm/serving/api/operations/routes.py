@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request
 from raydebm.decisions.writer import DecisionWriter
 from raydebm.errors import ServiceError
 from raydebm.serving.api.operations.live import LIVE_ROUTE, LiveMeter
+from raydebm.serving.api.operations.options import policies_of
 from raydebm.serving.api.schema.chat_bodies import HealthBody
 from raydebm.serving.api.schema.decision_bodies import CeilingBody
 from raydebm.serving.api.schema.live_bodies import LiveFigures, WriterFigures
@@ -83,8 +84,9 @@ def health_route(service: TriageService, writer: DecisionWriter | None) -> APIRo
         return {
             "status": "ok",
             "tasks": list(bundle.tasks),
-            "policies": {name: bundle.in_time(policy).to_json() for name, policy in bundle.policies.items()},
+            "policies": policies_of(bundle),
             "versions": dict(bundle.versions),
+            "runs": {name: dict(bundle.of(name).versions) for name in bundle.tasks},
             "warnings": [*service.warnings(), *_unwritten(writer)],
             **parts,
         }

@@ -13,17 +13,27 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import check_fits
-from raydebm.decision.policy_history import PolicyChange, PolicyHistory
+from raydebm.decision.policy_history import PolicyChange, PolicyHistory, SecondPolicy
 from raydebm.decisions.paired import paired_decisions
 from raydebm.decisions.reader import DecisionReader, Filter
 from raydebm.errors import ConfigError, PoolError, RaydebmError, ServiceError
 from raydebm.evaluation.studies.policy_pairs import compare_policies
 from raydebm.run.directory import RunDir
-from raydebm.serving.api.policies.policy_views import change_body, comparison_body, policies_body
-from raydebm.serving.api.schema.policy_bodies import ChangeBody, ComparisonBody, ComparisonQuery, PoliciesBody
+from raydebm.serving.api.policies.policy_views import change_body, comparison_body, policies_body, second_body
+from raydebm.serving.api.schema.policy_bodies import (
+    ChangeBody,
+    ComparisonBody,
+    ComparisonQuery,
+    PoliciesBody,
+    TrialBody,
+    TrialRequest,
+)
+from raydebm.serving.core.request import check_prices
 from raydebm.serving.failures import BUSY_RETRY_S, TooManyError
 from raydebm.serving.settings.bundle import Bundle
+from raydebm.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +43,14 @@ MAX_WAITING = 8
 
 
 class PolicyDesk:
-    """The policies of one service. Belongs to one event loop."""
+    """The policies of one task's run. Belongs to one event loop."""
 
     def __init__(
         self, bundle: Bundle, reader: DecisionReader | None = None, take_policies: TakePolicies | None = None
     ) -> None:
         """
         Args:
-            bundle: what the service decides by.
+            bundle: the run, alone.
             reader: its stored decisions; None: it stores none.
             take_policies: has this replica read the run's policies again; None: nothing does until the next change.
         """
@@ -93,13 +103,38 @@ class PolicyDesk:
         """Bring back the policy that the newest promotion replaced, now. Raises as ``promote``."""
         return await self._changed(lambda history: history.roll_back(reason=reason, by=key))
 
-    def _promoted(self, history: PolicyHistory, reason: str, key: str | None) -> PolicyChange:
-        second, recipe = history.second(), self._bundle.recipe
-        if second is not None:  # the file may be another one than the service has read
-            check_fits(second.policy, recipe, self._bundle.task(self._bundle.tasks[0]), what="the second policy")
-        return history.promote(reason=reason, by=key)
+    async def try_policy(self, wanted: TrialRequest) -> TrialBody:
+        """Put a policy on trial, now; it takes the place of the one that was.
 
-    async def _changed(self, change: Callable[[PolicyHistory], PolicyChange]) -> ChangeBody:
+        Raises:
+            ServiceError: 400 for what is no policy of this task, 409 where a trial is not possible, 503 where it cannot
+                be written.
+        """
+        try:
+            policy = Policy.from_json(wanted.policy)
+            check_fits(policy, self._bundle.recipe, self._task, what="the policy")
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            words = str(error) if isinstance(error, ConfigError) else f"this is no policy: {error!r}"
+            raise ServiceError(words, 400, "bad_policy", "policy") from error
+        if wanted.percent > 0 and policy.max_usd is not None:
+            check_prices(self._bundle, self._bundle.generators)
+
+        def put(history: PolicyHistory) -> SecondPolicy:
+            return history.try_policy(policy, percent=wanted.percent, reason=wanted.reason)
+
+        history = self._changeable()
+        second = await self._in_thread(lambda: put(history))
+        log.info("policy on trial", extra={"facts": {"policy": second.version, "percent": second.percent}})
+        return TrialBody(second=second_body(self._bundle, second), applied=await self._taken(history))
+
+    async def drop(self) -> TrialBody:
+        """End the trial, now. Raises ServiceError 409 where no policy is on trial, 503 where it cannot be written."""
+        history = self._changeable()
+        await self._in_thread(history.drop)
+        return TrialBody(second=None, applied=await self._taken(history))
+
+    def _changeable(self) -> PolicyHistory:
+        """The history of a run whose changes count here. Raises ServiceError 409."""
         history = self._of_run()
         if not self._bundle.is_promotable:
             raise ServiceError(
@@ -108,6 +143,20 @@ class PolicyDesk:
                 409,
                 "policy_is_given",
             )
+        return history
+
+    @property
+    def _task(self) -> Task:
+        return self._bundle.task(self._bundle.tasks[0])
+
+    def _promoted(self, history: PolicyHistory, reason: str, key: str | None) -> PolicyChange:
+        second = history.second()
+        if second is not None:  # the file may be another one than the service has read
+            check_fits(second.policy, self._bundle.recipe, self._task, what="the second policy")
+        return history.promote(reason=reason, by=key)
+
+    async def _changed(self, change: Callable[[PolicyHistory], PolicyChange]) -> ChangeBody:
+        history = self._changeable()
         done = await self._in_thread(lambda: change(history))
         log.info("policy changed", extra={"facts": {"action": done.action, "policy": done.version, "key": done.by}})
         return ChangeBody(change=change_body(done), applied=await self._taken(history))

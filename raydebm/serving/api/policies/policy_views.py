@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from raydebm.decision.policy import policy_id
-from raydebm.decision.policy_history import PolicyChange
+from raydebm.decision.policy_history import PolicyChange, SecondPolicy
 from raydebm.evaluation.studies.policy_pairs import PolicyComparison, PolicyFigures
 from raydebm.serving.api.outcomes.accuracy import exact_interval
 from raydebm.serving.api.schema.policy_bodies import (
@@ -21,19 +21,22 @@ from raydebm.serving.settings.bundle import Bundle
 
 def policies_body(bundle: Bundle, changes: Sequence[PolicyChange]) -> PoliciesBody:
     """The policies of a service, and every change of the run's first one."""
-    second, (first, *_) = bundle.second, bundle.policies.values()
+    (first,) = bundle.policies.values()
     return PoliciesBody(
         first=FirstPolicyBody(version=bundle.versions["policy"], policy_id=policy_id(bundle.in_time(first))),
-        second=None
-        if second is None
-        else SecondPolicyBody(
-            version=second.version,
-            policy_id=policy_id(bundle.in_time(second.policy)),
-            percent=second.percent,
-            time=second.time,
-            reason=second.reason,
-        ),
+        second=None if bundle.second is None else second_body(bundle, bundle.second),
         history=[change_body(change) for change in reversed(changes)],
+    )
+
+
+def second_body(bundle: Bundle, second: SecondPolicy) -> SecondPolicyBody:
+    """The policy on trial in a run."""
+    return SecondPolicyBody(
+        version=second.version,
+        policy_id=policy_id(bundle.in_time(second.policy)),
+        percent=second.percent,
+        time=second.time,
+        reason=second.reason,
     )
 
 
@@ -66,17 +69,22 @@ def comparison_body(found: PolicyComparison) -> ComparisonBody:
 
 def _figures(figures: PolicyFigures, num_known: int) -> PolicyFiguresBody:
     num_judged = figures.right + figures.wrong
+    coverage = figures.answered / num_known if num_known else None
+    accuracy = figures.right / num_judged if num_judged else None
     low, high = exact_interval(figures.right, num_judged)
     return PolicyFiguresBody(
         version=figures.version,
         decided=figures.decided,
         answered=figures.answered,
-        coverage=figures.answered / num_known if num_known else None,
+        coverage=coverage,
         right=figures.right,
         wrong=figures.wrong,
-        accuracy=figures.right / num_judged if num_judged else None,
+        accuracy=accuracy,
         accuracy_low=low,
         accuracy_high=high,
         candidates=figures.candidates,
         cost_usd=figures.cost_usd,
+        cost_per_right_usd=figures.cost_usd / (coverage * accuracy)
+        if figures.cost_usd is not None and coverage and accuracy
+        else None,
     )

@@ -1,5 +1,6 @@
 """``/v1/policies``: which policies decide, how they compare, promotion and roll-back by the key of an admin."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -16,6 +17,9 @@ from raydebm.serving.api.schema.policy_bodies import (
     ComparisonBody,
     ComparisonQuery,
     PoliciesBody,
+    PolicyQuery,
+    TrialBody,
+    TrialRequest,
 )
 
 CONFLICT: dict[int | str, dict[str, Any]] = {
@@ -26,6 +30,9 @@ ADMINS: dict[int | str, dict[str, Any]] = {
     403: {"model": ErrorBody, "description": "The key is not that of an admin."},
 }
 PROMOTE_EXAMPLES = {"a canary that won": {"reason": "right answers +3.1 %, p = 0.004, n = 812"}}
+TRY_EXAMPLES = {
+    "a shadow": {"policy": {"rule": "paper", "theta_sigma": 0.4}, "percent": 0, "reason": "a stricter threshold"}
+}
 ROLLBACK_EXAMPLES = {"complaints": {"reason": "refuses too much since Tuesday"}}
 
 
@@ -40,14 +47,27 @@ def must_be_admin(request: Request) -> None:
         )
 
 
-def policy_routes(desk: PolicyDesk) -> APIRouter:
-    """Routes over one desk."""
+Desks = Mapping[str, PolicyDesk]
+"""By task, the first run's first."""
+
+
+def desk_of(desks: Desks, task: str | None) -> PolicyDesk:
+    """The desk of a task; None: the first one. Raises ServiceError 404 for a task that is not served."""
+    if task is None:
+        return next(iter(desks.values()))
+    if task not in desks:
+        raise ServiceError(f"task {task!r} is not served here; served: {', '.join(desks)}", 404, "unknown_task", "task")
+    return desks[task]
+
+
+def policy_routes(desks: Desks) -> APIRouter:
+    """Routes over the desks of the served tasks."""
     router = APIRouter(tags=["policies"], prefix="/v1/policies")
 
     @router.get("", summary="Show the policies", response_model=PoliciesBody, responses=CONFLICT)
-    async def policies(request: Request) -> PoliciesBody:
+    async def policies(query: Annotated[PolicyQuery, Query()], request: Request) -> PoliciesBody:
         """The policy in force, the one on trial as shadow or canary, and every promotion and roll-back."""
-        return await while_connected(request, desk.policies())
+        return await while_connected(request, desk_of(desks, query.task).policies())
 
     @router.get(
         "/comparison",
@@ -58,7 +78,38 @@ def policy_routes(desk: PolicyDesk) -> APIRouter:
     )
     async def comparison(query: Annotated[ComparisonQuery, Query()], request: Request) -> ComparisonBody:
         """Paired tests on stored decisions that both policies made: right and wrong answers, coverage, cost."""
-        return await while_connected(request, desk.comparison(query))
+        return await while_connected(request, desk_of(desks, query.task).comparison(query))
+
+    _add_changes(router, desks)
+    return router
+
+
+def _add_changes(router: APIRouter, desks: Desks) -> None:
+    """The routes that change a policy, for admins alone."""
+
+    @router.post(
+        "/try",
+        summary="Try a policy",
+        response_model=TrialBody,
+        responses=ADMINS,
+        dependencies=[Depends(must_be_admin)],
+        openapi_extra=named_examples(TRY_EXAMPLES),
+    )
+    async def try_policy(body: TrialRequest) -> TrialBody:
+        """Have a policy decide every request as a shadow from now on, or answer a share of the problems as a canary. It
+        takes the place of the one that was on trial."""
+        return await desk_of(desks, body.task).try_policy(body)
+
+    @router.post(
+        "/drop",
+        summary="End the trial",
+        response_model=TrialBody,
+        responses=ADMINS,
+        dependencies=[Depends(must_be_admin)],
+    )
+    async def drop(body: PolicyQuery) -> TrialBody:
+        """Take the policy off that is on trial, from now on."""
+        return await desk_of(desks, body.task).drop()
 
     @router.post(
         "/promote",
@@ -70,7 +121,7 @@ def policy_routes(desk: PolicyDesk) -> APIRouter:
     )
     async def promote(body: ChangeRequest, request: Request) -> ChangeBody:
         """Make the second policy the first one, from now on. The replaced one is kept."""
-        return await desk.promote(reason=body.reason, key=getattr(request.state, "key", None))
+        return await desk_of(desks, body.task).promote(reason=body.reason, key=getattr(request.state, "key", None))
 
     @router.post(
         "/rollback",
@@ -82,6 +133,4 @@ def policy_routes(desk: PolicyDesk) -> APIRouter:
     )
     async def rollback(body: ChangeRequest, request: Request) -> ChangeBody:
         """Bring back the policy that the newest promotion replaced, from now on."""
-        return await desk.roll_back(reason=body.reason, key=getattr(request.state, "key", None))
-
-    return router
+        return await desk_of(desks, body.task).roll_back(reason=body.reason, key=getattr(request.state, "key", None))

@@ -85,6 +85,9 @@ class HealthBody(BaseModel):
     tasks: list[str]
     policies: dict[str, dict[str, Any]]
     versions: dict[str, str]
+    """Of the first run."""
+    runs: dict[str, dict[str, str]]
+    """Versions of each task's run."""
     generators: list[str]
     scorer: dict[str, Any]
     warnings: list[str]

@@ -108,6 +108,20 @@ class ReuseBody(BaseModel):
     """What they cost the request that sampled them; null when no generator reports cost."""
 
 
+class RoutingBody(BaseModel):
+    """Which task took a question that named none (`raydebm/auto`), and whose ensemble gives the energies."""
+
+    task: str
+    certainty: float
+    """0 to 1: how sure it is that the question belongs to the task; of `any`, that it belongs to no other."""
+    reasons: list[str]
+    """Sentences, the one that decided first."""
+    scorer: str | None
+    """The task whose ensemble gave the energies, where it is another one; null: the task's own."""
+    out_of_domain: bool
+    """Whether that ensemble has learned no such question: energies then have no weight in the decision."""
+
+
 class DecisionBody(StopFields):
     """The decision with its reasons; the ``raydebm`` object of chat answers.
 
@@ -118,6 +132,8 @@ class DecisionBody(StopFields):
     record_id: str | None = None
     """Id of the stored decision, to look at it and to report its outcome; null where it is not stored."""
     task: str
+    routing: RoutingBody | None = None
+    """Null where the client named the task, or one task is served."""
     problem_id: str
     decision: Literal["accept", "abstain", "passthrough"]
     """passthrough: a chat that is no problem of a served task; one generator answered it, and nothing was checked."""
@@ -138,6 +154,8 @@ class DecisionBody(StopFields):
     constraints: dict[str, float]
     """Weighted penalty of each violated constraint; a constraint that holds is absent (0)."""
     violations: list[ViolationBody]
+    checks: list[str] = Field(default_factory=list)
+    """Constraints that the selected answer was checked by, whether or not they hold."""
     num_passes: int
     passes: list[PassBody]
     feedback: list[str]

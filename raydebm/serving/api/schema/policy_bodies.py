@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.serving.api.schema.stored_bodies import Name, Time
-from raydebm.serving.settings.fields import Body, Text
+from raydebm.serving.settings.fields import Body, Data, Text
 
 
 class _Read(BaseModel):
@@ -53,11 +53,39 @@ class PoliciesBody(_Read):
     """The newest change first."""
 
 
-class ChangeRequest(Body):
+TaskName = Annotated[Text | None, Field(max_length=200)]
+
+
+class PolicyQuery(Body):
+    """Whose policies."""
+
+    task: TaskName = None
+    """A served task; null: the first one."""
+
+
+class ChangeRequest(PolicyQuery):
     """Why the policy is changed."""
 
     reason: Annotated[Text, Field(max_length=500)] = ""
     """Kept in the history."""
+
+
+class TrialRequest(ChangeRequest):
+    """A policy to try next to the one in force."""
+
+    policy: Data
+    """As `calibration/policy.json` holds one."""
+    percent: float = Field(0.0, ge=0, le=100)
+    """Share of the problems that it answers, as a canary; 0: a shadow alone."""
+
+
+class TrialBody(_Read):
+    """The policies after a trial was begun or ended."""
+
+    second: SecondPolicyBody | None
+    """Null after it was ended."""
+    applied: bool
+    """See `ChangeBody`."""
 
 
 class ChangeBody(_Read):
@@ -67,7 +95,7 @@ class ChangeBody(_Read):
     takes it at its next change."""
 
 
-class ComparisonQuery(Body):
+class ComparisonQuery(PolicyQuery):
     """Which decisions, and which difference is asked about."""
 
     since: Time | None = None
@@ -124,6 +152,9 @@ class PolicyFiguresBody(_Read):
     """Mean per decision."""
     cost_usd: float | None
     """Mean per decision; null where no generator reports cost."""
+    cost_per_right_usd: float | None
+    """Mean cost of a decision, divided by the share of decisions that are answered rightly, as outcomes tell; null
+    where costs or outcomes are not known, or nothing was right."""
 
 
 class ComparisonBody(_Read):

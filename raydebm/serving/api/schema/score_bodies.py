@@ -28,7 +28,7 @@ class ScoreRequest(Body):
     """Problem text: one, or one for each ``text_2``."""
     text_2: Text | list[Text] | None = None
     model: str | None = None
-    """Accepted because vLLM's clients send it; the service has one ensemble."""
+    """With ``text_1`` and ``text_2``: the id of a served task, whose ensemble scores; else the first one's."""
 
     @model_validator(mode="after")
     def _one_shape(self) -> "ScoreRequest":

@@ -129,7 +129,7 @@ async def _scored(
         if not is_optional or error.code not in ("not_a_problem", "missing_text"):
             raise
         task, asked = service.bundle.tasks[0], ScoreRequest(text_1=prompt, text_2=texts)
-    policy = service.bundle.policies[task]
+    policy = service.bundle.of(task).policies[task]
     if wants_log_odds and policy.posterior is None:
         message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
         raise ServiceError(message, 400, "no_posterior", "reward")
@@ -154,7 +154,7 @@ def _response(service: TriageService, scored: Sequence[_Scored], settings: Rewar
         "checked": [float(item.violations is not None) for item in items],
         "answered": [float(item.energy is not None) for item in items],
     }
-    if any(policy.posterior is not None for policy in service.bundle.policies.values()):
+    if any(found.policy.posterior is not None for found in scored):
         logs["confidence"] = [item.confidence or 0.0 for item in items]
     return RewardResponse(
         rewards=[_reward(item, settings) for item in items],

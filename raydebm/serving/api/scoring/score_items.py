@@ -9,13 +9,14 @@ import time
 from raydebm.decision.evidence.posterior import confidences
 from raydebm.errors import ServiceError
 from raydebm.records import Energies, ScoredCandidate
+from raydebm.serving.api.model_ids import model_ids, parse_model
 from raydebm.serving.api.schema.candidate_bodies import Usage
 from raydebm.serving.api.schema.request_bodies import given_problem
 from raydebm.serving.api.schema.score_bodies import ScoreItem, ScoreRequest, ScoreResponse
 from raydebm.serving.api.triage.bodies import candidate_body
 from raydebm.serving.core.faults import check_lengths, check_tokens
 from raydebm.serving.core.given import given_candidates, judged, scored_pairs, within_deadline
-from raydebm.serving.core.request import read_problem
+from raydebm.serving.core.request import AUTO, read_problem
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.bundle import Bundle
 
@@ -34,9 +35,9 @@ async def get_scores(
     Raises:
         ServiceError: the request is wrong, or a part does not work; 504 when there is not enough time for it.
     """
-    bundle = service.bundle
     work = _score_pairs(service, request) if request.problem is None else _score_candidates(service, request)
-    items = await within_deadline(work, bundle.score_deadline_s(request.deadline_ms), received=received)
+    most_s = service.bundle.score_deadline_s(request.deadline_ms)
+    bundle, items = await within_deadline(work, most_s, received=received)
     tokens = sum(item.num_tokens or 0 for item in items)
     return ScoreResponse(
         id=f"score-{request_id}",
@@ -54,11 +55,15 @@ def task_of_scores(bundle: Bundle, request: ScoreRequest) -> str:
     Raises:
         ServiceError: no task can read it, or the text is too long.
     """
-    return read_problem(bundle, request.task, given_problem(request.problem or ""))[0].name
+    return read_problem(bundle, request.task, given_problem(request.problem or "")).task.name
 
 
-async def _score_pairs(service: TriageService, request: ScoreRequest) -> list[ScoreItem]:
-    bundle = service.bundle
+Scored = tuple[Bundle, list[ScoreItem]]
+"""The run that scored, and what it gave."""
+
+
+async def _score_pairs(service: TriageService, request: ScoreRequest) -> Scored:
+    bundle = _run_of_model(service.bundle, request.model)
     try:
         pairs = request.text_pairs()
     except ValueError as error:
@@ -66,22 +71,31 @@ async def _score_pairs(service: TriageService, request: ScoreRequest) -> list[Sc
     check_lengths([first for first, _ in pairs], "text_1", bundle.max_problem_chars)
     check_lengths([second for _, second in pairs], "text_2", bundle.max_candidate_chars)
     check_tokens(sum(len(first) + len(second) for first, second in pairs), bundle.max_score_tokens)
-    scored = await scored_pairs(bundle, service.backend, pairs)
-    return [score_item(index, pair.energies, error=pair.error) for index, pair in enumerate(scored)]
+    scored = await scored_pairs(bundle, service.backend.serving(bundle), pairs)
+    return bundle, [score_item(index, pair.energies, error=pair.error) for index, pair in enumerate(scored)]
 
 
-async def _score_candidates(service: TriageService, request: ScoreRequest) -> list[ScoreItem]:
-    bundle, texts = service.bundle, request.candidates
+def _run_of_model(bundle: Bundle, model: str | None) -> Bundle:
+    """The run whose ensemble scores texts of no known task: that of a model id, else the first one."""
+    if model not in model_ids(bundle):
+        return bundle.alone
+    name, _ = parse_model(bundle, model)
+    return bundle.alone if name == AUTO else bundle.of(name).alone
+
+
+async def _score_candidates(service: TriageService, request: ScoreRequest) -> Scored:
+    texts = request.candidates
     if request.problem is None or texts is None:
         raise ServiceError("give both 'problem' and 'candidates'", 400, "missing_text", "problem")
-    check_lengths(texts, "candidates", bundle.max_candidate_chars)
-    task, problem = read_problem(bundle, request.task, given_problem(request.problem))
+    check_lengths(texts, "candidates", service.bundle.max_candidate_chars)
+    read = read_problem(service.bundle, request.task, given_problem(request.problem))
+    bundle, problem = read.bundle, read.problem
     check_tokens(sum(len(problem.prompt) + len(text) for text in texts), bundle.max_score_tokens)
-    policy = bundle.policies[task.name]
-    pool = await judged(bundle, service.backend, problem, given_candidates(problem, texts))
+    policy = bundle.policies[read.task.name]
+    pool = await judged(bundle, service.backend.serving(bundle), problem, given_candidates(problem, texts))
     lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
     confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
-    return [
+    return bundle, [
         checked_item(index, scored, lambda_, confidence=confidence.get(scored.candidate.candidate_id))
         for index, scored in enumerate(pool)
     ]

@@ -5,7 +5,7 @@ Failures of the verifier itself have the contract's codes (``FAILURES``).
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from raydebm.decision.rules import beliefs_about
 from raydebm.errors import RaydebmError, ServiceError
@@ -114,7 +114,7 @@ def _response(
         reason_codes=list(verdict.codes),
         reason=verdict.reason,
         kind="deterministic_outcome" if verdict.is_deterministic else "outcome_reward_model",
-        version="-".join(service.bundle.versions.get(part, "") for part in ("raydebm", "checkpoint", "policy")),
+        version="-".join(_versions(service, found).get(part, "") for part in ("raydebm", "checkpoint", "policy")),
         selected=next((score.candidate_id for score in scores if "selected" in score.flags), None),
         scores=scores,
         usage=Usage(prompt_tokens=tokens, total_tokens=tokens),
@@ -123,6 +123,10 @@ def _response(
         problem_id=None if isinstance(found, str) else found.problem.problem_id,
         blind=request.blind,
     )
+
+
+def _versions(service: TriageService, found: Verification | str) -> Mapping[str, str]:
+    return (service.bundle if isinstance(found, str) else found.bundle).versions
 
 
 def _scores(found: Verification, given: Sequence[GivenCandidate], *, blind: bool) -> list[CandidateVerdict]:

@@ -15,6 +15,7 @@ from raydebm.serving.api.schema.decision_bodies import (
     CeilingBody,
     GuaranteeBody,
     ReuseBody,
+    RoutingBody,
     TriageResponse,
 )
 from raydebm.serving.api.schema.pass_bodies import GeneratorBody, PassBody
@@ -23,6 +24,7 @@ from raydebm.serving.core.faults import NO_ANSWER, NO_ENERGY
 from raydebm.serving.core.request import RequestContext
 from raydebm.serving.core.result import TriageResult, finite_or_none, stop_totals
 from raydebm.serving.logs import redact
+from raydebm.serving.settings.routing import Routing
 from raydebm.serving.spending.candidate_store import ReusedCandidate
 
 
@@ -35,6 +37,7 @@ def triage_body(result: TriageResult) -> TriageResponse:
         request_id=context.request_id,
         record_id=result.record.record_id if result.is_stored else None,
         task=result.task,
+        routing=routing_body(context.routing),
         problem_id=context.problem.problem_id,
         decision=result.decision,
         reason=result.reason,
@@ -51,6 +54,7 @@ def triage_body(result: TriageResult) -> TriageResponse:
         penalty=result.penalty,
         constraints=_by_constraint(result.violations),
         violations=[] if body is None else body.violations,
+        checks=_checks(context, best),
         num_passes=result.num_passes,
         passes=[pass_body(record) for record in outcome.passes],
         feedback=[record.feedback for record in outcome.passes if record.feedback is not None],
@@ -91,6 +95,19 @@ def answer_body(belief: Belief) -> AnswerBody:
         num_candidates=len(belief.candidates),
         authors=sorted({scored.candidate.generator for scored in belief.candidates}),
         candidate_ids=[scored.candidate.candidate_id for scored in belief.candidates],
+    )
+
+
+def routing_body(routing: Routing | None) -> RoutingBody | None:
+    """How the task was chosen; None where the client named it."""
+    if routing is None:
+        return None
+    return RoutingBody(
+        task=routing.task,
+        certainty=routing.certainty,
+        reasons=list(routing.reasons),
+        scorer=routing.scorer,
+        out_of_domain=routing.scorer is not None,
     )
 
 
@@ -144,6 +161,12 @@ def _violation_body(violation: Violation) -> ViolationBody:
     return ViolationBody(
         constraint=violation.constraint, penalty=violation.penalty, weight=violation.weight, message=violation.message
     )
+
+
+def _checks(context: RequestContext, best: ScoredCandidate | None) -> list[str]:
+    if best is None or context.passthrough or not best.report.parsed or best.report.error is not None:
+        return []
+    return [constraint.name for constraint in context.task.constraints]
 
 
 def _by_constraint(violations: Iterable[Violation]) -> dict[str, float]:
