@@ -156,7 +156,7 @@ def score_call(
     problem: Problem, candidates: Sequence[str], task: str | None, lambda_: float | None
 ) -> Call[ScoreResult]:
     body = {"problem": problem, "candidates": list(candidates), "task": task, "lambda": lambda_}
-    return Call(path="/v1/score", body=_given(body), read=score_result)
+    return Call(path="/v1/score", body=given(body), read=score_result)
 
 
 def rerank_call(
@@ -173,7 +173,7 @@ def rerank_call(
         "return_documents": return_documents,
         "raydebm": None if task is None else {"task": task},
     }
-    return Call(path="/v1/rerank", body=_given(body), read=rerank_result)
+    return Call(path="/v1/rerank", body=given(body), read=rerank_result)
 
 
 def check_paired(prompts: Sequence[str], responses: Sequence[str]) -> None:
@@ -228,7 +228,7 @@ def stream_body(
 
 def outcome_call(record_id: str, correct: bool, by: str, answer: str | None, note: str | None) -> Call[OutcomeResult]:
     body = {"correct": correct, "by": by, "answer": answer, "note": note}
-    return Call(path=f"/v1/decisions/{quote(record_id, safe='')}/outcome", body=_given(body), read=outcome_result)
+    return Call(path=f"/v1/decisions/{quote(record_id, safe='')}/outcome", body=given(body), read=outcome_result)
 
 
 def models_call() -> Call[list[str]]:
@@ -253,7 +253,8 @@ def _named(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
     return {"lambda" if key == "lambda_" else key: value for key, value in values.items() if value is not None}
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are not None."""
     return {key: value for key, value in values.items() if value is not None}
 
 

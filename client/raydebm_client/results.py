@@ -205,10 +205,10 @@ def triage_result(body: Mapping[str, Any]) -> TriageResult:
     """Read a body of ``/v1/triage``. Raises ServiceError when it has another form."""
     changes: dict[str, Any] = {"raw": body}
     if body.get("candidate") is not None:
-        changes["candidate"] = _record(CandidateResult, body["candidate"])
+        changes["candidate"] = record(CandidateResult, body["candidate"])
     if body.get("candidates") is not None:
-        changes["candidates"] = [_record(CandidateResult, found) for found in body["candidates"]]
-    return _record(TriageResult, body, **changes)
+        changes["candidates"] = [record(CandidateResult, found) for found in body["candidates"]]
+    return record(TriageResult, body, **changes)
 
 
 def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageResult:
@@ -221,32 +221,33 @@ def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageRe
 
 
 def score_result(body: Mapping[str, Any]) -> ScoreResult:
-    data = [_record(ScoredText, item) for item in _list(body, "data")]
-    return _record(ScoreResult, body, data=data, raw=body)
+    data = [record(ScoredText, item) for item in record_list(body, "data")]
+    return record(ScoreResult, body, data=data, raw=body)
 
 
 def rerank_result(body: Mapping[str, Any]) -> RerankResult:
-    results = [_record(RankedDocument, item) for item in _list(body, "results")]
-    return _record(RerankResult, body, results=results, raw=body)
+    results = [record(RankedDocument, item) for item in record_list(body, "results")]
+    return record(RerankResult, body, results=results, raw=body)
 
 
 def outcome_result(body: Mapping[str, Any]) -> OutcomeResult:
-    return _record(OutcomeResult, body)
+    return record(OutcomeResult, body)
 
 
 def rewards(body: Mapping[str, Any]) -> list[float]:
-    return [float(reward) for reward in _list(body, "rewards")]
+    return [float(reward) for reward in record_list(body, "rewards")]
 
 
-def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+def record_list(body: Mapping[str, Any], name: str) -> list[Any]:
+    """The list of that name. Raises ServiceError when there is none."""
     found = body.get(name)
     if not isinstance(found, list):
         raise _unexpected(f"no list {name!r}")
     return found
 
 
-def _record(kind: type[T], body: Any, **changes: Any) -> T:
-    """A record from the fields of a JSON object that it knows."""
+def record(kind: type[T], body: Any, **changes: Any) -> T:
+    """A record from the fields of a JSON object that it knows. Raises ServiceError when one is missing."""
     if not isinstance(body, Mapping):
         raise _unexpected(f"{type(body).__name__} for {kind.__name__}")
     values = {**body, **changes}
