@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from raydebm.decision.evidence.posterior import Posterior
@@ -75,6 +76,57 @@ def test_the_confidence_is_a_sentence_beside_the_decision(asked):
     words = page.locator("#decision .confidence").inner_text()
     assert words == "3 of 4 candidates from 2 models agree; right with probability 0.60."
     assert "3 of 4 candidates" in page.locator("#announcer").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("checks", "constraints", "words"),
+    [
+        ([], {}, None),
+        (["statements", "all_named"], {}, "every check holds (statements, all named)"),
+        (["statements", "all_named"], {"all_named": 0.5}, "1 of 2 checks does not hold (all named)"),
+    ],
+    ids=["none", "all-hold", "one-broken"],
+)
+def test_checks_are_part_of_the_sentence(service, open_page, checks, constraints, words):
+    page = open_page(service.url)
+    found = page.evaluate(
+        "async ([checks, constraints]) => (await import('./static/answers.js')).checksInWords(checks, constraints)",
+        [checks, constraints],
+    )
+    assert found == words
+
+
+def test_an_outcome_is_reported_next_to_the_decision(asked, service):
+    page = asked()
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_role("button", name="Right", exact=True).click()
+    page.locator("#decision .badge", has_text="right").wait_for()
+    assert httpx.get(f"{service.url}/v1/outcomes").json()["with_outcome"] == 1
+
+
+def test_the_decision_is_above_the_fold_on_a_phone(asked):
+    page = asked(width=390, height=844)
+    page.wait_for_function("document.querySelector('#decision-card').getBoundingClientRect().top < 200")
+    box = page.locator("#decision .confidence").bounding_box()
+    assert box["y"] + box["height"] <= 844
+
+
+def test_words_are_explained_where_the_pointer_rests(asked):
+    assert asked().locator("#decision dt abbr", has_text="sigma").first.get_attribute("title") == (
+        "Standard deviation of the energies over the adapters"
+    )
+
+
+def test_the_page_says_which_task_took_a_question(service, open_page):
+    page = open_page(service.url)
+    words = page.evaluate(
+        """async () => (await import('./static/answers.js')).routingNote({ task: 'any', certainty: 0.95,
+        reasons: ['no other task can read it'], scorer: 'gsm8k', out_of_domain: true }).textContent"""
+    )
+    assert words == (
+        "any took the question (certainty 0.95): no other task can read it. Energies are those of gsm8k, which has "
+        "learned no such question; they have no weight."
+    )
 
 
 def test_why_sampling_stopped_is_one_sentence(service, open_page):

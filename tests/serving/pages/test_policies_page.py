@@ -55,5 +55,6 @@ def test_the_live_page_has_both_policies_side_by_side(address, open_page, faults
     assert (first[0], first[1], first[2], first[3]) == (policy_id(FIRST), "first", "1", "0.0 %")
     assert (second[0], second[1], second[2], second[3]) == (policy_id(SECOND), "shadow", "0", "100.0 %")
     assert second[6].startswith("100.0 %")
+    assert (first[8], second[8]) == ("\u2013", "$2.00")  # the first gave no right answer; four candidates cost 0.5 each
     assert "agree on 0.0 % of the known choices; 1 outcome judges both." in page.locator("#policies-words").inner_text()
     assert faults_of(page) == []

@@ -8,16 +8,35 @@ const TERMS = {
   length: "brevity of its texts", energy_vote: "energy-weighted share", minus_energy: "its energy",
 };
 
-/** "5 of 8 candidates from 3 models agree; right with probability 0.93."; null without a posterior or a selection.
- *  decision: a body with confidence and answers. total: candidates of the pool. */
-export function confidenceSentence({ confidence, answers }, total) {
+/** "5 of 8 candidates from 3 models agree; every check holds (statements); right with probability 0.93."; null without a
+ *  posterior or a selection. decision: a body with confidence and answers, and, where known, checks and constraints. total:
+ *  candidates of the pool. */
+export function confidenceSentence({ confidence, answers, checks, constraints }, total) {
   const first = answers?.[0];
   if (!first || confidence === null || confidence === undefined) return null;
   const agree = `${count(first.num_candidates)} of ${plural(total, "candidate")} from ${plural(first.authors.length, "model")}`
     + ` ${first.num_candidates === 1 ? "gives this answer" : "agree"}`;
   if (first.proof === true) return `${agree}; an exact constraint proves it right.`;
   if (first.proof === false) return `${agree}; an exact constraint refutes it.`;
-  return `${agree}; right with probability ${probability(confidence)}.`;
+  return `${[agree, checksInWords(checks, constraints), `right with probability ${probability(confidence)}`].filter(Boolean).join("; ")}.`;
+}
+
+/** "every check holds (a, b)", or which do not; null where nothing was checked. */
+export function checksInWords(checks, constraints) {
+  if (!checks?.length) return null;
+  const words = (names) => names.map((name) => name.replaceAll("_", " ")).join(", ");
+  const broken = checks.filter((name) => name in (constraints ?? {}));
+  if (!broken.length) return `every check holds (${words(checks)})`;
+  return `${count(broken.length)} of ${plural(checks.length, "check")} ${broken.length === 1 ? "does" : "do"} not hold (${words(broken)})`;
+}
+
+/** Which task took a question that named none, and why, as a paragraph; null where the client named it. */
+export function routingNote(routing) {
+  if (!routing) return null;
+  const foreign = routing.out_of_domain
+    ? ` Energies are those of ${routing.scorer}, which has learned no such question; they have no weight.` : "";
+  return el("p", { class: "muted break" },
+    `${routing.task} took the question (certainty ${probability(routing.certainty)}): ${routing.reasons.join("; ")}.${foreign}`);
 }
 
 /** "Stopped after 8 of 32 samples: ..."; null where the pass or the decision was not sampled in waves. */

@@ -3,8 +3,10 @@
 import { ApiError, NONE, announce, byId, count, decisionBadge, duration, el, fill, money, number, plural, showError,
   streamEvents, svg } from "./base.js";
 import { formIsValid, refuseField, requestBody, setUpForm, storesDecisions } from "./ask_form.js";
-import { answerList, confidenceSentence, guaranteeNote, probability, stopSentence } from "./answers.js";
+import { answerList, checksInWords, confidenceSentence, guaranteeNote, probability, routingNote, stopSentence } from "./answers.js";
 import { CandidateRow, axes, legend } from "./candidate_rows.js";
+import { term } from "./glossary.js";
+import { outcomeForm } from "./outcome_buttons.js";
 import { passCards } from "./pass_cards.js";
 import { finish, newRun, ranked, scales, selectedId, takeIn } from "./run_state.js";
 
@@ -14,6 +16,7 @@ let rows = new Map();
 let isDue = false;
 let passesShown = "";
 let recordLink = null;
+let decided = null; // the result that the decision card shows
 
 // ---- asking ---------------------------------------------------------------------------------------------------------
 
@@ -182,19 +185,24 @@ function drawCandidates() {
 
 function drawDecision(result) {
   const card = byId("decision-card");
+  if (decided === result) return; // what a reader has typed about it stays
+  decided = result;
   card.hidden = false;
   card.classList.toggle("is-accept", result.decision === "accept");
   card.classList.toggle("is-abstain", result.decision === "abstain");
   const accepted = result.decision === "accept";
   const best = result.candidate;
   const sentence = confidenceSentence(result, result.candidates.length);
+  const checked = checksInWords(result.checks, result.constraints);
   fill(byId("decision"),
     el("div", { class: "decision-head" }, decisionBadge(result.decision),
       accepted && result.violations.length ? el("span", { class: "badge badge-violation" }, el("span", { "aria-hidden": "true" }, "!"),
         `with ${plural(result.violations.length, "violation")}`) : null,
       el("span", { class: "muted small" }, `${result.task} \u00B7 ${plural(result.num_passes, "pass", "passes")}`)),
     accepted ? el("div", {}, el("h3", { class: "visually-hidden" }, "Answer"), el("p", { class: "answer", tabindex: "0" }, result.answer ?? result.text)) : null,
-    sentence ? el("p", { class: "confidence" }, sentence) : null,
+    sentence || checked ? el("p", { class: "confidence" }, sentence ?? `${checked[0].toUpperCase()}${checked.slice(1)}.`) : null,
+    accepted || best ? outcomeForm(result) : null,
+    routingNote(result.routing),
     stopSentence(result) ? el("p", { class: "muted" }, stopSentence(result)) : null,
     guaranteeNote(result.guarantee),
     el("div", {}, el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "reason text-block" }, result.reason)),
@@ -205,8 +213,9 @@ function drawDecision(result) {
       ["E", number(result.energy)], ["mu", number(result.mu)], ["sigma", number(result.sigma)],
       ["E_constraint", number(result.penalty, 2)], ["tokens", count(result.usage.total_tokens)], ["cost", money(result.cost_usd)],
       ["time", duration(result.latency_ms)],
-    ].map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value)))),
+    ].map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, term(name)), el("dd", {}, value)))),
     generatorNotes(result));
+  if (!window.matchMedia("(min-width: 64rem)").matches) card.scrollIntoView({ block: "start" });
 }
 
 function drawAnswers(result) {

@@ -2,6 +2,7 @@
 
 import { count, decisionBadge, el, fetchJson, fill, money, NONE, number, percent, plural } from "./base.js";
 import { probability } from "./answers.js";
+import { term } from "./glossary.js";
 
 /** What the policy that did not answer would have decided; null where one policy decided. */
 export function shadowCard({ policy_role: role, shadow }) {
@@ -34,9 +35,9 @@ export async function showPolicies(table, signal) {
   const found = await comparison(first, second, signal);
   const rows = [["first", first, found?.first], [role, second, found?.second]];
   fill(table,
-    el("thead", {}, el("tr", {}, ["Policy", "Role"].map((name) => el("th", { scope: "col" }, name)),
-      ["Answered by it", "Coverage", "Right", "Wrong", "Accuracy", "Candidates"].map((name) =>
-        el("th", { scope: "col", class: "number" }, name)))),
+    el("thead", {}, el("tr", {}, ["Policy", "Role"].map((name) => el("th", { scope: "col" }, term(name))),
+      ["Answered by it", "Coverage", "Right", "Wrong", "Accuracy", "Candidates", "Cost per right answer"].map((name) =>
+        el("th", { scope: "col", class: "number" }, term(name))))),
     el("tbody", {}, rows.map(([name, policy, figures]) => el("tr", {},
       el("th", { scope: "row" }, el("code", {}, policy.version)), el("td", {}, name),
       cells(figures).map((cell) => el("td", { class: "number" }, cell))))));
@@ -57,11 +58,12 @@ async function comparison(first, second, signal) {
 }
 
 function cells(figures) {
-  if (!figures) return Array(6).fill(NONE);
+  if (!figures) return Array(7).fill(NONE);
   const accuracy = figures.accuracy === null ? NONE
     : `${percent(figures.accuracy)} (${percent(figures.accuracy_low)} to ${percent(figures.accuracy_high)})`;
   return [count(figures.decided), figures.coverage === null ? NONE : percent(figures.coverage), count(figures.right),
-    count(figures.wrong), accuracy, figures.candidates === null ? NONE : number(figures.candidates)];
+    count(figures.wrong), accuracy, figures.candidates === null ? NONE : number(figures.candidates),
+    figures.cost_per_right_usd === null ? NONE : money(figures.cost_per_right_usd)];
 }
 
 function signed(share) {

@@ -1,8 +1,8 @@
 // The review queue: abstentions without an outcome, judged one by one.
 
 import { announce, byId, count, decisionBadge, el, fetchJson, fill, number, outcomeBadge, plural, showError, time } from "./base.js";
+import { reviewerKept, keepReviewer } from "./reviewer.js";
 
-const NAME = "raydebm-reviewer";
 const PAGE = 10;
 
 let shown = new Set(); // record ids that are on the page
@@ -12,10 +12,8 @@ let loading = null;
 
 const reviewer = byId("reviewer");
 const by = byId("by");
-try { by.value = sessionStorage.getItem(NAME) ?? ""; } catch { /* storage is switched off */ }
-by.addEventListener("change", () => {
-  try { sessionStorage.setItem(NAME, by.value.trim()); } catch { /* the name lasts until the page is left */ }
-});
+by.value = reviewerKept();
+by.addEventListener("change", () => keepReviewer(by.value.trim()));
 reviewer.addEventListener("submit", (event) => event.preventDefault());
 
 /** The name; null where it is missing, which the field then says. */
