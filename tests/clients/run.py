@@ -1,0 +1,159 @@
+"""Other people's clients against a service over HTTP, each in an environment of its own.
+
+    python tests/clients/run.py [NAME ...] [--write docs/clients.md]
+
+For each client in ``CLIENTS``: a virtual environment below ``.clients/`` with that client alone, from the package index
+that pip is configured for; then ``scenes/<name>.py`` in it, each of whose functions is one use of the client. The
+service is the application itself on a real socket, with hand-written candidates and energies, so that what must come
+out is known: see ``service``. Exit status 1 where a use fails that worked when ``scenes`` was written.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+ENVIRONMENTS = REPOSITORY / ".clients"
+CLIENTS: Mapping[str, Sequence[str]] = {
+    "openai": ("openai",),
+    "litellm": ("litellm",),
+    "cohere": ("cohere",),
+    "langchain": ("langchain-openai", "langchain-cohere"),
+    "instructor": ("instructor",),
+    "pydantic_ai": ("pydantic-ai-slim[openai]",),
+    "llama_index": ("llama-index-llms-openai-like", "llama-index-postprocessor-cohere-rerank"),
+}
+"""What is installed for each."""
+USES = ("chat", "stream", "abstention", "structured", "rerank")
+PUZZLE = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave if and only if Zoey is a knight." '
+    '"Ava is a knave," Zoey mentioned. So who is a knight and who is a knave?'
+)
+
+
+@contextmanager
+def service() -> Iterator[str]:
+    """The address of a service that always draws the right answer, with energies -3 and -1 (sigma 1).
+
+    ``raydebm/auto`` accepts it; ``raydebm/auto@strict`` abstains, because sigma is above its thresholds.
+    """
+    sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "serving"), str(REPOSITORY / "tests")]
+    from conftest import serving
+    from hand_written_run import RECIPE, HandWritten
+
+    from raydebm.config import parse_recipe
+    from raydebm.decision.policy import Policy
+    from raydebm.run.directory import RunDir
+    from raydebm.serving.api.application import create_app
+    from raydebm.serving.core.service import TriageService
+    from raydebm.serving.settings.app_args import AppArgs
+    from raydebm.serving.settings.bundle import load_bundle
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDir(folder)
+        run.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
+        run.write_json(Policy(theta_sigma=1.2, max_passes=1).to_json(), "calibration", "policy.json")
+        run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
+        strict = {"theta_sigma": 0.1, "theta_abstain": 0.5}
+        bundle = load_bundle(AppArgs(run_dir=folder, policies={"strict": strict}, records=None))
+        backend = HandWritten(energies=lambda text: (-3.0 - len(text) / 1e6, -1.0 - len(text) / 1e6))
+        with serving(create_app(TriageService(bundle, backend)), free_port()) as url:
+            yield url
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(name: str) -> Path:
+    """The Python of the client's environment, made where it is not there."""
+    folder = ENVIRONMENTS / name
+    python = folder / "bin" / "python"
+    if not (folder / ".ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        own = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}  # ours pin other versions
+        subprocess.run([str(python), *install, *CLIENTS[name]], check=True, env=own)
+        (folder / ".ready").touch()
+    return python
+
+
+def outcome(name: str, url: str) -> dict[str, object]:
+    """Versions, and what came of each use: ``{"versions": {...}, "uses": {use: [ok, words]}}``."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OPENAI", "CO_"))}
+    own |= {"RAYDEBM_URL": url, "PUZZLE": PUZZLE, "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    packages = [package.partition("[")[0] for package in CLIENTS[name]]
+    command = [str(environment(name)), str(HERE / "in_environment.py"), name, *packages]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=own, check=False)
+    if done.returncode:
+        return {"versions": {}, "uses": {use: [False, done.stderr.strip()[-300:]] for use in USES}}
+    found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def table(found: Mapping[str, dict[str, object]]) -> str:
+    """The results as Markdown."""
+    lines = [f"| client | {' | '.join(USES)} |", f"|---|{'---|' * len(USES)}"]
+    for name, each in found.items():
+        versions, uses = each["versions"], each["uses"]
+        assert isinstance(versions, dict)
+        assert isinstance(uses, dict)
+        known = ", ".join(f"{package} {version}" for package, version in versions.items())
+        cells = [words_of(uses.get(use)) for use in USES]
+        lines.append(f"| {known or name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def words_of(use: Sequence[object] | None) -> str:
+    if use is None:
+        return "-"
+    is_right, words = use
+    return str(words).replace("|", "/").replace("\n", " ") if is_right else f"**fails**: {words}".replace("|", "/")
+
+
+def main() -> None:
+    """Run the named clients, or all of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[*CLIENTS, []], help="clients; default: all of them")
+    parser.add_argument("--write", type=Path, help="a document whose table between the marks is replaced")
+    args = parser.parse_args()
+    found = {}
+    with service() as url:
+        for name in args.names or CLIENTS:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            found[name] = outcome(name, url)
+    result = table(found)
+    print(result)
+    if args.write is not None:
+        begin, end = "<!-- results -->\n", "<!-- end of results -->"
+        before, _, rest = args.write.read_text(encoding="utf-8").partition(begin)
+        _, _, after = rest.partition(end)
+        today = datetime.now(UTC).date().isoformat()
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        text = f"{before}{begin}\n{today}, Python {python}:\n\n{result}\n\n{end}{after}"
+        args.write.write_text(text, encoding="utf-8")
+    failed = [
+        f"{name}: {use}"
+        for name, each in found.items()
+        for use, (is_right, _) in dict(each["uses"]).items()  # type: ignore[call-overload]
+        if not is_right
+    ]
+    if failed:
+        sys.exit(f"{len(failed)} uses fail: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""What every client is asked, and what must come out."""
+
+import os
+
+URL = os.environ["RAYDEBM_URL"]
+PUZZLE = os.environ["PUZZLE"]
+MODEL, STRICT = "raydebm/auto", "raydebm/auto@strict"
+MESSAGES = [{"role": "user", "content": PUZZLE}]
+RIGHT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
+ROLES = {"Ava": "knave", "Zoey": "knight"}
+DOCUMENTS = ["b", "aaa", "aa"]
+"""Longer ones have lower energies here."""
+ORDER = [1, 2]
+"""Places of the two best ones."""
+
+
+def same(found, expected):
+    """Raises AssertionError with both where they differ."""
+    assert found == expected, f"{found!r} is not {expected!r}"
