@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from raydebm.config import BaselineConfig
+from raydebm.config import BaselineConfig, TaskConfig
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
@@ -100,6 +100,8 @@ class Chooser:
     """None: no baseline's scores are evidence."""
     reporter: Reporter | None = None
     """Checks candidates in processes of their own; None: they are checked in this one, without a time limit."""
+    task_config: TaskConfig | None = None
+    """The recipe's section about the task, for those processes; None: they know the task by its name."""
 
     @classmethod
     def load(
@@ -138,8 +140,10 @@ class Chooser:
             )
         scorer = _load_scorer(folder, device=device, dtype=dtype) if energies else None
         baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
-        reporter = None if check_timeout_s is None else Reporter(recipe.task, deadline_s=check_timeout_s)
-        return cls(task=task, policy=found, scorer=scorer, baselines=baselines, reporter=reporter)
+        reporter = None if check_timeout_s is None else Reporter(deadline_s=check_timeout_s)
+        return cls(
+            task=task, policy=found, scorer=scorer, baselines=baselines, reporter=reporter, task_config=recipe.task
+        )
 
     def close(self) -> None:
         """End the child processes of the checks; a later ``best_of`` of this chooser fails."""
@@ -174,7 +178,7 @@ class Chooser:
 
     def _reports(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         if self.reporter is not None:
-            return self.reporter.reports(problem, candidates)
+            return self.reporter.reports(problem, candidates, self.task_config)
         return [check_candidate(self.task, problem, candidate) for candidate in candidates]
 
     def _scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:

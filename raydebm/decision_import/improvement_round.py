@@ -28,7 +28,7 @@ from raydebm.evaluation.stats.significance import Comparison
 from raydebm.pairs import text_key
 from raydebm.pipeline.context import TEST, StageContext
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble import fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
 from raydebm.tasks import task_of
 
 FILE = "improvement.json"

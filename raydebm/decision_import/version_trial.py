@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.redecide import Redecision, recorded_outcome
 from raydebm.decision_import.labelled import LabelledDecision
-from raydebm.decisions.paired import Choice, PairedDecision
+from raydebm.decisions.paired import PairedDecision, PolicyChoice
 from raydebm.decisions.stored_decisions import Stored
 from raydebm.decisions.stored_replay import Changes, replay_stored
 from raydebm.evaluation.studies.policy_pairs import PolicyComparison, compare_policies
@@ -85,11 +85,11 @@ def _paired(
     )
 
 
-def _choice(found: LabelledDecision, again: Redecision, version: str) -> Choice:
+def _choice(found: LabelledDecision, again: Redecision, version: str) -> PolicyChoice:
     answered = again.decision is Decision.ACCEPT
     label = None if again.selected is None else found.labels.get(again.selected)
     right = None if label is None else RIGHT.get(label.verdict)
-    return Choice(
+    return PolicyChoice(
         version=version,
         answered=answered,
         right=right if answered else False,

@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 
 import pytest
-from raydebm.run.ensemble import fingerprint_of
 from reported_decisions import POLICY, RIGHT, WRONG, record
 
 from raydebm.cli import main
@@ -23,6 +22,7 @@ from raydebm.pairs import text_key
 from raydebm.pipeline.runner import Pipeline
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
+from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest
 from raydebm.tasks import get_task
 

@@ -99,7 +99,7 @@ class KnownProblems:
         if len(rows) < 1 / NOVEL_FRAC:  # too few to say what is far
             return 0.0
         found = []
-        for row in rows:
+        for row in rows.tolist():
             cosine = self._cosines(vectors[row])
             cosine[row] = 0.0
             found.append(cosine[rows].max())
