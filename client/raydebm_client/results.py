@@ -239,7 +239,7 @@ def rewards(body: Mapping[str, Any]) -> list[float]:
 
 
 def record_list(body: Mapping[str, Any], name: str) -> list[Any]:
-    """The list of that name. Raises ServiceError when there is none."""
+    """The list of that name. Raises ServiceError where the body has no such list."""
     found = body.get(name)
     if not isinstance(found, list):
         raise _unexpected(f"no list {name!r}")

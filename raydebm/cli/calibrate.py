@@ -82,7 +82,7 @@ def reported_outcomes(
     """The reports that ``--from-decisions`` and its companions name; None: labels count.
 
     Raises:
-        ConfigError: one of the others is given without ``--from-decisions``, or a time is none.
+        ConfigError: one of the others is given without ``--from-decisions``, or what is given as a time is not one.
     """
     if from_decisions is not None:
         where = decision_filter(since=since, until=until)

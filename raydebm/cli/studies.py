@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raydebm.cli.console import console
-from raydebm.cli.parameters import OverridesArgument, RetryOption, read_recipe, recipe_command
+from raydebm.cli.parameters import OverridesArgument, RetryOption, options_from, read_recipe, recipe_command
 from raydebm.cli.pipeline import pipeline_for
 from raydebm.errors import ConfigError
 
@@ -16,9 +16,19 @@ if TYPE_CHECKING:
     from raydebm.pipeline.runner import Pipeline
 
 
-def reproduce(
+def _recipes_from(
     config: Annotated[list[Path], typer.Option("--config", "-c", help="Recipe file; repeatable, one run per recipe.")],
     task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
+    overrides: OverridesArgument = None,
+) -> "list[Recipe]":
+    """Every file's recipe, for each of the tasks."""
+    tasks: list[str | None] = [*task] if task else [None]
+    return [read_recipe(file, name, None, overrides) for file in config for name in tasks]
+
+
+@options_from(_recipes_from, "recipes")
+def reproduce(
+    recipes: "list[Recipe]",
     out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "runs/reproduction",
     transfer: Annotated[bool, typer.Option("--transfer", help="Score every run with every other's adapters.")] = False,
     transfer_problems: Annotated[
@@ -29,14 +39,11 @@ def reproduce(
         bool, typer.Option("--confounding", help="Probes, style ablation and style swap of every scorer.")
     ] = False,
     retry_failed: RetryOption = False,
-    overrides: OverridesArgument = None,
 ) -> None:
     """Write every table and figure of the paper.
 
     One report for all given recipes, their runs and variants; makes what is missing first.
     """
-    tasks: list[str | None] = [*task] if task else [None]
-    recipes = [read_recipe(file, name, None, overrides) for file in config for name in tasks]
     with ExitStack() as stack:
         pipelines = [
             stack.enter_context(pipeline_for(recipe, judges=True, retry_failed=retry_failed)) for recipe in recipes

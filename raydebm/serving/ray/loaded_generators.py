@@ -28,7 +28,7 @@ IDLE_S = 3600.0
 
 
 @dataclass(slots=True)
-class _Held:
+class _RunGenerators:
     generators: Generators
     asked_at: float
 
@@ -52,7 +52,7 @@ class LoadedGenerators:
             clock: seconds, for what is idle.
         """
         self.first, self._source, self._build, self._clock = first, source, build, clock
-        self._held: dict[RunSource, _Held] = {}
+        self._held: dict[RunSource, _RunGenerators] = {}
         self._loading = asyncio.Lock()
 
     @property
@@ -72,7 +72,7 @@ class LoadedGenerators:
             async with self._loading:
                 if source not in self._held:
                     made = await asyncio.to_thread(self._build, source)
-                    self._held[source] = _Held(made, self._clock())
+                    self._held[source] = _RunGenerators(made, self._clock())
         held = self._held[source]
         held.asked_at = self._clock()
         self._release(keep=source)

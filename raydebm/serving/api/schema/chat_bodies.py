@@ -85,7 +85,7 @@ class HealthBody(BaseModel):
     tasks: list[str]
     policies: dict[str, dict[str, Any]]
     versions: dict[str, str]
-    """Of the first run."""
+    """What answers for the first run, by part."""
     runs: dict[str, dict[str, str]]
     """Versions of each task's run."""
     generators: list[str]
