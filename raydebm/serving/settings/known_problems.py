@@ -25,7 +25,8 @@ NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, Attr
 Read = Callable[[str], Problem]
 """Reads a text as a problem of one task (``Task.problem_from_text``)."""
 MAX_PROBLEMS = 1000
-"""Problems of one task that are compared, taken evenly over its table: more make the start slower and the comparison hardly better."""
+"""Problems of one task that are compared, taken evenly over its table: more make the start slower and the comparison
+hardly better."""
 MAX_FOREIGN = 100
 """Problems of one other task that a reader is tried on."""
 MIN_FOREIGN = 20
