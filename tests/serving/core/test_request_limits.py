@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -84,9 +85,8 @@ def triage(slow, bundle, puzzle, run_virtually):
     """Asks with overrides; returns the answer, and when it came."""
 
     def run(served=bundle, *, received=None, on_progress=None, **overrides):
-        context = request_context(
-            served, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle, received=received
-        )
+        asked = request_context(served, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
+        context = replace(asked, received=received)
 
         async def work():
             answer = await TriageService(served, slow).triage(context, on_progress)
