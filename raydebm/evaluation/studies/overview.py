@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -95,7 +95,8 @@ def training_pool(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: i
     """Quality of the candidates by generator; None without pools."""
     if not pools:
         return None
-    stack = Stack.of(pools)
+    # Energies out of bag are of as many adapters as did not learn from the problem; quality needs none.
+    stack = Stack.of([replace(pool, members=np.empty((len(pool.members), 0))) for pool in pools])
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
     within = {name: stack.generator == index for index, name in enumerate(stack.generators)}
     best = np.where(np.isnan(stack.violation), np.nan, best_quarter(stack).astype(float))

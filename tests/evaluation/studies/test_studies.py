@@ -471,6 +471,13 @@ def test_a_training_pool_by_generator(make_pool):
     assert training_pool([], num_bootstrap=100, seed=0) is None
 
 
+def test_a_training_pool_may_have_energies_of_different_numbers_of_adapters(make_pool):
+    """Out of bag, a problem's candidates are scored by the adapters that did not learn from it."""
+    one = make_pool((1, {"members": (0.1,)}), problem_id="p")
+    two = make_pool((0, {"members": (0.1, 0.2)}), problem_id="q")
+    assert training_pool([one, two], num_bootstrap=100, seed=0).accuracy.value == 0.5
+
+
 def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
     rows = [(0, {"generator": name}) for name in "gghh"]
 
