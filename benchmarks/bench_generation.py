@@ -24,7 +24,7 @@ from typing import Any
 import aiohttp
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, Secret
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator, Secret
 from raydebm.generators.endpoint.transports import AiohttpTransport, OpenAIClientTransport
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
@@ -96,8 +96,8 @@ def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], 
         config = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
         generator = OpenAIApiGenerator(
             config,
+            EndpointAccess(key=Secret(None)),
             transport=lambda config, key: transport(config.base_url, api_key=key.value, headers={}, timeout_s=60.0),
-            key=Secret(None),
         )
         clock = Clock()
         async for candidate in generator.stream(requests):
