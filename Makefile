@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo check-demo test check format fuzz audit sbom clean
+.PHONY: demo check-demo test test-clients damage check format fuzz audit sbom clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -41,6 +41,14 @@ check: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Each client of others in an environment of its own, from the package index: make test-clients CLIENTS="openai cohere"
+test-clients: $(VENV)/.ready
+	@$(BIN)/python tests/clients/run.py $(CLIENTS) --write docs/clients.md
+
+# Generation in a storm while processes are killed; an hour with the defaults: make damage DAMAGE_ARGS="--seeds 3 --requests 2000"
+damage: $(VENV)/.ready
+	@$(BIN)/python tests/damage/damaged_generation.py $(DAMAGE_ARGS)
 
 # Coverage-guided, every parser: make fuzz FUZZ_ARGS="--executions 1000000 --target 'plain JSON'"
 fuzz: $(VENV)/.ready

@@ -33,6 +33,8 @@ class MisbehavingServer:
         self.max_in_flight = 0
         self.in_flight_at_arrival: list[int] = []
         self.num_requests = 0
+        self.num_paid = 0
+        """Requests that were answered by ``ok``, whether or not somebody took the answer."""
         self.keep_bodies = True
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -69,6 +71,7 @@ class MisbehavingServer:
                 "requests": self.num_requests,
                 "max_in_flight": self.max_in_flight,
                 "most": max(self.attempts.values(), default=0),
+                "paid": self.num_paid,
             }
         )
 
@@ -97,6 +100,7 @@ class MisbehavingServer:
             behaviours = [word.strip() for word in wanted.split(",")] if wanted else ["ok"]
             attempt = min(self.attempts[key], len(behaviours) - 1)
             self.attempts[key] += 1
+            self.num_paid += behaviours[attempt] == "ok"
             return await BEHAVIOURS[behaviours[attempt]](request, body, name)
         finally:
             self.in_flight -= 1

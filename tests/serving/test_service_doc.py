@@ -23,7 +23,7 @@ def blocks(text):
 
 def test_the_arguments_are_accepted(blocks):
     for args in (block["args"] for block in blocks if "args" in block):
-        AppArgs(run_dir="r", **args)
+        AppArgs(**{"run_dir": "r", **args})
 
 
 def test_the_keys_file_is_accepted(blocks, tmp_path):

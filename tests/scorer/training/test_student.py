@@ -80,7 +80,7 @@ def test_a_student_says_nearly_what_the_ensemble_says(student, taught, tiny, tmp
     error = (members.mean(1) - mu).std() / mu.std()
     assert members.shape == (len(mu), 2)
     assert float(error) < 0.35
-    assert float(torch.corrcoef(torch.stack([members.mean(1), mu]))[0, 1]) > 0.95
+    assert float(torch.corrcoef(torch.stack([members.mean(1), mu]))[0, 1]) > 0.9
 
 
 def test_the_loss_is_in_squared_deviations_of_mu(student, taught):

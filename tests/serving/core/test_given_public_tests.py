@@ -11,11 +11,13 @@ from raydebm.serving.core.request import read_problem
 from raydebm.tasks import get_task
 from raydebm.tasks.taco.public_tests import public_tests
 
-BUNDLE = SimpleNamespace(tasks=("taco",), task=get_task, max_problem_chars=1_000)
+BUNDLE = SimpleNamespace(
+    tasks=("taco",), task=get_task, max_problem_chars=1_000, known=None, of=lambda name: SimpleNamespace(alone=None)
+)
 
 
 def problem_of(body, *, request=TriageRequest, **fields):
-    return read_problem(BUNDLE, "taco", request(problem=body, **fields).problem)[1]
+    return read_problem(BUNDLE, "taco", request(problem=body, **fields).problem).problem
 
 
 @pytest.mark.parametrize(

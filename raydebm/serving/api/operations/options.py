@@ -155,7 +155,7 @@ def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
 
 
 def _changes(bundle: Bundle, name: str) -> dict[str, Any]:
-    return bundle.profiles[name].model_dump(by_alias=True, exclude_none=True, exclude={"return_candidates"})
+    return bundle.profiles[name].model_dump(by_alias=True, exclude_defaults=True, exclude={"return_candidates"})
 
 
 def _num_samples(bundle: Bundle) -> Mapping[str, int]:

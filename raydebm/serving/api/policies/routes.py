@@ -33,6 +33,7 @@ PROMOTE_EXAMPLES = {"a canary that won": {"reason": "right answers +3.1 %, p = 0
 TRY_EXAMPLES = {
     "a shadow": {"policy": {"rule": "paper", "theta_sigma": 0.4}, "percent": 0, "reason": "a stricter threshold"}
 }
+DROP_EXAMPLES: dict[str, dict[str, str]] = {"the first run's": {}, "another task's": {"task": "support_reply"}}
 ROLLBACK_EXAMPLES = {"complaints": {"reason": "refuses too much since Tuesday"}}
 
 
@@ -106,6 +107,7 @@ def _add_changes(router: APIRouter, desks: Desks) -> None:
         response_model=TrialBody,
         responses=ADMINS,
         dependencies=[Depends(must_be_admin)],
+        openapi_extra=named_examples(DROP_EXAMPLES),
     )
     async def drop(body: PolicyQuery) -> TrialBody:
         """Take the policy off that is on trial, from now on."""
