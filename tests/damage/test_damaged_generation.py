@@ -1,6 +1,12 @@
 """Generation in a storm with processes killed; ``make damage`` does the same at length."""
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
+
 from damaged_generation import Storm, weather
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
