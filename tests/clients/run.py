@@ -52,6 +52,7 @@ def service() -> Iterator[str]:
 
     from raydebm.config import parse_recipe
     from raydebm.decision.policy import Policy
+    from raydebm.generators.endpoint.vllm_process import free_port
     from raydebm.run.directory import RunDir
     from raydebm.serving.api.application import create_app
     from raydebm.serving.core.service import TriageService
@@ -66,16 +67,8 @@ def service() -> Iterator[str]:
         strict = {"theta_sigma": 0.1, "theta_abstain": 0.5}
         bundle = load_bundle(AppArgs(run_dir=folder, policies={"strict": strict}, records=None))
         backend = HandWritten(energies=lambda text: (-3.0 - len(text) / 1e6, -1.0 - len(text) / 1e6))
-        with serving(create_app(TriageService(bundle, backend)), free_port()) as url:
+        with serving(create_app(TriageService(bundle, backend)), free_port("127.0.0.1")) as url:
             yield url
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(name: str) -> Path:

@@ -24,6 +24,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
+
+from processes import is_running
+
 from raydebm.records import Candidate, GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
@@ -151,14 +155,7 @@ class _Driver:
 def _live_workers(run: RunDir) -> list[int]:
     """Processes that have written journals and run still."""
     files = Path(run.uri("candidates", "journal")).glob("*.jsonl")
-    return [pid for pid in {int(file.name.split("-")[1]) for file in files} if _is_running(pid)]
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "XZ"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return [pid for pid in {int(file.name.split("-")[1]) for file in files} if is_running(pid)]
 
 
 def _judged(storm: Storm, rows: Sequence[Candidate], paid: int, kills: Counter[str], seconds: float) -> Damage:

@@ -109,15 +109,8 @@ class TriageResult:
             return False
         is_own_sampling = context.sampling == SamplingOverrides() and context.num_samples is None
         is_whole = not (activity.reused or activity.over_budget) and context.generators == context.bundle.generators
-        return (
-            is_own_sampling
-            and is_whole
-            and (context.policy.waves, context.policy.budget)
-            == (
-                served.waves,
-                served.budget,
-            )
-        )
+        policy = context.policy
+        return is_own_sampling and is_whole and (policy.waves, policy.budget) == (served.waves, served.budget)
 
     @property
     def best(self) -> ScoredCandidate | None:

@@ -56,7 +56,7 @@ class TriageService:
     kept: CandidateStore | None = None
     """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
     drift: DriftMonitor | None = None
-    """Compares generators with their calibration; None: nothing does."""
+    """Compares the first run's generators with their calibration; None: nothing does."""
     notices: Callable[[], list[str]] = list
     """What an operator should know of the replica, such as a refused change."""
 
@@ -113,7 +113,8 @@ class TriageService:
             suspended=self._suspension(context),
         )
         self.meter.decided(result)
-        if self.drift is not None and result.is_sampled_as_calibrated:
+        is_watched = context.bundle.run_dir == self.bundle.run_dir  # a further run has another reference
+        if self.drift is not None and is_watched and result.is_sampled_as_calibrated:
             self.drift.observe(outcome.problem, outcome.pool)
         log.info("decision", extra={"facts": decision_facts(result)})
         return result

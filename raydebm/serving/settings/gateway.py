@@ -32,18 +32,28 @@ def load_gateway(args: AppArgs) -> Bundle:
         UnknownNameError: an unknown task or generator.
         CheckpointError: there is no trained ensemble in a run.
     """
-    first = load_bundle(args)
-    others = _further(args, first)
-    if args.general is not None:
-        others[GENERAL] = _general(args.general, first, others)
-    if not others:
-        return first
-    runs = {name: bundle for bundle in (first, *others.values()) for name in bundle.policies if name != GENERAL}
+    gateway = load_runs(args)
+    if not gateway.others:
+        return gateway
+    runs = {name: bundle for bundle in gateway.runs for name in bundle.policies if name != GENERAL}
     known = KnownProblems(
         {name: _problems(name, bundle) for name, bundle in runs.items()},
         {name: bundle.task(name).problem_from_text for name, bundle in runs.items()},
     )
-    return replace(first, others=others, known=known)
+    return replace(gateway, known=known)
+
+
+def load_runs(args: AppArgs) -> Bundle:
+    """``load_gateway`` without the index of known problems, which takes seconds and only requests need.
+
+    Raises:
+        ConfigError, UnknownNameError, CheckpointError: as for ``load_gateway``.
+    """
+    first = load_bundle(args)
+    others = _further(args, first)
+    if args.general is not None:
+        others[GENERAL] = _general(args.general, first, others)
+    return replace(first, others=others)
 
 
 def _further(args: AppArgs, first: Bundle) -> dict[str, Bundle]:

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from two_runs import LIKE_THEM
 
 from raydebm.decision.guarantee.drift import GeneratorReference
 from raydebm.decision.guarantee.drift_monitor import DriftMonitor
@@ -16,6 +17,7 @@ from raydebm.serving.api.outcomes.assembly import drift_monitor
 from raydebm.serving.core.service import TriageService
 from raydebm.serving.settings.app_args import AppArgs
 from raydebm.serving.settings.bundle import load_bundle
+from raydebm.serving.settings.gateway import load_gateway
 from raydebm.serving.spending.candidate_store import CandidateStore
 
 ANSWERS_ALWAYS = {name: {"missing": [0.0] * 50} for name in ("ada", "bo")}
@@ -103,6 +105,20 @@ OTHER_SAMPLING = ({"num_samples": 1}, {"generators": ["ada"]}, {"waves": [1]}, {
 def test_requests_that_sample_otherwise_do_not_count(client, meter, body):
     assert client.post("/v1/triage", {"problem": puzzle_of(0), **body}).status_code == 200
     assert meter.moved == []
+
+
+def test_decisions_of_a_further_run_do_not_count(two_runs, backend, meter, client_of):
+    args = two_runs()
+    RunDir(args.run_dir).write_json(ANSWERS_ALWAYS, "calibration", "generators.json")
+    bundle = load_gateway(args)
+    service = TriageService(bundle, backend, meter=meter, drift=drift_monitor(bundle, meter))
+    client = client_of(create_app(service, live=meter))
+    client.post(
+        "/v1/triage", {"problem": "Ida buys 9 eggs and gives 2 to Ben. How many eggs are left?", "task": "gsm8k"}
+    )
+    assert meter.moved == []
+    client.post("/v1/triage", {"problem": puzzle_of(0), "task": "knights_knaves"})
+    assert meter.moved == [2]
 
 
 def test_reused_candidates_do_not_count_again(client, meter):

@@ -81,19 +81,18 @@ def policy_routes(desks: Desks) -> APIRouter:
         """Paired tests on stored decisions that both policies made: right and wrong answers, coverage, cost."""
         return await while_connected(request, desk_of(desks, query.task).comparison(query))
 
-    _add_changes(router, desks)
+    router.include_router(_changes(desks))
     return router
 
 
-def _add_changes(router: APIRouter, desks: Desks) -> None:
+def _changes(desks: Desks) -> APIRouter:
     """The routes that change a policy, for admins alone."""
+    router = APIRouter(dependencies=[Depends(must_be_admin)], responses=ADMINS)
 
     @router.post(
         "/try",
         summary="Try a policy",
         response_model=TrialBody,
-        responses=ADMINS,
-        dependencies=[Depends(must_be_admin)],
         openapi_extra=named_examples(TRY_EXAMPLES),
     )
     async def try_policy(body: TrialRequest) -> TrialBody:
@@ -105,8 +104,6 @@ def _add_changes(router: APIRouter, desks: Desks) -> None:
         "/drop",
         summary="End the trial",
         response_model=TrialBody,
-        responses=ADMINS,
-        dependencies=[Depends(must_be_admin)],
         openapi_extra=named_examples(DROP_EXAMPLES),
     )
     async def drop(body: PolicyQuery) -> TrialBody:
@@ -117,8 +114,6 @@ def _add_changes(router: APIRouter, desks: Desks) -> None:
         "/promote",
         summary="Promote the second policy",
         response_model=ChangeBody,
-        responses=ADMINS,
-        dependencies=[Depends(must_be_admin)],
         openapi_extra=named_examples(PROMOTE_EXAMPLES),
     )
     async def promote(body: ChangeRequest, request: Request) -> ChangeBody:
@@ -129,10 +124,10 @@ def _add_changes(router: APIRouter, desks: Desks) -> None:
         "/rollback",
         summary="Roll the newest promotion back",
         response_model=ChangeBody,
-        responses=ADMINS,
-        dependencies=[Depends(must_be_admin)],
         openapi_extra=named_examples(ROLLBACK_EXAMPLES),
     )
     async def rollback(body: ChangeRequest, request: Request) -> ChangeBody:
         """Bring back the policy that the newest promotion replaced, from now on."""
         return await desk_of(desks, body.task).roll_back(reason=body.reason, key=getattr(request.state, "key", None))
+
+    return router
