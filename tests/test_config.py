@@ -5,7 +5,14 @@ import re
 import pytest
 import yaml
 
-from raydebm.config import PAPER_ADAPTERS, apply_overrides, load_recipe, parse_recipe
+from raydebm.config import (
+    PAPER_ADAPTERS,
+    RecordedGenerator,
+    apply_overrides,
+    load_recipe,
+    parse_recipe,
+    with_recorded_answers,
+)
 from raydebm.config.recipe_reference import render as recipe_page
 from raydebm.errors import ConfigError
 from raydebm.tasks.declared.task_file_reference import render as task_page
@@ -154,6 +161,23 @@ def test_run_dir_fills_in_name_and_task():
     recipe = parse_recipe({**MINIMAL, "run_dir": "s3://b/{name}-{task}"})
 
     assert recipe.resolved_run_dir == "s3://b/x-gsm8k"
+
+
+def test_recorded_answers_keep_names_and_numbers_and_ask_no_model():
+    asked = {"kind": "openai", "name": "g", "model": "large", "num_samples": 3, "max_tokens": 50, "logprobs": True}
+    [generator] = with_recorded_answers(parse_recipe({**MINIMAL, "generators": [asked]}), "pool.parquet").generators
+
+    assert generator == RecordedGenerator(
+        name="g", model="g", pool="pool.parquet", num_samples=3, max_tokens=50, logprobs=True
+    )
+
+
+def test_recorded_answers_are_refused_where_a_model_must_rewrite():
+    recipe = parse_recipe({**MINIMAL, "confounding": {"swap": [MINIMAL["generators"][0]["name"]]}})
+    with pytest.raises(
+        ConfigError, match=r"answers of 'pool\.parquet'(.|\n)*recorded generators cannot be asked to rewrite"
+    ):
+        with_recorded_answers(recipe, "pool.parquet")
 
 
 PAGES = pytest.mark.parametrize("render", [recipe_page, task_page], ids=["recipes", "task files"])

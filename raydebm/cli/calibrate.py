@@ -8,17 +8,13 @@ import typer
 
 from raydebm.cli.console import console, show_promise
 from raydebm.cli.parameters import (
-    ConfigOption,
-    OverridesArgument,
     ReporterOption,
     RetryOption,
-    RunDirOption,
     SinceOption,
-    TaskOption,
     UntilOption,
     decision_filter,
     options_from,
-    read_recipe,
+    recipe_command,
 )
 from raydebm.cli.pipeline import pipeline_for
 from raydebm.errors import ConfigError
@@ -43,10 +39,9 @@ class ReportedOutcomes:
     where: "Filter"
 
 
+@recipe_command
 def promising_recipe(
-    config: ConfigOption,
-    task: TaskOption = None,
-    run_dir: RunDirOption = None,
+    recipe: "Recipe",
     max_error: Annotated[
         str | None, typer.Option(help="Promise: largest share of wrong answers given out, or auto.")
     ] = None,
@@ -54,16 +49,13 @@ def promising_recipe(
     min_coverage: Annotated[
         float | None, typer.Option(help="Share of problems to answer, of --max-error auto.")
     ] = None,
-    overrides: OverridesArgument = None,
 ) -> "Recipe":
     """The recipe of a command line, with the promise that its options state."""
-    promise = {
-        "decision.max_error": max_error,
-        "decision.confidence": confidence,
-        "decision.min_coverage": min_coverage,
-    }
-    settings = [f"{name}={value}" for name, value in promise.items() if value is not None]
-    return read_recipe(config, task, run_dir, [*(overrides or ()), *settings])
+    from raydebm.config import changed_recipe
+
+    promise = {"max_error": max_error, "confidence": confidence, "min_coverage": min_coverage}
+    stated = {name: value for name, value in promise.items() if value is not None}
+    return changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
 
 
 def reported_outcomes(

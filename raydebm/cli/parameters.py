@@ -122,6 +122,12 @@ RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directo
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as generation.num_samples=4.")
 ]
+RecordedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--recorded", metavar="POOL", help="Ask no model; take the answers of the generators' names from this pool."
+    ),
+]
 RetryOption = Annotated[
     bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of these settings.")
 ]
@@ -133,16 +139,18 @@ def read_recipe(
     task: TaskOption = None,
     run_dir: RunDirOption = None,
     overrides: OverridesArgument = None,
+    recorded: RecordedOption = None,
 ) -> "Recipe":
     """The recipe of a command line: the file, then the flags, then the dotted overrides."""
-    from raydebm.config import load_recipe
+    from raydebm.config import load_recipe, with_recorded_answers
 
     settings = list(overrides or [])
     if task is not None:
         settings.insert(0, f"task.name={task}")
     if run_dir is not None:
         settings.append(f"run_dir={run_dir}")
-    return load_recipe(config, overrides=settings)
+    recipe = load_recipe(config, overrides=settings)
+    return recipe if recorded is None else with_recorded_answers(recipe, recorded)
 
 
 recipe_command = options_from(read_recipe, "recipe")

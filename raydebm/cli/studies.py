@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raydebm.cli.console import console
-from raydebm.cli.parameters import OverridesArgument, RetryOption, options_from, read_recipe, recipe_command
+from raydebm.cli.parameters import (
+    OverridesArgument,
+    RecordedOption,
+    RetryOption,
+    options_from,
+    read_recipe,
+    recipe_command,
+)
 from raydebm.cli.pipeline import pipeline_for
 from raydebm.errors import ConfigError
 
@@ -20,10 +27,11 @@ def _recipes_from(
     config: Annotated[list[Path], typer.Option("--config", "-c", help="Recipe file; repeatable, one run per recipe.")],
     task: Annotated[list[str] | None, typer.Option("--task", help="Each recipe for this task; repeatable.")] = None,
     overrides: OverridesArgument = None,
+    recorded: RecordedOption = None,
 ) -> "list[Recipe]":
     """Every file's recipe, for each of the tasks."""
     tasks: list[str | None] = [*task] if task else [None]
-    return [read_recipe(file, name, None, overrides) for file in config for name in tasks]
+    return [read_recipe(file, name, None, overrides, recorded) for file in config for name in tasks]
 
 
 @options_from(_recipes_from, "recipes")

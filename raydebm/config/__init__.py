@@ -35,8 +35,10 @@ from raydebm.config.generators import (
 from raydebm.config.pairs import FoldConfig, PairsConfig
 from raydebm.config.reading import (
     apply_overrides,
+    changed_recipe,
     load_recipe,
     parse_recipe,
+    with_recorded_answers,
 )
 from raydebm.config.recipe import EvaluationConfig, PricesConfig, RayConfig, Recipe
 from raydebm.config.scorer import (
@@ -105,6 +107,8 @@ __all__ = [
     "VariantConfig",
     "VllmGenerator",
     "apply_overrides",
+    "changed_recipe",
     "load_recipe",
     "parse_recipe",
+    "with_recorded_answers",
 ]

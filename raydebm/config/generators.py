@@ -130,7 +130,8 @@ class RecordedGenerator(GeneratorBase):
     kind: Literal["recorded"] = "recorded"
     """A recorded pool."""
     pool: str
-    """A pool file: raydebm's Parquet, or JSON lines with problem_id, model, text (docs/recorded_pools.md)."""
+    """A pool: raydebm's Parquet, a folder that holds ``candidates.parquet``, or JSON lines with problem_id, model, text
+    (docs/recorded_pools.md)."""
     model: str
     """The model's name in the pool."""
     text_fields: tuple[str, ...] = Field(("text",), min_length=1)

@@ -114,3 +114,33 @@ def load_recipe(path: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
     if not isinstance(tree, dict):
         raise ConfigError(f"recipe {str(path)!r} must be a mapping of sections, got {type(tree).__name__}")
     return parse_recipe(tree, overrides=overrides, where=f"recipe {str(path)!r}")
+
+
+def with_recorded_answers(recipe: Recipe, pool: str) -> Recipe:
+    """The same recipe without its models: each generator answers what the model of its name wrote in a recorded pool.
+
+    Args:
+        recipe: names the generators and how many samples each gives.
+        pool: what ``generators[].pool`` takes (docs/recorded_pools.md).
+
+    Raises:
+        ConfigError: a part of the recipe needs generators that can be asked, such as ``confounding.swap``.
+    """
+    recorded = [
+        {"kind": "recorded", "model": generator.name, "pool": pool}
+        | generator.model_dump(include={"name", "num_samples", "max_tokens", "logprobs"})
+        for generator in recipe.generators
+    ]
+    return changed_recipe(recipe, {"generators": recorded}, where=f"with answers of {pool!r} recipe {recipe.name!r}")
+
+
+def changed_recipe(recipe: Recipe, sections: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
+    """A recipe with whole sections replaced, checked again.
+
+    Raises:
+        ConfigError: it is no valid recipe; every problem is listed with its path.
+    """
+    try:
+        return Recipe.model_validate(recipe.model_dump(mode="json", by_alias=True) | dict(sections))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from error

@@ -7,14 +7,13 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from raydebm.config import GeneratorConfig, TransformersGenerator, VllmGenerator
-from raydebm.embedded import embedded_path
+from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
 from raydebm.generators.endpoint.vllm_process import vllm_process
 
@@ -24,7 +23,6 @@ APP = "raydebm-vllm"
 ROUTE = "/raydebm-vllm"
 PORT = 8000
 """Serve's own default: a Serve instance that already runs keeps its port."""
-_EMBEDDED = "embedded:"
 
 
 @contextmanager
@@ -117,8 +115,8 @@ def _parallel_sizes(config: VllmGenerator) -> dict[str, int]:
 
 
 def _source(config: VllmGenerator) -> str:
-    if config.model.startswith(_EMBEDDED):
-        return str(Path(embedded_path(config.model.removeprefix(_EMBEDDED))))
+    if config.model.startswith(PREFIX):
+        return str(embedded_path(config.model.removeprefix(PREFIX)))
     return config.model
 
 

@@ -1,7 +1,8 @@
-"""The small models that ship with the package, so that everything runs without a network, a key or a GPU.
+"""What ships with the package, so that everything runs without a network, a key or a GPU.
 
 One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
-strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``build`` makes them again.
+strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``build`` makes them again. And 200 problems
+of GSM8K, for a recipe that small LLMs answer on a CPU.
 """
 
 from pathlib import Path
@@ -12,8 +13,24 @@ ENCODER = "encoder-mini"
 GENERATORS = ("kk-ada", "kk-bo", "kk-cy", "kk-dee")
 """From the strongest to the weakest."""
 NAMES = (ENCODER, *GENERATORS)
+SMALL_LLMS = "gsm8k_small_llms"
+"""The problems, as a folder of ``train.jsonl`` and ``test.jsonl``."""
+PREFIX = "embedded:"
 
-_FOLDER = Path(__file__).parent / "models"
+_FOLDER = Path(__file__).parent
+
+
+def local_path(name: str) -> Path:
+    """The path that a recipe names: what stands behind ``embedded:`` comes with this package.
+
+    Raises:
+        UnknownNameError: the package has nothing of this name.
+        CheckpointError: the installation lacks the model's files.
+    """
+    if not name.startswith(PREFIX):
+        return Path(name)
+    rest = name.removeprefix(PREFIX)
+    return _FOLDER / "pools" / rest if rest == SMALL_LLMS else embedded_path(rest)
 
 
 def embedded_path(name: str) -> Path:
@@ -25,7 +42,7 @@ def embedded_path(name: str) -> Path:
     """
     if name not in NAMES:
         raise UnknownNameError("embedded model", name, NAMES)
-    folder = _FOLDER / name
+    folder = _FOLDER / "models" / name
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             f"the files of embedded model {name!r} are missing at {folder}; install the package again, "

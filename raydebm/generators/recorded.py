@@ -3,6 +3,7 @@
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
       other fields that hold the answer, as text or as JSON) and optionally ``sample`` (integer) and ``run`` (name of a
       repeated run); lines with neither are counted as they come.
+      A folder stands for its ``candidates.parquet``.
 Out:  candidates, either all at once (``import_pool``) or request by request (``PoolGenerator``).
 
 ``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). How recorded completions
@@ -21,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydebm.config import GeneratorConfig, RecordedGenerator
+from raydebm.embedded import local_path
 from raydebm.errors import PoolError, TaskDataError, UnknownNameError
 from raydebm.generators.logprobs import LogProbs
 from raydebm.generators.replies import split_reasoning
@@ -81,7 +83,7 @@ def import_pool(
         PoolError: the file has no answer for any of the problems.
     """
     problem_ids = _joinable(problems)
-    found = _read(Path(path), task, text_fields)
+    found = _read(path, task, text_fields)
     by_key = {(found_id, model, rank): candidate for found_id, model, rank, candidate in found}
     wanted = _wanted_models({model for _, model, _ in by_key}, models)
     position = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(problem_ids.values()))}
@@ -109,8 +111,9 @@ class PoolGenerator:
     """Replays one model of a pool file as if it were asked.
 
     A request is answered by the recording of its problem, pass and sample index; one that was not recorded becomes a
-    candidate with ``error``. Replies carry the request's identity and sampling settings, whatever was used when they
-    were recorded. A greedy request is answered only by a recording that is known to be greedy.
+    candidate with ``error``. An answer of a later pass replies to feedback, so it counts only for the very request to
+    which it was written (equal candidate ids). Replies carry the request's identity and sampling settings, whatever was
+    used when they were recorded. A greedy request is answered only by a recording that is known to be greedy.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class PoolGenerator:
         self._model = config.model
         source_ids = {problem_id: found_id for found_id, problem_id in _joinable(problems).items()}
         self._source_ids = source_ids
-        found = _read(Path(config.pool), "", config.text_fields) if pool is None else pool
+        found = _read(config.pool, "", config.text_fields) if pool is None else pool
         _wanted_models({model for _, model, _, _ in found}, (config.model,))
         self._recorded: dict[tuple[str, bool, int, int], Candidate] = {}
         for found_id, model, rank, candidate in found:
@@ -183,7 +186,10 @@ class PoolGenerator:
     def _find(self, request: GenerationRequest) -> Candidate | None:
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
         ids = (request.problem_id, self._source_ids.get(request.problem_id, request.problem_id))
-        return next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
+        recorded = next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
+        if recorded is None or request.pass_index == 1 or recorded.candidate_id == request.candidate_id:
+            return recorded
+        return None  # written to other feedback
 
 
 def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:
@@ -199,7 +205,7 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
         if isinstance(config, RecordedGenerator):
             by_file.setdefault((config.pool, tuple(config.text_fields)), []).append(config)
     for (path, text_fields), entries in by_file.items():
-        pool = _read(Path(path), "", text_fields)
+        pool = _read(path, "", text_fields)
         for config in entries:
             yield PoolGenerator(config, problems=problems, pool=pool)
 
@@ -229,7 +235,10 @@ _Found = Sequence[tuple[str, str, _Rank, Candidate]]
 """(problem id as in the file, model, rank, candidate) of everything usable in a file, each key once."""
 
 
-def _read(path: Path, task: str, text_fields: Sequence[str]) -> _Found:
+def _read(name: str | Path, task: str, text_fields: Sequence[str]) -> _Found:
+    path = local_path(str(name))
+    if path.is_dir():
+        path /= "candidates.parquet"
     found = _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path, task, text_fields)
     return [(found_id, model, rank, _apart_from_thinking(candidate)) for found_id, model, rank, candidate in found]
 

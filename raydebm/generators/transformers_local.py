@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from raydebm.config import TransformersGenerator
-from raydebm.embedded import embedded_path
+from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import GenerationError
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
 from raydebm.generators.logprobs import LogProbs
@@ -27,7 +27,6 @@ from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest, Message
 
-EMBEDDED = "embedded:"
 _STOP_WINDOW = 32
 """Tokens at a completion's end in which a stop string is looked for after each token."""
 
@@ -226,8 +225,8 @@ def _load(config: TransformersGenerator) -> tuple[Any, Any]:
 
 
 def _source(model: str) -> str | Path:
-    if model.startswith(EMBEDDED):
-        return Path(embedded_path(model.removeprefix(EMBEDDED)))
+    if model.startswith(PREFIX):
+        return embedded_path(model.removeprefix(PREFIX))
     return model
 
 

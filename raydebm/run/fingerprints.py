@@ -5,13 +5,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
 from raydebm.config import REPORTING, BaselineConfig, Recipe
 from raydebm.config.baselines import LocalModelBaseline
-from raydebm.embedded import embedded_path
+from raydebm.embedded import local_path
 from raydebm.identity import content_id
 from raydebm.run.directory import RunDir
 from raydebm.run.stages import StageName, stage_named
@@ -132,7 +131,7 @@ def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
 @cache
 def _content(name: str) -> str | None:
     """None where the name is no file or folder of this machine."""
-    path = embedded_path(name.removeprefix("embedded:")) if name.startswith("embedded:") else Path(name)
+    path = local_path(name)
     try:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     except OSError:  # a name that no path can have, such as one too long

@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from raydebm.embedded import local_path
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
 from raydebm.run.json_lines import read_json_lines
@@ -88,14 +89,14 @@ def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
     """The file itself, or the first of the named files that a folder has.
 
     Args:
-        source: a file or a folder.
+        source: a file or a folder, which may be an ``embedded:`` one.
         names: file names to look for in a folder, by preference.
         otherwise: what else can be a source; the end of an error message.
 
     Raises:
         TaskDataError: there is no such path, or the folder has none of the names.
     """
-    path = Path(source)
+    path = local_path(source)
     if path.is_file():
         return path
     names = list(names)

@@ -86,9 +86,9 @@ def test_a_recipe_command_gets_the_recipe_that_its_options_name(tmp_path):
 
     @recipe_command
     def verb(recipe, repeat=1):
-        calls.append((recipe.task.name, recipe.run_dir, recipe.seed, repeat))
+        calls.append((recipe.task.name, recipe.run_dir, recipe.seed, recipe.generators[0].pool, repeat))
 
-    verb(config=file, task="musr", run_dir="elsewhere", overrides=["seed=7"], repeat=2)
+    verb(config=file, task="musr", run_dir="elsewhere", recorded="other", overrides=["seed=7"], repeat=2)
 
-    assert list(inspect.signature(verb).parameters) == ["config", "task", "run_dir", "overrides", "repeat"]
-    assert calls == [("musr", "elsewhere", 7, 2)]
+    assert list(inspect.signature(verb).parameters) == ["config", "task", "run_dir", "overrides", "recorded", "repeat"]
+    assert calls == [("musr", "elsewhere", 7, "other", 2)]

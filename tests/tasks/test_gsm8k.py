@@ -24,6 +24,11 @@ def task():
     return Gsm8k()
 
 
+@pytest.mark.parametrize(("split", "num_problems"), [("train", 120), ("test", 80)])
+def test_problems_that_come_with_the_package_are_read_by_name(task, split, num_problems):
+    assert len(list(task.load(split, source="embedded:gsm8k_small_llms"))) == num_problems
+
+
 def write(path, rows):
     content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)

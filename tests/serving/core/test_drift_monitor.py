@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from two_runs import LIKE_THEM
 
 from raydebm.decision.guarantee.drift import GeneratorReference
 from raydebm.decision.guarantee.drift_monitor import DriftMonitor
