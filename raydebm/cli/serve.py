@@ -12,11 +12,15 @@ def serve(
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A name under which a service without keys answers; repeatable.")
     ] = None,
+    further_run: Annotated[
+        list[str] | None, typer.Option(help="A finished run of another task, behind the same address; repeatable.")
+    ] = None,
+    general: Annotated[bool, typer.Option("--general", help="Answer questions of no task too, by votes.")] = False,
     passthrough: Annotated[
         str | None, typer.Option(help="Generator that answers chats that are no problem of the task.")
     ] = None,
 ) -> None:
-    """Serve a finished run until Ctrl-C or SIGTERM.
+    """Serve finished runs until Ctrl-C or SIGTERM.
 
     In production: `serve run serve_config.yaml`.
     """
@@ -27,6 +31,8 @@ def serve(
     args = AppArgs.model_validate(
         {
             "run_dir": resolved(run_dir),
+            "further_runs": [{"run_dir": resolved(folder)} for folder in further_run or ()],
+            "general": {} if general else None,
             "allowed_hosts": (host, *(allowed_host or ())),
             "policies": {"text": {"on_abstain": "text"}},
             "passthrough": passthrough,

@@ -1,0 +1,31 @@
+"""What ``raydebm serve`` makes of its options."""
+
+import pytest
+
+from raydebm.cli.commands import command_of
+from raydebm.serving.settings.app_args import GeneralArgs, RunArgs
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Serves nothing; returns the arguments that the application would get."""
+    from raydebm.serving.ray import app
+
+    def run(*options):
+        given = []
+        monkeypatch.setattr(app, "serve_until_interrupted", lambda args, *, host, port: given.append(args))
+        command_of("serve").main(options, standalone_mode=False)
+        [args] = given
+        return args
+
+    return run
+
+
+def test_further_runs_are_served_behind_the_same_address(serve):
+    args = serve("--run-dir", "/runs/a", "--further-run", "/runs/b", "--further-run", "/runs/c")
+    assert (args.run_dir, args.further_runs) == ("/runs/a", (RunArgs(run_dir="/runs/b"), RunArgs(run_dir="/runs/c")))
+
+
+@pytest.mark.parametrize(("options", "general"), [([], None), (["--general"], GeneralArgs())])
+def test_questions_of_no_task_are_answered_where_the_user_says_so(serve, options, general):
+    assert serve(*options).general == general
