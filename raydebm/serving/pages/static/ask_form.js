@@ -71,9 +71,17 @@ function served() {
   return { ...options.policies[task], seed: options.seed, num_samples: counts.size === 1 ? [...counts][0] : "as the recipe says", ...changes };
 }
 
+/** Which generators answer can be chosen for a task; none while it is open which task the problem belongs to. */
+function showGenerators() {
+  const offered = options.generators_of[byId("task").value] ?? [];
+  for (const box of document.querySelectorAll("input[name='generators']")) box.closest("label").hidden = !offered.includes(box.value);
+  byId("generator-fields").hidden = offered.length === 0;
+}
+
 function formChanged() {
   if (!options) return;
   const values = served();
+  showGenerators();
   for (const name of NUMBERS) byId(name).placeholder = values[name] ?? "no limit";
   byId("waves").placeholder = values.waves?.length ? values.waves.join(",") : "none";
   for (const [name, words] of Object.entries(CHOICES)) byId(name).options[0].textContent = `${words[values[name]]} (as served)`;
@@ -90,12 +98,12 @@ function formChanged() {
 
 function emptyFields() {
   for (const name of [...FIELDS, ...Object.keys(CHOICES), "policy"]) byId(name).value = "";
-  for (const box of generatorBoxes()) box.checked = true;
+  for (const box of document.querySelectorAll("input[name='generators']")) box.checked = true;
   formChanged();
 }
 
 function generatorBoxes() {
-  return [...document.querySelectorAll("input[name='generators']")];
+  return [...document.querySelectorAll("label:not([hidden]) > input[name='generators']")];
 }
 
 /** What the form changes of the policy; only fields that are filled in. */
