@@ -111,9 +111,9 @@ class PoolGenerator:
     """Replays one model of a pool file as if it were asked.
 
     A request is answered by the recording of its problem, pass and sample index; one that was not recorded becomes a
-    candidate with ``error``. An answer of a later pass replies to feedback, so it counts only for the very request to
-    which it was written (equal candidate ids). Replies carry the request's identity and sampling settings, whatever was
-    used when they were recorded. A greedy request is answered only by a recording that is known to be greedy.
+    candidate with ``error``. Replies carry the request's identity and sampling settings, whatever was used when they
+    were recorded, and a reply to other feedback is one all the same. A greedy request is answered only by a recording
+    that is known to be greedy.
     """
 
     def __init__(
@@ -186,10 +186,7 @@ class PoolGenerator:
     def _find(self, request: GenerationRequest) -> Candidate | None:
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
         ids = (request.problem_id, self._source_ids.get(request.problem_id, request.problem_id))
-        recorded = next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
-        if recorded is None or request.pass_index == 1 or recorded.candidate_id == request.candidate_id:
-            return recorded
-        return None  # written to other feedback
+        return next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
 
 
 def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:

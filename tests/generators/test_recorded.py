@@ -323,19 +323,9 @@ def test_a_recording_of_unknown_sampling_does_not_answer_a_greedy_request(pool):
 
 
 def test_parquet_answers_by_pass_and_greediness(parquet):
-    later = request(pass_index=2)
-    second = replace(drawn(0, pass_index=2, text="second"), candidate_id=later.candidate_id)
-    path = parquet(drawn(0), drawn(0, temperature=0.0, text="greedy"), second)
-    replies = replay(path, request(temperature=0.0), later, request())
+    path = parquet(drawn(0), drawn(0, temperature=0.0, text="greedy"), drawn(0, pass_index=2, text="second"))
+    replies = replay(path, request(temperature=0.0), request(pass_index=2), request())
     assert [(reply.text, reply.completion_tokens) for reply in replies] == [("greedy", 5), ("second", 5), ("drawn", 5)]
-
-
-def test_a_recording_of_a_later_pass_does_not_answer_other_feedback(parquet):
-    later = request(pass_index=2)
-    second = replace(drawn(0, pass_index=2), candidate_id=later.candidate_id)
-    other = replace(later, messages=({"role": "user", "content": "The total is wrong."},))
-    [reply] = replay(parquet(drawn(0), second), other)
-    assert "has no answer of 'm' for this problem, pass and sample" in reply.error
 
 
 def test_a_folder_stands_for_its_candidates(parquet):
