@@ -46,9 +46,12 @@ format: $(VENV)/.ready
 test-clients: $(VENV)/.ready
 	@$(BIN)/python tests/clients/run.py $(CLIENTS) --write docs/clients.md
 
-# Generation in a storm while processes are killed; an hour with the defaults: make damage DAMAGE_ARGS="--seeds 3 --requests 2000"
+# Generation in a storm and training, while processes are killed; hours with 30 seeds: make damage SEEDS=3 REQUESTS=2000
+SEEDS ?= 30
+REQUESTS ?= 50000
 damage: $(VENV)/.ready
-	@$(BIN)/python tests/damage/damaged_generation.py $(DAMAGE_ARGS)
+	@$(BIN)/python tests/damage/damaged_training.py --seeds $(SEEDS)
+	@$(BIN)/python tests/damage/damaged_generation.py --seeds $(SEEDS) --requests $(REQUESTS)
 
 # Coverage-guided, every parser: make fuzz FUZZ_ARGS="--executions 1000000 --target 'plain JSON'"
 fuzz: $(VENV)/.ready

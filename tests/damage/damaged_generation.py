@@ -9,10 +9,9 @@ for twice than were in flight when something was killed.
 """
 
 import argparse
+import functools
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,9 +23,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))  # for processes
+sys.path.insert(0, str(Path(__file__).parent))  # for the module beside this one
 
-from processes import is_running
+from victims import Driver
 
 from raydebm.records import Candidate, GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
@@ -103,59 +102,22 @@ def weather(storm: Storm, folder: Path, *, kills: Sequence[str]) -> Damage:
     with _process(str(SERVER), stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         base = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        driver = _Driver(storm, base, run)
+        driver = Driver(
+            [str(HERE / "generation_driver.py"), json.dumps(asdict(storm)), f"{base}/v1", run.root],
+            log=folder / "driver.log",
+            workers=lambda: _workers(run),
+        )
         for mark, victim in zip(marks, kills, strict=True):
-            done[victim] += driver.kill(victim, after=mark)
+            done[victim] += driver.kill(victim, when=functools.partial(_has_requests, base, mark))
         driver.finish()
         paid = _count(base)["paid"]
     return _judged(storm, list(run.candidates()), paid, done, time.monotonic() - started)
 
 
-class _Driver:
-    """The driver's process, started again whenever it is gone and not finished."""
-
-    def __init__(self, storm: Storm, base: str, run: RunDir) -> None:
-        self._base, self._run = base, run
-        self._command = [str(HERE / "damage_driver.py"), json.dumps(asdict(storm)), f"{base}/v1", run.root]
-        self._log = Path(run.root).parent / "driver.log"
-        self._process = self._start()
-
-    def kill(self, victim: str, *, after: float) -> bool:
-        """Kill it once so many requests reached the server; False where it had finished before."""
-        while _count(self._base)["requests"] < after:
-            if self._process.poll() is not None:
-                return False
-            time.sleep(0.02)
-        workers = _live_workers(self._run)
-        target = self._process.pid if victim == "driver" else max(workers, default=None)
-        if target is None or self._process.poll() is not None:
-            return False
-        os.kill(target, signal.SIGKILL)
-        if victim == "driver":
-            self._process.wait()
-            while _live_workers(self._run):  # they outlive their driver for a moment, and answer on
-                time.sleep(0.1)
-            self._process = self._start()
-        return True
-
-    def finish(self) -> None:
-        """Wait for its end.
-
-        Raises:
-            AssertionError: it failed; the message has the end of its log.
-        """
-        code = self._process.wait(timeout=3600)
-        assert code == 0, f"the driver ended with {code}: {self._log.read_text()[-3000:]}"
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        with self._log.open("ab") as log:
-            return subprocess.Popen([sys.executable, *self._command], stdout=log, stderr=log)
-
-
-def _live_workers(run: RunDir) -> list[int]:
-    """Processes that have written journals and run still."""
+def _workers(run: RunDir) -> list[int]:
+    """Processes that have written journals."""
     files = Path(run.uri("candidates", "journal")).glob("*.jsonl")
-    return [pid for pid in {int(file.name.split("-")[1]) for file in files} if is_running(pid)]
+    return sorted({int(file.name.split("-")[1]) for file in files})
 
 
 def _judged(storm: Storm, rows: Sequence[Candidate], paid: int, kills: Counter[str], seconds: float) -> Damage:
@@ -180,6 +142,10 @@ def _judged(storm: Storm, rows: Sequence[Candidate], paid: int, kills: Counter[s
         wrong=tuple(wrong),
         seconds=seconds,
     )
+
+
+def _has_requests(base: str, number: float) -> bool:
+    return _count(base)["requests"] >= number
 
 
 def _count(base: str) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The program that is killed: answers all requests of a storm, as ``raydebm generate`` would, and resumes.
 
-``python damage_driver.py '<json of Storm>' URL RUN_DIR``
+``python generation_driver.py '<json of Storm>' URL RUN_DIR``
 """
 
 import json

@@ -1,0 +1,31 @@
+"""The program that is killed: trains a tiny ensemble, as ``raydebm train`` would, and resumes.
+
+``python training_driver.py BACKBONE RUN_DIR NUM_EPOCHS``
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
+
+from scorer_parts import groups_of, recipe_for
+
+from raydebm.config import TaskConfig
+from raydebm.distributed.session import ray_session
+from raydebm.distributed.train import train_ensemble
+from raydebm.run.directory import RunDir
+
+
+def main(backbone: str, run_dir: str, num_epochs: str) -> None:
+    """Train three adapters."""
+    training = {"max_epochs": int(num_epochs), "patience": int(num_epochs)}
+    recipe = recipe_for(
+        Path(backbone), num_adapters=3, training=training, num_cpus=8, max_failures=3, object_store_mb=100
+    )
+    recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k")})  # any that is built in
+    with ray_session(recipe.ray):
+        train_ensemble(recipe=recipe, run=RunDir(run_dir), train=groups_of(0, 200), validation=groups_of(500, 8))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
