@@ -15,6 +15,7 @@ from raydebm.generators import Generator
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
 from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, GenerationRequest
+from raydebm.serving.ray.on_demand import OnDemand
 from raydebm.serving.settings.run_source import RunSource
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,6 @@ Trace = Mapping[str, str] | None
 """Headers of the caller's span (``tracing.outgoing``); None or empty: nothing is traced."""
 IDLE_S = 3600.0
 """Generators that were not asked for so long make room. Local models take long to load, endpoints take no room."""
-
-
-@dataclass(slots=True)
-class _RunGenerators:
-    generators: Generators
-    asked_at: float
 
 
 class LoadedGenerators:
@@ -51,14 +46,13 @@ class LoadedGenerators:
             source: of ``first``; None: unknown, so that only calls that name no run get it.
             clock: seconds, for what is idle.
         """
-        self.first, self._source, self._build, self._clock = first, source, build, clock
-        self._held: dict[RunSource, _RunGenerators] = {}
-        self._loading = asyncio.Lock()
+        self.first, self._source = first, source
+        self._further: OnDemand[RunSource, Generators] = OnDemand(build, idle_s=IDLE_S, close=_close, clock=clock)
 
     @property
     def names(self) -> list[str]:
         """Names of what is loaded, the first run's first."""
-        return list(dict.fromkeys([*self.first, *(name for held in self._held.values() for name in held.generators)]))
+        return list(dict.fromkeys([*self.first, *(name for _, found in self._further.by_use for name in found)]))
 
     async def get(self, source: RunSource | None) -> Generators:
         """The generators of a run, loaded where they are not there; None: those of the first.
@@ -68,21 +62,15 @@ class LoadedGenerators:
         """
         if source is None or source == self._source:
             return self.first
-        if source not in self._held:
-            async with self._loading:
-                if source not in self._held:
-                    made = await asyncio.to_thread(self._build, source)
-                    self._held[source] = _RunGenerators(made, self._clock())
-        held = self._held[source]
-        held.asked_at = self._clock()
-        self._release(keep=source)
-        return held.generators
+        return await self._further.get(source)
 
-    def _release(self, keep: RunSource) -> None:
-        now = self._clock()
-        for source in [source for source, held in self._held.items() if source != keep]:
-            if now - self._held[source].asked_at > IDLE_S:
-                del self._held[source]
+
+async def _close(generators: Generators) -> None:
+    for name, generator in generators.items():
+        try:
+            await generator.aclose()
+        except Exception:  # a session that does not end must not fail the request that made room
+            log.exception("generator %r could not be closed", name)
 
 
 @dataclass(frozen=True, slots=True)

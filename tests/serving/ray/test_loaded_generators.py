@@ -11,6 +11,16 @@ from raydebm.serving.settings.run_source import RunSource
 FIRST, SECOND, THIRD = (RunSource(name, "v1", ("ada",)) for name in ("first", "second", "third"))
 
 
+class Idle:
+    """A generator that writes nothing."""
+
+    def __init__(self):
+        self.is_closed = False
+
+    async def aclose(self):
+        self.is_closed = True
+
+
 class Clock:
     now = 0.0
 
@@ -34,7 +44,7 @@ def loaded(built, clock):
         built.append(source.run_dir)
         if source.run_dir == "third":
             raise ConfigError("no recipe")
-        return {f"{source.run_dir}-ada": object()}
+        return {f"{source.run_dir}-ada": Idle()}
 
     return LoadedGenerators({"ada": object()}, build, source=FIRST, clock=clock)
 
@@ -64,6 +74,13 @@ def test_a_run_that_nobody_asks_for_makes_room(loaded, built, clock):
     assert loaded.names == ["ada", "fourth-ada"]
     get(loaded, SECOND)
     assert built == ["second", "fourth", "second"]
+
+
+def test_generators_that_make_room_are_closed(loaded, clock):
+    [idle] = get(loaded, SECOND)
+    clock.now += IDLE_S + 1
+    [asked] = get(loaded, RunSource("fourth", "v1", ("ada",)))
+    assert (idle["second-ada"].is_closed, asked["fourth-ada"].is_closed) == (True, False)
 
 
 def test_a_run_that_cannot_be_loaded_leaves_the_others(loaded):
