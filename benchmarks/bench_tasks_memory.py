@@ -28,7 +28,8 @@ def held(folders: list[str], is_shared: bool) -> list[float]:
 
 
 async def _held(folders: list[str], is_shared: bool) -> list[float]:
-    replicas, found = [], []
+    replicas: list[Ensembles] = []
+    found: list[float] = []
     for folder in folders:
         if not (is_shared and replicas):
             replicas.append(Ensembles(device="cpu", dtype="float32", threads=1))

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
-class _Loaded(Generic[Value]):
+class _Asked(Generic[Value]):
     value: Value
     asked_at: float
 
@@ -35,7 +35,7 @@ class OnDemand(Generic[Key, Value]):
             clock: seconds.
         """
         self._load, self._idle_s, self._close, self._clock = load, idle_s, close, clock
-        self._loaded: dict[Key, _Loaded[Value]] = {}
+        self._loaded: dict[Key, _Asked[Value]] = {}
         self._loading = asyncio.Lock()
 
     @property
@@ -46,10 +46,10 @@ class OnDemand(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         """Take a value that was loaded elsewhere, as if it had just been asked for."""
-        self._loaded[key] = _Loaded(value, self._clock())
+        self._loaded[key] = _Asked(value, self._clock())
 
     async def get(self, key: Key) -> Value:
-        """The value, loaded where it is not there; what is there stays in use meanwhile. An error of ``load`` passes."""
+        """The value, loaded where it is not there; what is there stays in use meanwhile. Errors of ``load`` pass."""
         if key not in self._loaded:
             async with self._loading:
                 if key not in self._loaded:
