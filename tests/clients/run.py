@@ -11,6 +11,7 @@ out is known: see ``service``. Exit status 1 where a use fails that worked when 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ REPOSITORY = HERE.parents[1]
 ENVIRONMENTS = REPOSITORY / ".clients"
 CLIENTS: Mapping[str, Sequence[str]] = {
     "openai": ("openai",),
+    "openai_2": ("openai<3",),
     "litellm": ("litellm",),
     "cohere": ("cohere",),
     "langchain": ("langchain-openai", "langchain-cohere"),
@@ -31,7 +33,7 @@ CLIENTS: Mapping[str, Sequence[str]] = {
     "pydantic_ai": ("pydantic-ai-slim[openai]",),
     "llama_index": ("llama-index-llms-openai-like", "llama-index-postprocessor-cohere-rerank"),
 }
-"""What is installed for each."""
+"""What is installed for each. A number behind the name is that of an older version with the same uses."""
 USES = ("chat", "stream", "abstention", "structured", "rerank")
 PUZZLE = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
@@ -88,8 +90,8 @@ def outcome(name: str, url: str) -> dict[str, object]:
     """Versions, and what came of each use: ``{"versions": {...}, "uses": {use: [ok, words]}}``."""
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OPENAI", "CO_"))}
     own |= {"RAYDEBM_URL": url, "PUZZLE": PUZZLE, "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    packages = [package.partition("[")[0] for package in CLIENTS[name]]
-    command = [str(environment(name)), str(HERE / "in_environment.py"), name, *packages]
+    packages = [re.split(r"[<\[]", package)[0] for package in CLIENTS[name]]
+    command = [str(environment(name)), str(HERE / "in_environment.py"), name.rstrip("_0123456789"), *packages]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=own, check=False)
     if done.returncode:
         return {"versions": {}, "uses": {use: [False, done.stderr.strip()[-300:]] for use in USES}}
