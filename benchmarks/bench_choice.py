@@ -23,7 +23,8 @@ from raydebm.run.directory import RunDir
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
 from raydebm.scorer.ensemble import EnsembleScorer, leaders
-from raydebm.scorer.model.backbone import Backbone, load_backbone
+from raydebm.scorer.member_groups import load_backbones
+from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.blocks import structure_copy
 from raydebm.scorer.model.head import EnergyHead
@@ -51,7 +52,9 @@ class PeftLoop:
             head.load_state_dict(dict(adapter.head))
             self._heads[adapter.record.adapter.name] = head.eval()
         self._record, self._pad_id = record, int(backbone.tokenizer.pad_token_id)
-        self._encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder)
+        self._encoder = TextEncoder(
+            backbone.tokenizer, max_length=record.members[0].max_length, is_decoder=backbone.is_decoder
+        )
 
     @torch.inference_mode()
     def energies(self, pool: Pool) -> Tensor:
@@ -62,7 +65,7 @@ class PeftLoop:
         for name, head in self._heads.items():
             self._model.set_adapter(name)
             states = self._model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-            rows.append(head(pooled(states, batch.mask, pooling=self._record.pooling)))
+            rows.append(head(pooled(states, batch.mask, pooling=self._record.members[0].pooling)))
         return torch.stack(rows)
 
 
@@ -117,9 +120,9 @@ def main() -> None:
     for line in table_of_choices([energies for _, energies in pools.values()]):
         print(line)
 
-    backbone = load_backbone(record.backbone, device="cpu", dtype="float32")
+    (backbone,) = load_backbones(record, device="cpu", dtype="float32")
     loop = PeftLoop(folder, record, stored, backbone)
-    scorer = EnsembleScorer.of_parts(record, stored, backbone=backbone)
+    scorer = EnsembleScorer.of_parts(record, stored, backbones=[backbone])
     timed = [texts for texts, _ in list(pools.values())[: arguments.pools]]
     choose: dict[str, Callable[[Pool], int]] = {
         "PEFT set_adapter loop": lambda pool: int(loop.energies(pool).mean(0).argmin()),

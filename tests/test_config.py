@@ -24,6 +24,37 @@ MINIMAL = {
 }
 
 
+ADAPTER = {"name": "a0", "rank": 8, "alpha": 16, "targets": ["Wqkv"]}
+
+
+def scorer_of(**settings):
+    return parse_recipe({**MINIMAL, "scorer": settings}).scorer
+
+
+def test_an_adapter_may_have_a_backbone_of_its_own_and_read_it_in_its_own_way():
+    own = {**ADAPTER, "name": "b0", "backbone": "b", "pooling": "last", "max_length": 64}
+    scorer = scorer_of(backbone="a", max_length=512, adapters=[ADAPTER, own, {**ADAPTER, "name": "a1"}])
+
+    assert scorer.backbones == ("a", "b")
+    resolved = [scorer.resolved_for(adapter) for adapter in scorer.adapters]
+    assert [(found.backbone, found.pooling, found.max_length) for found in resolved] == [
+        ("a", "cls", 512), ("b", "last", 64), ("a", "cls", 512),
+    ]  # fmt: skip
+
+
+def test_adapters_that_name_the_scorers_backbone_have_one_backbone():
+    scorer = scorer_of(backbone="a", adapters=[ADAPTER, {**ADAPTER, "name": "a1", "backbone": "a"}])
+
+    assert scorer.backbones == ("a",)
+
+
+def test_what_an_adapter_does_not_have_of_its_own_is_not_written():
+    """So that adapters which were trained before there was such a thing stay current."""
+    (adapter,) = scorer_of(adapters=[ADAPTER]).adapters
+
+    assert not {"backbone", "pooling", "max_length", "layers"} & adapter.model_dump(mode="json").keys()
+
+
 def test_minimal_recipe_has_the_papers_defaults():
     recipe = parse_recipe(MINIMAL)
 
@@ -54,6 +85,9 @@ def test_paper_adapters():
         ({"generators": [{"kind": "telepathy", "name": "q"}]}, "telepathy"),
         ({"generators": [{"kind": "openai", "name": "q", "model": "m"}] * 2}, "more than once: q"),
         ({"scorer": {"adapters": []}}, "at least one adapter"),
+        ({"scorer": {"adapters": [ADAPTER, {**ADAPTER, "backbone": "other"}]}}, r"distinct names, got \['a0', 'a0'\]"),
+        ({"scorer": {"adapters": [{**ADAPTER, "max_length": 15}]}}, r"adapters\.0\.max_length.*16"),
+        ({"scorer": {"adapters": [{**ADAPTER, "backbone": ""}]}}, r"adapters\.0\.backbone"),
         ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
         ({"ray": {"num_cpus": 2}}, r"ray\.num_cpus"),
     ],

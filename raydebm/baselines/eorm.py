@@ -30,7 +30,7 @@ from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
 from raydebm.scorer.checkpoint_records import Record
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
 from raydebm.scorer.model.batching import MicroBatch, cut_middle, micro_batches, token_ids
-from raydebm.scorer.training.adapter import data_fingerprint
+from raydebm.scorer.training.adapter_data import data_fingerprint
 from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
 from raydebm.scorer.training.member import gather
 from raydebm.scorer.training.schedule import learning_rate_factor

@@ -27,7 +27,7 @@ from raydebm.identity import content_id
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import load_tensors, read_record, save_tensors
 from raydebm.scorer.checkpoint_records import Record
-from raydebm.scorer.training.adapter import data_fingerprint
+from raydebm.scorer.training.adapter_data import data_fingerprint
 
 RECORD_FILE = "probe.json"
 HEADS_FILE = "probe.safetensors"

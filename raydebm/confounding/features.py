@@ -19,9 +19,10 @@ from torch import Tensor
 from raydebm.errors import CheckpointError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.ensemble import EnsembleScorer
-from raydebm.scorer.model.backbone import Backbone, load_backbone
-from raydebm.scorer.model.batching import TextEncoder, micro_batches
+from raydebm.scorer.ensemble import EnsembleScorer, MemberReader
+from raydebm.scorer.member_groups import MemberGroup, group_members, load_backbones
+from raydebm.scorer.model.backbone import Backbone
+from raydebm.scorer.model.batching import micro_batches
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.model.lora import low_rank_updates, merged_copy
 from raydebm.scorer.model.pooling import pooled
@@ -47,23 +48,20 @@ class FeatureExtractor:
         record: EnsembleRecord,
         adapters: Sequence[StoredAdapter],
         *,
-        backbone: Backbone,
+        backbones: Sequence[Backbone],
         micro_batch_tokens: int = 8192,
     ) -> None:
         """
+        Args:
+            backbones: those of the adapters, in any order.
+
         Raises:
-            CheckpointError: the adapters were trained on another backbone.
+            CheckpointError: an adapter was trained on another backbone.
         """
-        if backbone.fingerprint != record.backbone_fingerprint:
-            raise CheckpointError(
-                f"the checkpoint was trained on backbone {record.backbone!r} with weights "
-                f"{record.backbone_fingerprint}, but {backbone.name!r} has weights {backbone.fingerprint}"
-            )
         self.record = record
         self.adapters = tuple(adapters)
-        self._backbone = backbone
+        self.groups = tuple(group_members(record, adapters, backbones))
         self._micro_batch_tokens = micro_batch_tokens
-        self.encoder = TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder)
 
     @classmethod
     def load(
@@ -71,37 +69,37 @@ class FeatureExtractor:
     ) -> "FeatureExtractor":
         """Raises CheckpointError when parts are missing or torn, or were trained on another backbone."""
         record, adapters = read_ensemble(Path(folder))
-        backbone = load_backbone(record.backbone, device=device, dtype=dtype)
-        return cls(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of a feature vector."""
-        return self._backbone.hidden_size
+        backbones = load_backbones(record, device=device, dtype=dtype)
+        return cls(record, adapters, backbones=backbones, micro_batch_tokens=micro_batch_tokens)
 
     @property
     def num_backbone_parameters(self) -> int:
-        """Parameters of the encoder, without adapters and heads."""
-        return sum(parameter.numel() for parameter in self._backbone.encoder.parameters())
+        """Parameters of the encoders, without adapters and heads, each counted once per adapter."""
+        return sum(
+            len(group.adapters) * sum(parameter.numel() for parameter in group.backbone.encoder.parameters())
+            for group in self.groups
+        )
 
     def stream(self, texts: Sequence[tuple[str, str]]) -> Iterator[AdapterFeatures]:
         """Adapter by adapter, in the checkpoint's order: the features of all texts."""
-        ids = [text.ids for text in self.encoder(texts)]
-        for adapter in self.adapters:
-            yield AdapterFeatures(adapter=adapter.record.adapter.name, states=self.states(adapter, ids))
+        ids = [[text.ids for text in group.encoder(texts)] for group in self.groups]
+        for position, adapter in enumerate(self.adapters):
+            place = next(place for place, group in enumerate(self.groups) if position in group.positions)
+            states = self.states(adapter, ids[place], backbone=self.groups[place].backbone)
+            yield AdapterFeatures(adapter=adapter.record.adapter.name, states=states)
 
     @torch.no_grad()
-    def states(self, adapter: StoredAdapter, ids: Sequence[Sequence[int]]) -> Tensor:
-        """Features of token ids under one adapter, shape (N, D), float32, on the CPU."""
+    def states(self, adapter: StoredAdapter, ids: Sequence[Sequence[int]], *, backbone: Backbone) -> Tensor:
+        """Features of token ids under one adapter of a backbone, shape (N, D), float32, on the CPU."""
         where = f"adapter {adapter.record.adapter.name!r}"
         updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
-        encoder = merged_copy(self._backbone.encoder, updates, where=where)
-        found = torch.empty(len(ids), self._backbone.hidden_size)
-        pad_id = int(self._backbone.tokenizer.pad_token_id)
+        encoder = merged_copy(backbone.encoder, updates, where=where)
+        found = torch.empty(len(ids), backbone.hidden_size)
+        pad_id = int(backbone.tokenizer.pad_token_id)
         for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id):
-            moved = batch.to(self._backbone.device)
+            moved = batch.to(backbone.device)
             states_BTD = encoder(input_ids=moved.ids, attention_mask=moved.mask).last_hidden_state
-            features_BD = pooled(states_BTD, moved.mask, pooling=self.record.pooling)
+            features_BD = pooled(states_BTD, moved.mask, pooling=adapter.record.pooling)
             found[list(batch.positions)] = features_BD.float().cpu()
         return found
 
@@ -114,7 +112,7 @@ class KeptFeatures:
 
     def __init__(self, extractor: FeatureExtractor) -> None:
         self._extractor = extractor
-        self._known: dict[tuple[int, ...], Tensor] = {}
+        self._of_groups = [_GroupFeatures(extractor, group) for group in extractor.groups]
 
     def scorer(self, folder: str | Path) -> EnsembleScorer:
         """The energies of a checkpoint that differs from the extractor's in its heads at most.
@@ -125,22 +123,40 @@ class KeptFeatures:
         record, adapters = read_ensemble(Path(folder))
         if _without_heads(record, adapters) != _without_heads(self._extractor.record, self._extractor.adapters):
             raise CheckpointError(f"{folder}: its adapters are not those whose features are kept; score it by itself")
-        heads = [head_of(adapter, hidden_size=self._extractor.hidden_size) for adapter in adapters]
-        return EnsembleScorer(record=record, encoder=self._extractor.encoder, engine=_HeadsEngine(self, heads))
+        return EnsembleScorer(record=record, readers=[features.reader(adapters) for features in self._of_groups])
 
     def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees."""
-        joined: NDArray[np.float32] = (
-            self.states([text.ids for text in self._extractor.encoder(texts)]).flatten(1).numpy()
-        )
+        """All adapters' features side by side, shape (N, K * D): what the ensemble as a whole sees. Of several
+        backbones first those of the first one's adapters, each as wide as its backbone."""
+        of_groups = [
+            features.states([text.ids for text in features.group.encoder(texts)]).flatten(1)
+            for features in self._of_groups
+        ]
+        joined: NDArray[np.float32] = torch.cat(of_groups, dim=1).numpy()
         return joined
+
+
+class _GroupFeatures:
+    """The features of one backbone's adapters."""
+
+    def __init__(self, extractor: FeatureExtractor, group: MemberGroup) -> None:
+        self.group = group
+        self._extractor = extractor
+        self._known: dict[tuple[int, ...], Tensor] = {}
+
+    def reader(self, adapters: Sequence[StoredAdapter]) -> MemberReader:
+        """Energies by the heads of these adapters, which are all of the ensemble."""
+        group = self.group
+        heads = [head_of(adapters[place], hidden_size=group.backbone.hidden_size) for place in group.positions]
+        return MemberReader(encoder=group.encoder, engine=_HeadsEngine(self, heads), positions=group.positions)
 
     def states(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Features, shape (N, K, D), float32, on the CPU, of N >= 1 texts in the order given."""
         keys = [tuple(text) for text in ids]
         missing = [key for key in dict.fromkeys(keys) if key not in self._known]
         if missing:
-            of_adapters = [self._extractor.states(adapter, missing) for adapter in self._extractor.adapters]
+            extractor, group = self._extractor, self.group
+            of_adapters = [extractor.states(adapter, missing, backbone=group.backbone) for adapter in group.adapters]
             self._known |= zip(missing, torch.stack(of_adapters, dim=1), strict=True)
         return torch.stack([self._known[key] for key in keys])
 
@@ -148,7 +164,7 @@ class KeptFeatures:
 class _HeadsEngine:
     """An ``EnergyEngine`` that encodes no text twice."""
 
-    def __init__(self, features: KeptFeatures, heads: Sequence[EnergyHead]) -> None:
+    def __init__(self, features: _GroupFeatures, heads: Sequence[EnergyHead]) -> None:
         self._features, self._heads = features, heads
 
     @torch.inference_mode()
@@ -164,7 +180,8 @@ def _without_heads(record: EnsembleRecord, adapters: Sequence[StoredAdapter]) ->
         for adapter in adapters
     ]
     configs = [dict(adapter.peft_config) for adapter in adapters]
-    return record.backbone_fingerprint, record.pooling, record.max_length, configs, weights
+    readings = [(member.backbone_fingerprint, member.pooling, member.max_length) for member in record.members]
+    return readings, configs, weights
 
 
 def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:

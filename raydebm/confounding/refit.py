@@ -334,7 +334,9 @@ def _write(
     folder: Path, adapter: StoredAdapter, head: EnergyHead, result: HeadResult, settings: RepairSettings
 ) -> None:
     repaired = {"settings": asdict(settings), "result": asdict(result)}
-    record = adapter.record.model_copy(update={"settings": adapter.record.settings | {"repair": repaired}})
+    # The head is as its own loss left it: nothing was multiplied afterwards.
+    changes = {"settings": adapter.record.settings | {"repair": repaired}, "scale": 1.0, "offset": 0.0}
+    record = adapter.record.model_copy(update=changes)
     write_adapter(folder, record=record, config=adapter.peft_config, lora=adapter.lora, head=head.state_dict())
 
 
@@ -378,7 +380,6 @@ def _figure(value: float | None) -> str:
 
 
 def _trainable_share(extractor: FeatureExtractor) -> float:
-    head = sum(tensor.numel() for tensor in extractor.adapters[0].head.values())
-    lora = [sum(tensor.numel() for tensor in adapter.lora.values()) for adapter in extractor.adapters]
-    num_adapters = len(extractor.adapters)
-    return num_adapters * head / (num_adapters * (head + extractor.num_backbone_parameters) + sum(lora))
+    heads = sum(tensor.numel() for adapter in extractor.adapters for tensor in adapter.head.values())
+    lora = sum(tensor.numel() for adapter in extractor.adapters for tensor in adapter.lora.values())
+    return heads / (heads + extractor.num_backbone_parameters + lora)

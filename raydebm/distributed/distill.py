@@ -42,7 +42,8 @@ def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts,
     Raises:
         PoolError: there is nothing to learn from.
         TrainingError: the loss became NaN or infinite.
-        CheckpointError: the run's scorer is torn.
+        CheckpointError: the run's scorer is torn, or the student's backbone cannot be read.
+        ConfigError: the student's adapter does not fit its backbone.
     """
     work = on_the_scorers_node(recipe, _distill)
     time: ScoringTime = get_or_raise(work.remote(run.absolute(), student.absolute(), recipe, texts, known))
@@ -53,6 +54,7 @@ def distilled_scorer(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts,
 def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts, known: KnownEnergies) -> ScoringTime:
     from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
+    from raydebm.scorer.training.member import check_member
     from raydebm.scorer.training.settings import TrainingSettings
     from raydebm.scorer.training.student import TaughtTexts, distill
 
@@ -64,7 +66,9 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts, known: 
         micro_batch_tokens=recipe.scorer.micro_batch_tokens,
     )
     ensemble = load(Path(run.root) / "scorer")
-    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
+    backbone = load_backbone(recipe.scorer.backbone_of(config.adapter), device=recipe.scorer.device, dtype="float32")
+    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, config.adapter)
+    check_member(config.adapter, backbone, pooling=settings.pooling, max_length=settings.max_length)
     settings = replace(
         settings,
         learning_rate=config.learning_rate or settings.learning_rate,
@@ -80,7 +84,7 @@ def _distill(run: RunDir, student: RunDir, recipe: Recipe, texts: Texts, known: 
         ),
         teacher=ensemble.record,
         adapter=config.adapter,
-        backbone=load_backbone(ensemble.record.backbone, device=recipe.scorer.device, dtype="float32"),
+        backbone=backbone,
         settings=settings,
         out_dir=target,
     )

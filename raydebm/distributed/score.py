@@ -1,5 +1,5 @@
 """Energies of all candidates. On GPUs by Ray Data, in actors that load the ensemble once; on CPUs in tasks, which find
-torch imported. Both map the backbone's shared weights.
+torch imported. Both map the backbones' shared weights.
 
 In:   problems, candidates, a checkpoint.
 Out:  ``<run>/<stage>/energies.parquet``, one row for each candidate, in their order. A candidate
@@ -175,7 +175,7 @@ class _Source:
 
     checkpoint: str
     weights: Any
-    """Reference to the backbone's."""
+    """Reference to those of the backbones, by name."""
     dtype: str
     device: str
     share: WorkerShare
@@ -234,17 +234,18 @@ def _scored(texts: Sequence[Text], source: _Source, recipe: Recipe) -> Iterator[
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, Any], tuple[Reasoning, str]]:
-    """The backbone's weights, for the object store, what the training texts held, and the type to score in: on CPUs
+def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, dict[str, Any]], tuple[Reasoning, str]]:
+    """The backbones' weights, for the object store, what the training texts held, and the type to score in: on CPUs
     one for all scorers, so that no two of them choose differently."""
     from raydebm.scorer.checkpoint import read_ensemble
-    from raydebm.scorer.model.backbone import frozen_weights, load_backbone
+    from raydebm.scorer.member_groups import load_backbones
+    from raydebm.scorer.model.backbone import frozen_weights
 
     with local_copy(checkpoint) as folder:
         record, _ = read_ensemble(folder)
-    weights = frozen_weights(record.backbone)
+    weights = {name: frozen_weights(name) for name in record.backbones}
     if dtype == "auto" and device == "cpu":
-        dtype = load_backbone(record.backbone, weights=weights, device=device).dtype
+        dtype = load_backbones(record, weights=weights, device=device)[0].dtype
     return weights, (record.reasoning, dtype)
 
 
@@ -257,16 +258,16 @@ class ScoreBatch:
 
         from raydebm.scorer.checkpoint import read_ensemble
         from raydebm.scorer.ensemble import EnsembleScorer
-        from raydebm.scorer.model.backbone import load_backbone
+        from raydebm.scorer.member_groups import load_backbones
 
         with local_copy(source.checkpoint) as folder:
             record, adapters = read_ensemble(folder)
         weights = ray.get(source.weights[0])
-        backbone = load_backbone(record.backbone, weights=weights, device=source.device, dtype=source.dtype)
+        backbones = load_backbones(record, weights=weights, device=source.device, dtype=source.dtype)
         torch.set_num_threads(recipe.ray.threads_per_worker)
         tokens = recipe.scorer.micro_batch_tokens
-        self._scorer = EnsembleScorer.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=tokens)
-        self._dtype = backbone.dtype
+        self._scorer = EnsembleScorer.of_parts(record, adapters, backbones=backbones, micro_batch_tokens=tokens)
+        self._dtype = backbones[0].dtype
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         groups = [(key, list(rows)) for key, rows in groupby(batch.to_pylist(), key=lambda row: tuple(row["members"]))]

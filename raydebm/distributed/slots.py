@@ -1,6 +1,6 @@
 """Slots of a training: a share of a GPU or a CPU, and the one process that trains the slot's adapters in turn.
 
-In:   training jobs, dealt to slots; the shared weights and the data, as references.
+In:   training jobs, dealt to slots; the backbones' shared weights and the data, as references.
 Out:  adapter folders (see ``train_worker``), and why adapters failed for good.
 
 Why a Ray Train run per slot and not one with a rank per slot: there, a rank that dies restarts all of them, and one
@@ -12,8 +12,9 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -35,16 +36,30 @@ START_LIMIT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBackbone:
+    """One frozen backbone, read on the cluster."""
+
+    weights: Any
+    """Reference to its weights."""
+    fingerprint: Any
+    """Reference to the fingerprint of the weights; its task fails when the backbone cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotContext:
     """What all slots of a training have in common."""
 
-    inputs: tuple[Any, Any]
-    """References: the backbone's weights, and (training groups, validation groups)."""
-    backbone: Any
-    """Reference to the fingerprint of the weights; its task fails when the backbone cannot be read."""
+    groups: Any
+    """Reference to (training groups, validation groups)."""
+    backbones: Mapping[str, SharedBackbone]
+    """By name."""
     share: WorkerShare
     """What a slot's worker takes."""
     is_own_cluster: bool
+
+    def is_complete(self, job: TrainingJob) -> bool:
+        """Whether the job's adapter on disk came from its data, its settings and the weights of its backbone."""
+        return job.is_complete(get_or_raise(self.backbones[job.backbone].fingerprint))
 
 
 class _LeanTrainer(DataParallelTrainer):
@@ -62,6 +77,14 @@ class _LeanTrainer(DataParallelTrainer):
         return [one for one in super()._create_default_callbacks() if type(one).__name__ not in self.needless]
 
 
+def by_backbone(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
+    """The jobs of one backbone after those of another, so that a slot's worker loads each of its backbones once."""
+    of_backbones: dict[str, list[TrainingJob]] = {}
+    for job in jobs:
+        of_backbones.setdefault(job.backbone, []).append(job)
+    return list(chain.from_iterable(of_backbones.values()))
+
+
 def deal(jobs: Sequence[TrainingJob], num_slots: int) -> list[tuple[TrainingJob, ...]]:
     """The jobs of each slot, dealt in turn: a0, a2, a4 and a1, a3 of five jobs in two slots. No slot is empty."""
     return [tuple(jobs[first::num_slots]) for first in range(min(num_slots, len(jobs)))]
@@ -76,7 +99,8 @@ def fit_all(
         look: called twice a second while workers train.
 
     Raises:
-        CheckpointError: the backbone cannot be read; likewise ConfigError, for a name that is wrong.
+        CheckpointError: a backbone cannot be read; likewise ConfigError, for a name that is wrong, or for an adapter
+            that does not fit its backbone.
     """
     slots = deal(jobs, num_slots)
     ended: SimpleQueue[dict[str, str] | BaseException] = SimpleQueue()
@@ -103,8 +127,9 @@ def fit_all(
                     raise outcome
                 failed |= outcome
             look()
-            if ray.wait([context.backbone], timeout=0)[0]:
-                get_or_raise(context.backbone)  # a backbone that cannot be read is not an adapter's own failure
+            for backbone in context.backbones.values():
+                if ray.wait([backbone.fingerprint], timeout=0)[0]:
+                    get_or_raise(backbone.fingerprint)  # one that cannot be read is not an adapter's own failure
     finally:
         given_up.set()
     return failed
@@ -124,8 +149,7 @@ def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threa
         try:
             refusal = _fit(waiting, context)
         except ray.train.WorkerGroupError as error:
-            fingerprint = get_or_raise(context.backbone)
-            waiting = [job for job in waiting if not job.is_complete(fingerprint)]
+            waiting = [job for job in waiting if not context.is_complete(job)]
             started = [job for job in waiting if job.num_starts() > starts[job.name]]
             if started and started[-1].num_starts() - starts_before[started[-1].name] <= started[-1].max_restarts:
                 continue
@@ -136,8 +160,7 @@ def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threa
             break
         failed[refusal.adapter] = refusal.reason
         LOG.error("adapter %s failed for good: %s", refusal.adapter, refusal.reason)
-        fingerprint = get_or_raise(context.backbone)
-        waiting = [job for job in waiting if job.adapter.name != refusal.adapter and not job.is_complete(fingerprint)]
+        waiting = [job for job in waiting if job.adapter.name != refusal.adapter and not context.is_complete(job)]
     return failed
 
 
@@ -151,7 +174,11 @@ def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
     trainer = _LeanTrainer(
         train_loop,
         # References in a list, so that nothing on the way resolves them.
-        train_loop_config={"jobs": list(jobs), "inputs": list(context.inputs)},
+        train_loop_config={
+            "jobs": list(jobs),
+            "groups": [context.groups],
+            "weights": {job.backbone: [context.backbones[job.backbone].weights] for job in jobs},
+        },
         scaling_config=ray.train.ScalingConfig(
             num_workers=1, use_gpu=context.share.gpus > 0, resources_per_worker=context.share.resources
         ),

@@ -1,4 +1,4 @@
-"""Ray Train: one run per slot (a share of a GPU, or a CPU), all sharing one copy of the frozen backbone's weights.
+"""Ray Train: one run per slot (a share of a GPU, or a CPU), all sharing one copy of each frozen backbone's weights.
 
 In:   training groups, a recipe.
 Out:  ``<run>/<stage>/``: one folder per adapter, ``ensemble.json`` and the model card (see ``scorer.checkpoint``).
@@ -10,17 +10,17 @@ a copy of its own on the device.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import ray
 
 from raydebm import __version__
-from raydebm.config import REPORTING, Recipe
+from raydebm.config import REPORTING, AdapterConfig, Recipe
 from raydebm.distributed.placement import WorkerShare, at_once, cluster_nodes, graph_gib, share_of
 from raydebm.distributed.session import get_or_raise, is_own_cluster
-from raydebm.distributed.slots import SlotContext, fit_all
+from raydebm.distributed.slots import SharedBackbone, SlotContext, by_backbone, fit_all
 from raydebm.distributed.train_worker import assemble, read_backbone, size_mib
 from raydebm.errors import PoolError, TrainingError
 from raydebm.identity import content_id
@@ -64,7 +64,7 @@ class EnsembleSummary:
     checkpoint: str
     adapters: tuple[AdapterSummary, ...]
     backbone_mib: float | None
-    """Size of the shared weights; None when all adapters were reused."""
+    """Size of the shared weights, of all backbones together; None when all adapters were reused."""
     seconds: float
     startup_seconds: float | None
     """From the call to the first finished epoch, without that epoch's own time; None when all were reused."""
@@ -99,7 +99,8 @@ def train_ensemble(
 
     Raises:
         PoolError: there is nothing to train on.
-        CheckpointError: the backbone cannot be read; likewise ConfigError, for a name that is wrong.
+        CheckpointError: a backbone cannot be read; likewise ConfigError, for a name that is wrong, or for an adapter
+            that does not fit its backbone.
         ConfigError: the package of a tracker in ``training.report_to`` is missing.
         ResourceError: no node of the cluster can hold one worker.
         TrainingError: some adapters failed for good; the others are complete on disk, and a rerun trains the rest.
@@ -114,14 +115,14 @@ def train_ensemble(
     num_slots = at_once(recipe.ray, share, nodes, is_own_cluster=own)
     memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))
     jobs = _jobs(recipe, run.absolute(), stage, train=train, validation=validation, share=share, memory=memory)
-    weights, backbone = cast("Any", read_backbone).remote(recipe.scorer.backbone)
-    reused = [job for job in jobs if _is_complete(job, backbone)]
-    waiting = [job for job in jobs if job not in reused]
+    backbones = _read_backbones(recipe)
+    reused = [job for job in jobs if _is_complete(job, backbones[job.backbone])]
+    waiting = by_backbone(job for job in jobs if job not in reused)
     watch = _Watch(jobs, reused, max_epochs=recipe.training.max_epochs, on_progress=on_progress)
     if waiting:
         run.remove(stage, ENSEMBLE_FILE)
-        inputs = (weights, ray.put((list(train), list(validation))))
-        context = SlotContext(inputs=inputs, backbone=backbone, share=share, is_own_cluster=own)
+        groups = ray.put((list(train), list(validation)))
+        context = SlotContext(groups=groups, backbones=backbones, share=share, is_own_cluster=own)
         with tracked(waiting, train=train, validation=validation) as tracking:
             watch.on_epoch = [tracking.epoch, *([] if on_epoch is None else [on_epoch])]
             failed = fit_all(waiting, context, num_slots=num_slots, look=watch.look)
@@ -134,10 +135,20 @@ def train_ensemble(
     return EnsembleSummary(
         checkpoint=run.uri(stage),
         adapters=tuple(_summary(job, reused=job in reused) for job in jobs),
-        backbone_mib=ray.get(size_mib.remote(weights)) if waiting else None,
+        backbone_mib=_sum_mib(backbones.values()) if waiting else None,
         seconds=time.monotonic() - started,
         startup_seconds=watch.startup_seconds(started),
     )
+
+
+def _read_backbones(recipe: Recipe) -> dict[str, SharedBackbone]:
+    """Begin to read each of the recipe's backbones, once."""
+    read = {name: cast("Any", read_backbone).remote(name, recipe) for name in recipe.scorer.backbones}
+    return {name: SharedBackbone(weights=weights, fingerprint=found) for name, (weights, found) in read.items()}
+
+
+def _sum_mib(backbones: Iterable[SharedBackbone]) -> float:
+    return round(sum(ray.get([size_mib.remote(backbone.weights) for backbone in backbones])), 1)
 
 
 def _jobs(
@@ -153,23 +164,13 @@ def _jobs(
     data = content_id(
         [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
     )
-    settings = recipe.scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"})
-    common = (
-        __version__,
-        data,
-        settings,
-        recipe.training.model_dump(mode="json", exclude=REPORTING),
-        recipe.pairs.bag_frac,
-        recipe.training_seed,
-        asdict(task_of(recipe.task).defaults),
-    )
     return [
         TrainingJob(
             adapter=adapter,
             recipe=recipe,
             run=run,
             stage=stage,
-            plan=content_id(*common, adapter.model_dump(mode="json")),
+            plan=_plan(recipe, adapter, data),
             data=data,
             device="cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device,
             graph_gib=memory,
@@ -178,12 +179,28 @@ def _jobs(
     ]
 
 
-def _is_complete(job: TrainingJob, backbone: Any) -> bool:
+def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
+    """Fingerprint of what the adapter is trained from: what other members have of their own does not count."""
+    scorer = recipe.scorer.resolved_for(adapter)
+    return content_id(
+        __version__,
+        data,
+        scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"}),
+        recipe.training.model_dump(mode="json", exclude=REPORTING),
+        recipe.pairs.bag_frac,
+        recipe.training_seed,
+        asdict(task_of(recipe.task).defaults),
+        adapter.without_own_settings().model_dump(mode="json"),
+        *(["scaled"] if len(recipe.scorer.backbones) > 1 else []),
+    )
+
+
+def _is_complete(job: TrainingJob, backbone: SharedBackbone) -> bool:
     """Whether the adapter on disk came from the same data, settings and weights; says so in the log when not."""
     done = job.finished()
     if done is None:
         return False
-    if job.is_complete(get_or_raise(backbone)):
+    if job.is_complete(get_or_raise(backbone.fingerprint)):
         return True
     what = "on other backbone weights" if done["plan"] == job.plan else "from other data or settings"
     LOG.warning("adapter %s was trained %s: training it again", job.adapter.name, what)

@@ -1,6 +1,7 @@
-"""What runs inside the cluster while adapters are trained: the backbone's reader, each slot's worker, the last step.
+"""What runs inside the cluster while adapters are trained: the backbones' readers, each slot's worker, the last step.
 
-A slot's worker maps the shared weights and trains its adapters in turn, each in its own bag of problems. Every epoch is
+A slot's worker maps the shared weights and trains its adapters in turn, each in its own bag of problems. It holds one
+backbone at a time, and another only when the next adapter has another. Every epoch is
 reported to Ray Train with a checkpoint from which another worker can go on, which leaves complete adapters alone.
 """
 
@@ -17,6 +18,7 @@ import ray
 import ray.train
 
 from raydebm import __version__
+from raydebm.config import Recipe
 from raydebm.distributed.placement import gpu_share
 from raydebm.errors import CheckpointError, RaydebmError, TrainingError
 from raydebm.pairs import TrainingGroup, bag
@@ -29,12 +31,24 @@ LOG = logging.getLogger(__name__)
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def read_backbone(name: str) -> tuple[dict[str, Any], str]:
-    """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch."""
+def read_backbone(name: str, recipe: Recipe) -> tuple[dict[str, Any], str]:
+    """The frozen weights, for the object store, and their fingerprint. In a task: the driver needs no torch.
+
+    Raises:
+        ConfigError: an adapter of the recipe does not fit this backbone of its.
+        CheckpointError: the backbone cannot be read.
+    """
     from raydebm.scorer.model.backbone import frozen_weights, load_backbone
+    from raydebm.scorer.training.member import check_member
+    from raydebm.scorer.training.settings import TrainingSettings
 
     weights = frozen_weights(name)
-    return weights, load_backbone(name, weights=weights, device="cpu", dtype="float32").fingerprint
+    backbone = load_backbone(name, weights=weights, device="cpu", dtype="float32")
+    for adapter in recipe.scorer.adapters:
+        if recipe.scorer.backbone_of(adapter) == name:
+            settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, adapter)
+            check_member(adapter, backbone, pooling=settings.pooling, max_length=settings.max_length)
+    return weights, backbone.fingerprint
 
 
 @ray.remote(num_cpus=0.1)
@@ -73,9 +87,12 @@ def train_loop(config: Mapping[str, Any]) -> Refusal | None:
     """
     jobs: Sequence[TrainingJob] = config["jobs"]
     job = jobs[0]
+    loaded: _Loaded | None = None
     try:
-        loaded = _load(job, config["inputs"])
         for job in jobs:
+            if loaded is None or loaded.backbone.name != job.backbone:
+                loaded = None  # before the next one takes memory
+                loaded = _load(job, [*config["weights"][job.backbone], *config["groups"]])
             if not job.is_complete(loaded.backbone.fingerprint):
                 _train(job, loaded)
     except TrainingError as error:
@@ -87,7 +104,7 @@ def train_loop(config: Mapping[str, Any]) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """What the adapters of a slot share."""
+    """What the adapters of a slot and of one backbone share."""
 
     backbone: Any
     train: Sequence[TrainingGroup]
@@ -104,7 +121,7 @@ def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
     torch.set_num_threads(job.recipe.ray.threads_per_worker)
     weights, (train, validation) = ray.get(list(inputs))
     before = private_mib()
-    backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
+    backbone = load_backbone(job.backbone, weights=weights, device=job.device, dtype="float32")
     after = private_mib()
     gained = None if before is None or after is None else round(after - before, 1)
     return _Loaded(backbone=backbone, train=train, validation=validation, mapped_mib=gained)
@@ -136,11 +153,12 @@ def _train(job: TrainingJob, loaded: _Loaded) -> None:
 
 def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     """Train in this adapter's bag, going on after its last stored epoch where there is one."""
-    from raydebm.scorer.training.adapter import AdapterData, train_adapter
+    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
 
     recipe, name = job.recipe, job.adapter.name
-    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults)
+    settings = TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, job.adapter)
     ids = [group.problem_id for group in loaded.train]
     bagged = set(bag(ids, bag_frac=recipe.pairs.bag_frac, seed=recipe.training_seed, adapter=name))
 

@@ -58,6 +58,7 @@ class CardFacts:
 
 def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts: CardFacts) -> str:
     """README.md, with the metadata block at its top."""
+    first = record.members[0]
     sections = [
         f"# {facts.title}",
         _introduction(record, facts),
@@ -66,10 +67,10 @@ def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts
         scorer_example(facts.repository),
         "One adapter with PEFT and its head, without raydebm (the text must fit the backbone's context here):",
         peft_example(
-            record.backbone,
-            adapter=record.adapters[0],
-            pooling=record.pooling,
-            is_decoder=is_decoder_type(record.family),
+            first.backbone,
+            adapter=first.name,
+            pooling=first.pooling,
+            is_decoder=is_decoder_type(first.family),
             repository=facts.repository,
         ),
         *([] if facts.policy is None else ["## Thresholds", _thresholds(facts.policy)]),
@@ -89,12 +90,13 @@ def scorer_card(record: EnsembleRecord, adapters: Sequence[AdapterRecord], facts
 
 def _metadata(record: EnsembleRecord, facts: CardFacts) -> str:
     metrics = [] if facts.evaluation is None else _metrics(facts.evaluation)
+    base_models = [name for name in map(hub_backbone, record.backbones) if name is not None]
     dataset = {"type": facts.datasets[0] if facts.datasets else facts.recipe.task.name, "name": facts.recipe.task.name}
     return front_matter(
         {
             "license": facts.license or NO_LICENSE,
             "library_name": "peft",
-            "base_model": hub_backbone(record.backbone),
+            "base_model": base_models[0] if len(base_models) == 1 else base_models or None,
             "pipeline_tag": "text-ranking",
             "tags": [*TAGS, facts.recipe.task.name],
             "datasets": list(facts.datasets),

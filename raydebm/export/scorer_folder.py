@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raydebm.errors import CheckpointError
+from raydebm.errors import CheckpointError, ConfigError
 from raydebm.export.examples import hub_backbone
 from raydebm.export.finished_run import FinishedRun
 from raydebm.export.model_card import CardFacts, Listing, scorer_card
@@ -23,7 +23,7 @@ from raydebm.export.target import fresh_folder
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble_file import ENSEMBLE_FILE, holds_ensemble
 from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, read_ensemble, write_adapter
-from raydebm.scorer.checkpoint_records import AdapterRecord
+from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord
 
 POLICY_FILE = "policy.json"
 
@@ -57,7 +57,7 @@ def export_scorer(
 
     Raises:
         CheckpointError: the run has no complete checkpoint there, or it is torn.
-        ConfigError: ``out`` is not empty.
+        ConfigError: ``out`` is not empty, or one name is given for several backbones.
     """
     listing = listing or Listing()
     if not holds_ensemble(finished.run.uri(stage)):
@@ -65,10 +65,9 @@ def export_scorer(
         raise CheckpointError(f"{finished.run.uri(stage)} holds no complete scorer; `raydebm {verb}` makes it")
     with local_copy(finished.run.uri(stage)) as source:
         record, stored = read_ensemble(source)
+    record = _with_backbone(record, listing.base_model)
     folder = fresh_folder(out)
-    if listing.base_model is not None:
-        record = record.model_copy(update={"backbone": listing.base_model})
-    records = _write_adapters(folder, stored, record.backbone)
+    records = _write_adapters(folder, stored, record)
     is_trained = stage == "scorer"
     evaluation, policy = (finished.evaluation(), finished.policy()) if is_trained else (None, None)
     if policy is not None:
@@ -86,32 +85,48 @@ def export_scorer(
     (folder / CARD_FILE).write_text(scorer_card(record, records, facts), encoding="utf-8")
     (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
     lacks_policy, lacks_evaluation = is_trained and policy is None, is_trained and evaluation is None
-    left_out = _left_out(record.backbone, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
+    left_out = _left_out(record.backbones, lacks_policy=lacks_policy, lacks_evaluation=lacks_evaluation)
     return ScorerExport(folder=folder, adapters=record.adapters, left_out=left_out)
 
 
-def _write_adapters(folder: Path, stored: Sequence[StoredAdapter], backbone: str) -> list[AdapterRecord]:
-    """Write each adapter to a folder of its name, with the backbone's name as readers of the export know it."""
-    records = [adapter.record.model_copy(update={"backbone": backbone}) for adapter in stored]
-    for adapter, record in zip(stored, records, strict=True):
-        config = {**adapter.peft_config, "base_model_name_or_path": backbone}
-        place = folder / record.adapter.name
-        write_adapter(place, record=record, config=config, lora=adapter.lora, head=adapter.head)
+def _with_backbone(record: EnsembleRecord, name: str | None) -> EnsembleRecord:
+    """With the name by which readers of the export know the backbone."""
+    if name is None:
+        return record
+    if len(record.backbones) > 1:
+        raise ConfigError(
+            f"--base-model names one backbone, {name!r}, and this scorer has {len(record.backbones)}: "
+            f"{', '.join(record.backbones)}; leave it out, and name the backbones in the recipe as the hub does"
+        )
+    members = tuple(member.model_copy(update={"backbone": name}) for member in record.members)
+    return record.model_copy(update={"members": members})
+
+
+def _write_adapters(folder: Path, stored: Sequence[StoredAdapter], ensemble: EnsembleRecord) -> list[AdapterRecord]:
+    """Write each adapter to a folder of its name, with its backbone's name as the ensemble has it."""
+    records = []
+    for adapter, member in zip(stored, ensemble.members, strict=True):
+        records.append(adapter.record.model_copy(update={"backbone": member.backbone}))
+        config = {**adapter.peft_config, "base_model_name_or_path": member.backbone}
+        write_adapter(folder / member.name, record=records[-1], config=config, lora=adapter.lora, head=adapter.head)
     return records
 
 
-def _left_out(backbone: str, *, lacks_policy: bool, lacks_evaluation: bool) -> tuple[str, ...]:
+def _left_out(backbones: Sequence[str], *, lacks_policy: bool, lacks_evaluation: bool) -> tuple[str, ...]:
     """What the folder lacks, a phrase each with the remedy."""
     left_out = []
     if lacks_policy:
         left_out.append("thresholds: the run has none for this scorer; `raydebm calibrate` finds them")
     if lacks_evaluation:
         left_out.append("an evaluation: the run has none of this scorer; `raydebm evaluate` makes it")
-    if ":" not in backbone and hub_backbone(backbone) is None:
-        left_out.append(
-            f"a backbone that others can load: this one is the folder {backbone}; give its name on the hub "
-            "as --base-model"
-        )
+    remedy = (
+        "give its name on the hub as --base-model" if len(backbones) == 1 else "name it in the recipe as the hub does"
+    )
+    left_out += [
+        f"a backbone that others can load: this one is the folder {backbone}; {remedy}"
+        for backbone in backbones
+        if ":" not in backbone and hub_backbone(backbone) is None
+    ]
     return tuple(left_out)
 
 

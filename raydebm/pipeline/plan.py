@@ -50,7 +50,8 @@ def plan_of(recipe: Recipe) -> Plan:
             *_waves(context.passes),
             f"later passes: at most {recipe.triage.num_regenerate} more requests per validation problem and lambda, "
             "and per regenerated test problem",
-            f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
+            f"then {len(recipe.scorer.adapters)} adapters on {' and '.join(recipe.scorer.backbones)} are trained in "
+            "parallel",
             *_baselines(recipe),
             _stages(context),
             f"generators: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; "

@@ -1,5 +1,6 @@
 """``ensemble.json``: the file that makes a folder a trained ensemble, and says which one it is. Needs no torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,17 @@ def read_ensemble_file(address: str) -> dict[str, Any]:
     if not isinstance(ensemble, dict):
         raise CheckpointError(f"{where} must be an object, got {type(ensemble).__name__}; train again")
     return ensemble
+
+
+def backbone_names(ensemble: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the members' backbones, each once, in the order of the members; () where the file names none.
+
+    Args:
+        ensemble: what ``read_ensemble_file`` gave. Format 1 named one backbone, for all members.
+    """
+    members = ensemble["members"] if isinstance(ensemble.get("members"), list) else [ensemble]
+    named = [member["backbone"] for member in members if isinstance(member, dict) and "backbone" in member]
+    return tuple(dict.fromkeys(map(str, named)))
 
 
 def fingerprint_of(ensemble: object) -> str:

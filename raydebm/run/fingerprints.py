@@ -115,7 +115,7 @@ def _names(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
         yield from (generator.pool for generator in recipe.generators if generator.kind == "recorded")
         yield from (generator.model for generator in recipe.generators if generator.kind == "transformers")
     if "scorer" in sections:
-        yield recipe.scorer.backbone
+        yield from recipe.scorer.backbones
     if "decision" in sections:
         yield from chain.from_iterable(map(_names_of_baseline, recipe.evidence))
     if "baselines" in sections:

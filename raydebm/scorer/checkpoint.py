@@ -2,7 +2,7 @@
 
 ::
 
-    <ensemble>/ensemble.json   backbone, fingerprints, adapters in order, metrics, versions; written last
+    <ensemble>/ensemble.json   members in order with their backbones, fingerprints, metrics, versions; written last
                README.md       the model card
                a0/ ... a4/     one folder per adapter:
                    adapter_config.json, adapter_model.safetensors   PEFT's layout: PeftModel.from_pretrained reads it
@@ -16,7 +16,7 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +30,14 @@ from torch import Tensor
 from raydebm.errors import CheckpointError, in_one_line
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.card import model_card
-from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord, Record
+from raydebm.scorer.checkpoint_records import (
+    READING_FIELDS,
+    AdapterRecord,
+    EnsembleRecord,
+    MemberRecord,
+    ReadingRecord,
+    Record,
+)
 
 CARD_FILE = "README.md"
 RECORD_FILE = "training.json"
@@ -43,16 +50,10 @@ SCORER_FILES = (
 )  # fmt: skip
 """What scoring needs of a repository on the hub."""
 
-SHARED_FIELDS = (
-    "backbone_fingerprint",
-    "data_fingerprint",
-    "family",
-    "hidden_size",
-    "max_length",
-    "pooling",
-    "reasoning",
-)
+SHARED_FIELDS = ("data_fingerprint", "reasoning")
 """What all adapters of an ensemble must have in common."""
+OWN_FIELDS = tuple(field for field in READING_FIELDS if field != "backbone")
+"""What ensemble.json and an adapter's record must agree on. Not the backbone's name: it may be another one here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,8 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
         meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
 
     Raises:
-        CheckpointError: an adapter is torn, or adapters differ in backbone, data or shape; the message names both.
+        CheckpointError: an adapter is torn, or adapters differ in data, or in the weights of the backbone that they
+            name; the message names both.
     """
     if not adapters:
         raise CheckpointError(f"{folder}: an ensemble needs at least one adapter")
@@ -126,17 +128,17 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
             shutil.rmtree(folder / name, ignore_errors=True)
             shutil.copytree(source, folder / name)
     stored = {name: read_adapter(folder / name) for name in adapters}
-    check_consistent({name: adapter.record for name, adapter in stored.items()})
-    first = next(iter(stored.values())).record
+    records = {name: adapter.record for name, adapter in stored.items()}
+    check_consistent(records)
+    first = next(iter(records.values()))
     record = EnsembleRecord(
-        adapters=tuple(adapters),
-        backbone=first.backbone,
-        metrics={name: adapter.record.best for name, adapter in stored.items()},
+        members=tuple(MemberRecord.of(name, own) for name, own in records.items()),
+        metrics={name: own.best for name, own in records.items()},
         meta=dict(meta),
         versions=versions(),
         **{field: getattr(first, field) for field in SHARED_FIELDS},
     )
-    card = model_card(record, [adapter.record for adapter in stored.values()])
+    card = model_card(record, list(records.values()))
     (folder / CARD_FILE).write_text(card, encoding="utf-8")
     (folder / ENSEMBLE_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return record
@@ -179,21 +181,35 @@ def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
         raise CheckpointError(f"{folder} is not a scorer checkpoint: {ENSEMBLE_FILE} is missing; train one")
     record = read_record(folder / ENSEMBLE_FILE, EnsembleRecord)
     stored = {name: read_adapter(folder / name) for name in record.adapters}
-    records: dict[str, Record] = {ENSEMBLE_FILE: record}
-    check_consistent(records | {name: adapter.record for name, adapter in stored.items()})
+    for member in record.members:
+        adapter = stored[member.name].record
+        _check_equal((ENSEMBLE_FILE, member), (member.name, adapter), fields=OWN_FIELDS)
+        _check_equal((ENSEMBLE_FILE, record), (member.name, adapter), fields=SHARED_FIELDS)
     return record, list(stored.values())
 
 
-def check_consistent(records: Mapping[str, Record]) -> None:
-    """Raises CheckpointError naming the two parts that differ, and the field."""
-    (first_name, first), *others = records.items()
-    for name, record in others:
-        for field in SHARED_FIELDS:
-            if getattr(record, field) != getattr(first, field):
-                raise CheckpointError(
-                    f"checkpoint mixes parts that do not belong together: {field} is {getattr(first, field)!r} in "
-                    f"{first_name} and {getattr(record, field)!r} in {name}; train them in one run"
-                )
+def check_consistent(records: Mapping[str, AdapterRecord]) -> None:
+    """Check that adapters can be members of one ensemble.
+
+    Raises:
+        CheckpointError: two of them differ in what they must have in common; it names both, and the field.
+    """
+    first, *others = records.items()
+    for other in others:
+        _check_equal(first, other, fields=SHARED_FIELDS)
+    same: dict[str, tuple[str, ReadingRecord]] = {}
+    for name, record in records.items():
+        _check_equal(same.setdefault(record.backbone, (name, record)), (name, record), fields=("backbone_fingerprint",))
+
+
+def _check_equal(one: tuple[str, Record], other: tuple[str, Record], *, fields: Sequence[str]) -> None:
+    for field in fields:
+        found = [getattr(record, field) for _, record in (one, other)]
+        if found[0] != found[1]:
+            raise CheckpointError(
+                f"checkpoint mixes parts that do not belong together: {field} is {found[0]!r} in {one[0]} and "
+                f"{found[1]!r} in {other[0]}; train them in one run"
+            )
 
 
 def read_record(file: Path, kind: type[RecordType]) -> RecordType:

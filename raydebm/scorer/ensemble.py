@@ -4,6 +4,9 @@ In:   a checkpoint folder; (problem, candidate) texts.
 Out:  energies in the checkpoint's order of adapters, with the tokens read and cut.
 Does not know: tasks, constraints, thresholds, Ray.
 
+Members of one backbone read a text together: it is tokenized once for them, and they share what their adapters do not
+change. Members of another backbone read it by themselves.
+
 Shapes: K adapters, M of them that are asked, N texts, B texts of a micro-batch, D hidden size.
 """
 
@@ -11,7 +14,7 @@ import copy
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,19 +22,19 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from raydebm.config import Pooling
 from raydebm.cpus import free_cpus
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.model.backbone import Backbone, Weights, load_backbone
+from raydebm.scorer.member_groups import group_members, load_backbones
+from raydebm.scorer.model.backbone import Backbone, Weights
 from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.model.lora import PEFT_PREFIX, low_rank_updates, merged_copy
 from raydebm.scorer.model.pooling import pooled
 from raydebm.scorer.model.trunk import Trunk, lowest_adapted
 
-__all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "write_ensemble"]
+__all__ = ["EnergyEngine", "EnsembleScorer", "MemberReader", "MergedEngine", "TextEnergies", "write_ensemble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,9 @@ class TextEnergies:
     members: tuple[float, ...]
     """One energy per adapter that was asked, finite; lower is better."""
     num_tokens: int
-    """Tokens read, after truncation, with the special ones."""
+    """Tokens read, after truncation, with the special ones; of several backbones by the one that reads most."""
     num_truncated: int
-    """Tokens cut to fit the context."""
+    """Tokens cut to fit the context; of several backbones by the one that cuts most."""
 
 
 class EnergyEngine(Protocol):
@@ -68,14 +71,15 @@ class MergedEngine:
         adapters: Sequence[StoredAdapter],
         *,
         micro_batch_tokens: int,
-        pooling: Pooling = "cls",
     ) -> None:
-        self._pooling: Pooling = pooling
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
         made: list[tuple[StoredAdapter, nn.Module]] = []
-        self._members = [(_merged_encoder(backbone, adapter, made), _head(backbone, adapter)) for adapter in adapters]
+        self._members = [
+            (_merged_encoder(backbone, adapter, made), _head(backbone, adapter), adapter.record.pooling)
+            for adapter in adapters
+        ]
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
         self._trunk = Trunk([encoder for _, encoder in made], lowest_adapted(backbone.encoder, adapted))
 
@@ -90,11 +94,11 @@ class MergedEngine:
         self._trunk.forget()
         energies: list[Tensor] = []
         read_by: nn.Module | None = None
-        for encoder, head in (self._members[index] for index in members):
+        for encoder, head, pooling in (self._members[index] for index in members):
             if encoder is not read_by:
                 states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-                features_BD, read_by = pooled(states_BTD, batch.mask, pooling=self._pooling), encoder
-            energies.append(head(features_BD))
+                read_by = encoder
+            energies.append(head(pooled(states_BTD, batch.mask, pooling=pooling)))
         return torch.stack(energies).float().cpu()
 
 
@@ -144,13 +148,27 @@ def leaders(sums: Sequence[float], *, share: float) -> list[int]:
     return order[: max(2, math.ceil(share * len(sums)))]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReader:
+    """How some members of an ensemble, which have one backbone, get energies of texts."""
+
+    encoder: TextEncoder
+    engine: EnergyEngine
+    """Knows its members by their places in ``positions``."""
+    positions: tuple[int, ...]
+    """Places of its members in the ensemble."""
+
+
 class EnsembleScorer:
     """Energies of texts. One caller at a time gets through; others wait."""
 
-    def __init__(self, *, record: EnsembleRecord, encoder: TextEncoder, engine: EnergyEngine) -> None:
+    def __init__(self, *, record: EnsembleRecord, readers: Sequence[MemberReader]) -> None:
+        """
+        Args:
+            readers: together they have every member once.
+        """
         self.record = record
-        self._encoder = encoder
-        self._engine = engine
+        self._readers = tuple(readers)
         self._lock = threading.Lock()
         self._asked = tuple(range(len(record.adapters)))
 
@@ -162,29 +180,30 @@ class EnsembleScorer:
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
-        weights: Weights | None = None,
+        weights: Mapping[str, Weights] | None = None,
         micro_batch_tokens: int = 8192,
     ) -> "EnsembleScorer":
-        """Read a checkpoint folder and its backbone.
+        """Read a checkpoint folder and its backbones, each of them once.
 
         Args:
             folder: with ensemble.json; or the name of a repository on the hub, ``user/repo`` or ``user/repo@revision``.
             device: ``"auto"`` is the first visible GPU, else the CPU.
-            dtype: of the encoder; heads and energies are float32. ``"auto"``: bfloat16 on a GPU, on the CPU what a
-                short probe chooses (see ``model.precision``). An explicit type gives the same energies at every start.
+            dtype: of the encoders; heads and energies are float32. ``"auto"``: bfloat16 on a GPU, on the CPU what a
+                short probe of the widest backbone chooses (see ``model.precision``). An explicit type gives the same
+                energies at every start.
             threads: torch's threads, for the whole process; None: on a CPU ``cpus.free_cpus`` of this moment, unless
                 ``OMP_NUM_THREADS`` says how many.
-            weights: the backbone's, from ``backbone.frozen_weights``, to map instead of reading the file.
+            weights: by backbone name, from ``backbone.frozen_weights``, to map instead of reading the files.
             micro_batch_tokens: padded tokens of one forward pass.
 
         Raises:
             CheckpointError: parts are missing or torn, or were trained on another backbone.
         """
         record, adapters = read_ensemble(Path(folder))
-        backbone = load_backbone(record.backbone, weights=weights, device=device, dtype=dtype)
-        if (chosen := _threads(threads, backbone.device)) is not None:
+        backbones = load_backbones(record, weights=weights, device=device, dtype=dtype)
+        if (chosen := _threads(threads, backbones[0].device)) is not None:
             torch.set_num_threads(chosen)
-        return cls.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
+        return cls.of_parts(record, adapters, backbones=backbones, micro_batch_tokens=micro_batch_tokens)
 
     @classmethod
     def of_parts(
@@ -192,25 +211,26 @@ class EnsembleScorer:
         record: EnsembleRecord,
         adapters: Sequence[StoredAdapter],
         *,
-        backbone: Backbone,
+        backbones: Sequence[Backbone],
         micro_batch_tokens: int = 8192,
     ) -> "EnsembleScorer":
         """Put a scorer together from parts in memory.
 
+        Args:
+            backbones: those of the members, in any order (see ``member_groups.load_backbones``).
+
         Raises:
-            CheckpointError: the adapters were trained on another backbone.
+            CheckpointError: an adapter was trained on another backbone.
         """
-        if backbone.fingerprint != record.backbone_fingerprint:
-            raise CheckpointError(
-                f"the checkpoint was trained on backbone {record.backbone!r} with weights "
-                f"{record.backbone_fingerprint}, but {backbone.name!r} has weights {backbone.fingerprint}; "
-                "use the same backbone, or train again"
+        readers = [
+            MemberReader(
+                encoder=group.encoder,
+                engine=MergedEngine(group.backbone, group.adapters, micro_batch_tokens=micro_batch_tokens),
+                positions=group.positions,
             )
-        return cls(
-            record=record,
-            encoder=TextEncoder(backbone.tokenizer, max_length=record.max_length, is_decoder=backbone.is_decoder),
-            engine=MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens, pooling=record.pooling),
-        )
+            for group in group_members(record, adapters, backbones)
+        ]
+        return cls(record=record, readers=readers)
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -238,14 +258,29 @@ class EnsembleScorer:
         """
         if not texts:
             return []
+        energies_MN = torch.empty(len(self._asked), len(texts))
+        encoded: list[list[EncodedText]] = []
         with self._lock:
-            encoded = self._encoder(texts)
-            energies_MN = self._engine.energies([text.ids for text in encoded], self._asked)
-        self._check(energies_MN, encoded, [self.adapters[index] for index in self._asked])
+            for reader in self._readers:
+                rows = [row for row, position in enumerate(self._asked) if position in reader.positions]
+                if rows:
+                    encoded.append(reader.encoder(texts))
+                    energies_MN[rows] = self._energies(reader, encoded[-1], [self._asked[row] for row in rows])
         return [
-            TextEnergies(members=tuple(energies), num_tokens=len(text.ids), num_truncated=text.num_truncated)
-            for energies, text in zip(energies_MN.t().tolist(), encoded, strict=True)
+            TextEnergies(
+                members=tuple(energies),
+                num_tokens=max(len(text.ids) for text in of_readers),
+                num_truncated=max(text.num_truncated for text in of_readers),
+            )
+            for energies, *of_readers in zip(energies_MN.t().tolist(), *encoded, strict=True)
         ]
+
+    def _energies(self, reader: MemberReader, encoded: Sequence[EncodedText], asked: Sequence[int]) -> Tensor:
+        """Energies of some members of one reader, given by their places in the ensemble, shape (M, N)."""
+        places = [reader.positions.index(position) for position in asked]
+        energies_MN = reader.engine.energies([text.ids for text in encoded], places)
+        self._check(energies_MN, encoded, [self.adapters[position] for position in asked])
+        return energies_MN
 
     def lowest(self, texts: Sequence[tuple[str, str]], *, first: int = 2, share: float = 0.25) -> int:
         """Position of the text with the lowest mean energy, where the later adapters read only what can still win.

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 import ray.train
@@ -9,7 +10,7 @@ from scorer_parts import recipe_for
 
 from raydebm.distributed import slots
 from raydebm.distributed.placement import WorkerShare
-from raydebm.distributed.slots import SlotContext, deal
+from raydebm.distributed.slots import SharedBackbone, SlotContext, by_backbone, deal
 from raydebm.distributed.train_worker import Refusal
 from raydebm.run.directory import RunDir
 from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
@@ -24,6 +25,15 @@ def jobs_of(folder, num_adapters, **ray_settings):
     return [TrainingJob(adapter=adapter, plan="p", **shared) for adapter in recipe.scorer.adapters]
 
 
+def context_of(backbone):
+    return SlotContext(
+        groups=None,
+        backbones={str(backbone): SharedBackbone(weights=None, fingerprint=WEIGHTS)},
+        share=WorkerShare(cpus=1, gpus=0),
+        is_own_cluster=True,
+    )
+
+
 @pytest.mark.parametrize(
     ("num_slots", "expected"),
     [
@@ -36,6 +46,14 @@ def test_adapters_are_dealt_to_slots_in_turn(tmp_path, num_slots, expected):
     dealt = deal(jobs_of(tmp_path, 5), num_slots)
 
     assert [" ".join(job.adapter.name for job in slot) for slot in dealt] == expected
+
+
+def test_the_jobs_of_one_backbone_stand_together(tmp_path):
+    jobs = jobs_of(tmp_path, 4)
+    own = jobs[1].adapter.model_copy(update={"backbone": "another"})
+    jobs[1] = replace(jobs[1], adapter=own)
+
+    assert [job.adapter.name for job in by_backbone(jobs)] == ["a0", "a2", "a3", "a1"]
 
 
 class Runs:
@@ -79,7 +97,7 @@ def test_an_adapter_that_fails_does_not_take_its_slots_others_along(tmp_path, mo
     fake = Runs(script)
     monkeypatch.setattr(slots, "_fit", fake)
     monkeypatch.setattr(slots, "get_or_raise", lambda fingerprint: fingerprint)
-    context = SlotContext(inputs=(None, None), backbone=WEIGHTS, share=WorkerShare(cpus=1, gpus=0), is_own_cluster=True)
+    context = context_of(tmp_path)
 
     outcome = slots._fit_slot(jobs_of(tmp_path, 3, max_failures=1), context, threading.Event())
 
@@ -93,7 +111,7 @@ def test_a_worker_that_dies_before_it_begins_is_not_started_for_ever(tmp_path, m
 
     monkeypatch.setattr(slots, "_fit", dies)
     monkeypatch.setattr(slots, "get_or_raise", lambda fingerprint: fingerprint)
-    context = SlotContext(inputs=(None, None), backbone=WEIGHTS, share=WorkerShare(cpus=1, gpus=0), is_own_cluster=True)
+    context = context_of(tmp_path)
 
     outcome = slots._fit_slot(jobs_of(tmp_path, 2), context, threading.Event())
 

@@ -62,7 +62,8 @@ def finish(run, stage, recipe, **facts):
 def train(run, recipe, pairs):
     from raydebm.scorer.checkpoint import write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
-    from raydebm.scorer.training.adapter import AdapterData, train_adapter
+    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
     from raydebm.tasks import task_of
 
@@ -73,7 +74,7 @@ def train(run, recipe, pairs):
             adapter,
             AdapterData(train=groups["train"], validation=groups["validation"]),
             backbone=backbone,
-            settings=TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults),
+            settings=TrainingSettings.from_recipe(recipe, task_of(recipe.task).defaults, adapter),
             out_dir=run / "scorer" / adapter.name,
             report=lambda report: None,
         ).folder

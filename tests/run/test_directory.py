@@ -11,7 +11,7 @@ from raydebm.records import Pair
 from raydebm.run.addresses import is_url, local_copy, resolved
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.ensemble_file import backbone_names, fingerprint_of, holds_ensemble, read_ensemble_file
 from raydebm.run.tables import PAIRS
 
 PAIR, OTHER = (Pair(problem_id="p", chosen=chosen, rejected="b") for chosen in ("a", "c"))
@@ -193,6 +193,20 @@ def test_an_ensemble_is_read_and_named_by_its_file(run):
     assert holds_ensemble(run.uri("scorer"))
     assert read_ensemble_file(run.uri("scorer")) == {"backbone": "b"}
     assert len(fingerprint_of({"backbone": "b"})) == 12
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "expected"),
+    [
+        pytest.param(
+            {"members": [{"backbone": "b"}, {"backbone": "c"}, {"backbone": "b"}]}, ("b", "c"), id="once each"
+        ),
+        pytest.param({"backbone": "b"}, ("b",), id="format 1"),
+        pytest.param({"members": 3}, (), id="none"),
+    ],
+)
+def test_the_backbones_of_an_ensemble_are_named(ensemble, expected):
+    assert backbone_names(ensemble) == expected
 
 
 @pytest.mark.parametrize(

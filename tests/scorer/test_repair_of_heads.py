@@ -155,9 +155,9 @@ class Counting(FeatureExtractor):
 
     num_encoded = 0
 
-    def states(self, adapter, ids):
+    def states(self, adapter, ids, *, backbone):
         self.num_encoded += len(ids)
-        return super().states(adapter, ids)
+        return super().states(adapter, ids, backbone=backbone)
 
 
 def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):

@@ -141,7 +141,8 @@ def make_ensemble(folder, encoder):
     from raydebm.pairs import TrainingGroup
     from raydebm.scorer.ensemble import write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
-    from raydebm.scorer.training.adapter import AdapterData, train_adapter
+    from raydebm.scorer.training.adapter import train_adapter
+    from raydebm.scorer.training.adapter_data import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
 
     groups = [

@@ -109,7 +109,7 @@ def scored_variant(pipeline: Pipeline) -> ScoredVariant:
         name=pipeline.name,
         pools=evaluated_pools(pipeline, TEST),
         lambda_=calibrated_policy(pipeline).lambda_,
-        backbone=scorer.backbone,
+        backbone=", ".join(scorer.backbones),
         num_adapters=len(weights.adapters),
         num_parameters=weights.num_parameters,
     )
@@ -160,7 +160,7 @@ def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, li
     recipe = pipeline.recipe
     subject = Subject(
         name=pipeline.name,
-        backbone=recipe.scorer.backbone,
+        backbone=", ".join(recipe.scorer.backbones),
         num_train=len(pipeline.splits()[TRAIN]),
         repaired=pipeline.is_repaired,
     )

@@ -6,6 +6,7 @@ Out:  a ``Transfer``, and the tables of what had to be scored for it, below ``<r
 
 from collections.abc import Mapping, Sequence
 
+from raydebm.config import ScorerConfig
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS
 from raydebm.evaluation.paper.published import paper
 from raydebm.evaluation.pools.pool import EvaluatedPool, RecordedPools, assemble_pools
@@ -32,11 +33,12 @@ def transfer_between(pipelines: Sequence[StageContext], *, run: RunDir, num_prob
     """
     pipelines = _as_published(pipelines)
     targets = _transfer_labels(pipelines)
-    sources = {
-        id(pipeline): targets[id(pipeline)] + _BACKBONES.get(pipeline.recipe.scorer.backbone, "")
-        for pipeline in pipelines
-    }
+    sources = {id(pipeline): targets[id(pipeline)] + _marks(pipeline.recipe.scorer) for pipeline in pipelines}
     return _matrix(pipelines, sources, targets, title="Transfer", run=run, num_problems=num_problems)
+
+
+def _marks(scorer: ScorerConfig) -> str:
+    return "".join(_BACKBONES.get(name, "") for name in scorer.backbones)
 
 
 def cross_pool(pipelines: Sequence[StageContext], *, run: RunDir) -> Transfer:

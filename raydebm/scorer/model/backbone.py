@@ -1,4 +1,4 @@
-"""The one frozen model behind all adapters, an encoder or a decoder of the hub, behind one interface.
+"""A frozen model behind adapters, an encoder or a decoder of the hub, behind one interface.
 
 In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), optionally its weights as numpy arrays.
 Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.

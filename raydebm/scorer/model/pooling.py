@@ -18,8 +18,8 @@ def check_pooling(pooling: Pooling, *, is_decoder: bool, name: str) -> None:
     """
     if pooling == "cls" and is_decoder:
         raise ConfigError(
-            f"scorer.pooling is cls, and the first token of the decoder {name!r} sees nothing of the text; set it to "
-            "last or mean"
+            f"pooling is cls, and the first token of the decoder {name!r} sees nothing of the text; set "
+            "scorer.pooling, or the adapter's own pooling, to last or mean"
         )
 
 

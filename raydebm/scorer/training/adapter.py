@@ -14,7 +14,7 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from torch import Tensor
 from raydebm.config import AdapterConfig
 from raydebm.errors import CheckpointError, PoolError, ScoringError, TrainingError, in_one_line
 from raydebm.identity import content_id, seed_for
-from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import (
     load_tensors,
     read_record,
@@ -35,7 +34,10 @@ from raydebm.scorer.checkpoint import (
 from raydebm.scorer.checkpoint_records import AdapterRecord, EpochMetrics, Record
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import MicroBatch, TextEncoder, micro_batches
+from raydebm.scorer.model.head import rescaled
 from raydebm.scorer.model.lora import plain_config
+from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
+from raydebm.scorer.training.energy_scale import EnergyScale, fit_scale
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import LOSSES, StepPairs, num_ordered, step_pairs
 from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
@@ -82,23 +84,6 @@ class ResumeState(Record):
     step: int
     is_last: bool
     grad_scale: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterData:
-    """What one adapter is trained on."""
-
-    train: Sequence[TrainingGroup]
-    """The adapter's bag."""
-    validation: Sequence[TrainingGroup]
-    """The same problems for all adapters of an ensemble: without any the last epoch is kept and nothing stops early."""
-    fingerprint: str | None = None
-    """Content id of the data that all adapters of the ensemble share; None: that of the validation problems."""
-
-
-def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:
-    """Content id of the data: problems, texts and pairs."""
-    return content_id([[[group.problem_id, list(group.texts), list(group.pairs)] for group in part] for part in parts])
 
 
 def train_adapter(
@@ -293,9 +278,7 @@ class _AdapterRun:
         total_loss, total_ordered, total_pairs = 0.0, 0, 0
         portions = [Portion(group) for group in self._validation]
         for step in plan_steps(portions, batch_size=self._settings.batch_size):
-            batches = self._batches(step)
-            pairs = self._pairs(step)
-            energies_N = gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
+            energies_N, pairs = self._energies(step), self._pairs(step)
             try:
                 total_loss += float(self._loss_of(energies_N, pairs)) * len(step.groups)
             except ScoringError as error:
@@ -303,6 +286,21 @@ class _AdapterRun:
             total_ordered += num_ordered(energies_N, pairs)
             total_pairs += step.num_pairs
         return total_loss / len(self._validation), total_ordered / total_pairs
+
+    def _energies(self, step: Step) -> Tensor:
+        batches = self._batches(step)
+        return gather([self._member(batch.to(self._member.device)) for batch in batches], batches)
+
+    @torch.no_grad()
+    def _scale(self) -> EnergyScale:
+        """What the best epoch's energies are multiplied by and shifted."""
+        if not self._settings.scaled or not self._validation:
+            return EnergyScale()
+        self._member.load_trainable_state(self._best)
+        self._member.eval()
+        step = Step(tuple(map(Portion, self._validation)))
+        pairs = self._pairs(step)
+        return fit_scale(self._energies(step), pairs, loss_of=self._loss_of, num_problems=len(self._validation))
 
     def _run_fingerprint(self) -> str:
         settings = {key: value for key, value in asdict(self._settings).items() if key not in PLACEMENT}
@@ -357,8 +355,9 @@ class _AdapterRun:
 
     def finish(self) -> AdapterResult:
         """Write the best epoch's weights as the adapter folder; the epochs' checkpoints go."""
+        unit = self._scale()
         record = AdapterRecord(
-            adapter=self._adapter,
+            adapter=self._adapter.without_own_settings(),
             backbone=self._backbone.name,
             backbone_fingerprint=self._backbone.fingerprint,
             data_fingerprint=self._data,
@@ -366,6 +365,8 @@ class _AdapterRun:
             hidden_size=self._backbone.hidden_size,
             max_length=self._max_length,
             pooling=self._settings.pooling,
+            scale=unit.scale,
+            offset=unit.offset,
             reasoning=self._settings.reasoning,
             settings=asdict(self._settings),
             epochs=tuple(self._epochs),
@@ -383,7 +384,7 @@ class _AdapterRun:
             record=record,
             config=plain_config(self._member.lora_config, backbone=self._backbone.name),
             lora=part(self._best, LORA),
-            head=part(self._best, HEAD),
+            head=rescaled(part(self._best, HEAD), scale=unit.scale, shift=unit.shift),
         )
         shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)
         return AdapterResult(adapter=self._adapter.name, folder=self._out_dir, record=record)

@@ -12,16 +12,19 @@ from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from torch import Tensor, nn
 
 from raydebm.config import AdapterConfig, Pooling
-from raydebm.errors import CheckpointError
+from raydebm.errors import CheckpointError, ConfigError
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import MicroBatch
 from raydebm.scorer.model.dropout import use_byte_dropout
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.model.lora import attach, lora_config
 from raydebm.scorer.model.pooling import check_pooling, pooled
+from raydebm.scorer.model.targets import target_modules
 
 LORA, HEAD = "lora.", "head."
 """Prefixes of a member's trainable state."""
+MIN_LENGTH = 16
+"""Tokens of the shortest context in which problem and answer both have a place; a recipe's least max_length."""
 ACTIVATIONS_PER_TOKEN = 24
 """Kept per layer, in multiples of the hidden size; measured 15 to 26 numbers, by family and targets."""
 
@@ -113,6 +116,33 @@ class EnsembleMember(nn.Module):
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, dtype=self._autocast, enabled=self._autocast is not None)
+
+
+def check_member(adapter: AdapterConfig, backbone: Backbone, *, pooling: Pooling, max_length: int) -> None:
+    """Check that an adapter can be trained on a backbone.
+
+    Args:
+        pooling: the adapter's own, or the scorer's.
+        max_length: likewise; the backbone's context may be shorter.
+
+    Raises:
+        ConfigError: the backbone lacks a target or a layer, its kind does not go with the pooling, or it reads too few
+            tokens. The message names adapter and backbone.
+    """
+    try:
+        check_pooling(pooling, is_decoder=backbone.is_decoder, name=backbone.name)
+    except ConfigError as error:
+        raise ConfigError(f"adapter {adapter.name!r}: {error}") from error
+    try:
+        target_modules(adapter, backbone.encoder)
+    except ConfigError as error:
+        raise ConfigError(f"backbone {backbone.name!r}: {error}") from error
+    if min(max_length, backbone.context) < MIN_LENGTH:
+        raise ConfigError(
+            f"adapter {adapter.name!r}: backbone {backbone.name!r} reads {backbone.context} tokens and max_length is "
+            f"{max_length}; a problem with an answer needs at least {MIN_LENGTH}: name a backbone with a longer "
+            "context, or raise max_length"
+        )
 
 
 def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

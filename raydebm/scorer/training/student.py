@@ -31,6 +31,7 @@ from raydebm.scorer.checkpoint import versions, write_adapter
 from raydebm.scorer.checkpoint_records import AdapterRecord, EnsembleRecord, EpochMetrics
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
+from raydebm.scorer.model.head import rescaled
 from raydebm.scorer.model.lora import plain_config
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, part
@@ -87,8 +88,9 @@ def distill(
     """Train the student and write its two members below ``out_dir``.
 
     Args:
-        teacher: the ensemble, on the same backbone; the student reads as many tokens as it does.
+        teacher: the ensemble.
         adapter: the student's one adapter, whatever its name.
+        backbone: the student's, which may be another one than the ensemble's.
         report: called after each epoch.
 
     Raises:
@@ -97,7 +99,8 @@ def distill(
     """
     if not texts.train:
         raise PoolError("distillation: no text has energies of the ensemble; run `raydebm score` first")
-    settings = replace(settings, max_length=teacher.max_length, pooling=teacher.pooling, reasoning=teacher.reasoning)
+    max_length = min(settings.max_length, backbone.context)
+    settings = replace(settings, max_length=max_length, reasoning=teacher.reasoning, scaled=False)
     devices = [backbone.device] if backbone.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed_for(settings.seed, "distillation"))
@@ -243,12 +246,8 @@ class _Distillation:
         encoded = [text for texts, _ in (*self._problems, *self._held_out) for text in texts]
         folders = {}
         for name, prefix in ((LOW, HEAD), (HIGH, _HIGH_HEAD)):
-            head = part(self._best, prefix)
-            head |= {
-                "out.weight": head["out.weight"] * self._scale,
-                "out.bias": head["out.bias"] * self._scale + self._center,
-            }
-            adapter = self._adapter.model_copy(update={"name": name})
+            head = rescaled(part(self._best, prefix), scale=self._scale, shift=self._center)
+            adapter = self._adapter.without_own_settings().model_copy(update={"name": name})
             record = AdapterRecord(
                 adapter=adapter,
                 backbone=self._backbone.name,
@@ -256,8 +255,8 @@ class _Distillation:
                 data_fingerprint=teacher.data_fingerprint,
                 family=self._backbone.family,
                 hidden_size=self._backbone.hidden_size,
-                max_length=teacher.max_length,
-                pooling=teacher.pooling,
+                max_length=self._settings.max_length,
+                pooling=self._settings.pooling,
                 reasoning=teacher.reasoning,
                 settings=asdict(self._settings),
                 epochs=tuple(self._epochs),

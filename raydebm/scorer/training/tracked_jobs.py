@@ -75,11 +75,22 @@ def _training(jobs: Sequence[TrainingJob], shared: Mapping[str, Any], *, token: 
                     "adapter.alpha": job.adapter.alpha,
                     "adapter.targets": ",".join(job.adapter.targets),
                     "adapter.dropout": job.adapter.dropout,
+                    **_reading(job),
                 },
             )
             for job in jobs
         },
     )
+
+
+def _reading(job: TrainingJob) -> dict[str, str | int]:
+    """How the adapter reads texts: in an ensemble of several backbones, otherwise than others do."""
+    scorer = job.recipe.scorer.resolved_for(job.adapter)
+    return {
+        "scorer.backbone": scorer.backbone,
+        "scorer.max_length": scorer.max_length or task_of(job.recipe.task).defaults.max_length,
+        "scorer.pooling": scorer.pooling,
+    }
 
 
 def _settings(
@@ -99,9 +110,6 @@ def _settings(
         "pairs.train": sum(len(group.pairs) for group in train),
         "pairs.validation": sum(len(group.pairs) for group in validation),
         "pairs.bag_frac": recipe.pairs.bag_frac,
-        "scorer.backbone": scorer.backbone,
-        "scorer.max_length": scorer.max_length or defaults.max_length,
-        "scorer.pooling": scorer.pooling,
         "scorer.head_dropout": scorer.head_dropout,
         "scorer.dtype": scorer.dtype,
         "training.loss": training.loss,

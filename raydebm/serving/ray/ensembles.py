@@ -6,7 +6,7 @@ answers and whatever is loaded meanwhile. Torch is imported when something is lo
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,15 @@ IDLE_S = 600.0
 @dataclass(slots=True)
 class _Held:
     scorer: "EnsembleScorer"
-    backbone: "Backbone"
+    backbones: "Sequence[Backbone]"
     asked_at: float
 
 
 class Ensembles:
-    """Loads checkpoints, several on one backbone where they share it, and lets idle ones go."""
+    """Loads checkpoints, several on one backbone where they share it, and lets idle ones go.
+
+    Each backbone is in memory once, however many ensembles and members have it, and goes with the last of them.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Ensembles:
 
         from raydebm.scorer.checkpoint import read_ensemble
         from raydebm.scorer.ensemble import EnsembleScorer
-        from raydebm.scorer.model.backbone import load_backbone
+        from raydebm.scorer.member_groups import load_backbones
 
         if self._threads is not None:
             torch.set_num_threads(self._threads)
@@ -101,12 +104,6 @@ class Ensembles:
             )
         with local_copy(ref.folder) as folder:
             record, adapters = read_ensemble(folder)
-        known = (held.backbone for held in self._held.values())
-        backbone = next((found for found in known if _fits(found, record.backbone, record.backbone_fingerprint)), None)
-        if backbone is None:
-            backbone = load_backbone(record.backbone, device=self._device, dtype=self._dtype)
-        return _Held(EnsembleScorer.of_parts(record, adapters, backbone=backbone), backbone, self._clock())
-
-
-def _fits(backbone: "Backbone", name: str, fingerprint: str) -> bool:
-    return (backbone.name, backbone.fingerprint) == (name, fingerprint)
+        known = [backbone for held in self._held.values() for backbone in held.backbones]
+        backbones = load_backbones(record, device=self._device, dtype=self._dtype, loaded=known)
+        return _Held(EnsembleScorer.of_parts(record, adapters, backbones=backbones), backbones, self._clock())

@@ -21,7 +21,7 @@ from raydebm.generators.passes import PassRequests
 from raydebm.records import Reasoning
 from raydebm.run.addresses import is_url
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file
+from raydebm.run.ensemble_file import CheckpointRef, backbone_names, fingerprint_of, read_ensemble_file
 from raydebm.serving.settings.app_args import AppArgs, LimitArgs
 from raydebm.serving.settings.known_problems import KnownProblems
 from raydebm.serving.settings.overrides import Profile
@@ -180,7 +180,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         versions={
             "raydebm": __version__,
             "recipe": recipe.name,
-            "backbone": str(ensemble.get("backbone", recipe.scorer.backbone)),
+            "backbone": ", ".join(backbone_names(ensemble) or recipe.scorer.backbones),
             "checkpoint": fingerprint_of(ensemble),
             "policy": policy_id(policy),
         },

@@ -35,7 +35,7 @@ def member(backbone, name, layers):
         states = model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
         energies = head(pooled(states, batch.mask, pooling=pooling_of(backbone)))
     stored = StoredAdapter(
-        record=AdapterRecord.model_construct(adapter=adapter),
+        record=AdapterRecord.model_construct(adapter=adapter, pooling=pooling_of(backbone)),
         peft_config={"r": 2, "lora_alpha": 4},
         lora=get_peft_model_state_dict(model, save_embedding_layers=False),
         head=head.state_dict(),
@@ -56,11 +56,9 @@ def member(backbone, name, layers):
 def test_energies_are_those_of_peft_and_shared_blocks_run_once(deep, family, layers, num_runs):
     backbone = deep(family, 4)
     members = [member(backbone, f"a{number}", part) for number, part in enumerate(layers)]
-    engine = MergedEngine(
-        backbone, [stored for stored, _ in members], micro_batch_tokens=8192, pooling=pooling_of(backbone)
-    )
+    engine = MergedEngine(backbone, [stored for stored, _ in members], micro_batch_tokens=8192)
     runs = [0, 0, 0, 0]
-    for encoder, _ in engine._members:
+    for encoder, *_ in engine._members:
         for number, block in enumerate(block_list(encoder)[1]):
             count_runs(getattr(block, "block", block), runs, number)
 

@@ -10,7 +10,8 @@ from raydebm.config import PAPER_ADAPTERS, parse_recipe
 from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingError
 from raydebm.pairs import TrainingGroup
 from raydebm.scorer.checkpoint import read_adapter
-from raydebm.scorer.training.adapter import AdapterData, data_fingerprint, train_adapter
+from raydebm.scorer.training.adapter import train_adapter
+from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
 from raydebm.scorer.training.member import ACTIVATIONS_PER_TOKEN, EnsembleMember
 from raydebm.scorer.training.schedule import Portion, learning_rate_factor, plan_steps, portions_of
 from raydebm.scorer.training.settings import TrainingSettings, autocast_dtype, graph_bytes
@@ -361,7 +362,7 @@ GENERATORS = [{"kind": "recorded", "name": "g", "pool": "x", "model": "y"}]
 
 def test_settings_come_from_the_task_where_the_recipe_is_silent():
     recipe = parse_recipe({"name": "r", "task": {"name": "t"}, "generators": GENERATORS, "seed": 4})
-    settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
+    settings = TrainingSettings.from_recipe(recipe, DEFAULTS, recipe.scorer.adapters[0])
     expected = SimpleNamespace(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, seed=4)
     assert all(getattr(settings, key) == value for key, value in vars(expected).items())
 
@@ -369,7 +370,7 @@ def test_settings_come_from_the_task_where_the_recipe_is_silent():
 def test_the_recipe_overrides_the_task():
     tree = {"name": "r", "task": {"name": "t"}, "generators": GENERATORS}
     recipe = parse_recipe(tree | {"training": {"learning_rate": 0.1, "patience": 9}, "scorer": {"max_length": 256}})
-    settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
+    settings = TrainingSettings.from_recipe(recipe, DEFAULTS, recipe.scorer.adapters[0])
     assert (settings.learning_rate, settings.patience, settings.max_length, settings.batch_size) == (0.1, 9, 256, 16)
 
 

@@ -19,7 +19,7 @@ STUDENT = AdapterConfig(name="student", rank=8, alpha=16, targets=("Wqkv", "Wo",
 def ensemble(trained, tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ensemble")
     write_ensemble(folder, trained, {"run": "test"})
-    return EnsembleScorer.of_parts(*read_ensemble(folder), backbone=tiny["modernbert"])
+    return EnsembleScorer.of_parts(*read_ensemble(folder), backbones=[tiny["modernbert"]])
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def student(taught, ensemble, tiny, settings, tmp_path):
 
 def scorer_of(student, tiny, folder):
     write_ensemble(folder, student.folders, {})
-    return EnsembleScorer.of_parts(*read_ensemble(folder), backbone=tiny["modernbert"])
+    return EnsembleScorer.of_parts(*read_ensemble(folder), backbones=[tiny["modernbert"]])
 
 
 def texts_of(taught):
@@ -131,7 +131,7 @@ def test_nothing_to_learn_from(ensemble, tiny, settings, tmp_path):
 def test_members_of_equal_adapters_run_the_encoder_once(student, tiny, taught, tmp_path):
     scorer = scorer_of(student(max_epochs=1), tiny, tmp_path / "student")
     calls = []
-    (encoder,) = {encoder for encoder, _ in scorer._engine._members}
+    (encoder,) = {encoder for encoder, *_ in scorer._readers[0].engine._members}
     handle = encoder.register_forward_hook(lambda *arguments: calls.append(1))
     scorer.score(texts_of(taught[1])[:3])
     handle.remove()
@@ -139,4 +139,4 @@ def test_members_of_equal_adapters_run_the_encoder_once(student, tiny, taught, t
 
 
 def test_members_of_different_adapters_keep_an_encoder_each(ensemble):
-    assert len({encoder for encoder, _ in ensemble._engine._members}) == len(PAPER_ADAPTERS)
+    assert len({encoder for encoder, *_ in ensemble._readers[0].engine._members}) == len(PAPER_ADAPTERS)
