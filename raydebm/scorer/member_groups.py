@@ -41,7 +41,7 @@ def load_backbones(
         weights: by backbone name, what ``backbone.frozen_weights`` gave, to map instead of reading the files.
         device: as ``load_backbone`` has it.
         dtype: likewise; ``"auto"`` is what suits the widest backbone, which takes most of the time.
-        loaded: backbones in memory, taken where name and weights are the ensemble's.
+        loaded: backbones in memory, taken where name, weights and type are the ensemble's.
 
     Raises:
         CheckpointError: a backbone cannot be read, or the weights do not fit it.
@@ -49,7 +49,8 @@ def load_backbones(
     members = {member.backbone: member for member in record.members}
     found: list[Backbone] = []
     for member in sorted(members.values(), key=lambda member: -member.hidden_size):
-        backbone = next((one for one in loaded if _is_backbone_of(member, one)), None)
+        fitting = (one for one in loaded if _is_backbone_of(member, one) and dtype in ("auto", one.dtype))
+        backbone = next(fitting, None)
         if backbone is None:
             own = (weights or {}).get(member.backbone)
             backbone = load_backbone(member.backbone, weights=own, device=device, dtype=dtype)

@@ -119,6 +119,14 @@ def test_backbones_in_memory_are_taken_where_they_are_the_members(checkpoint, ti
     assert [backbone is tiny["llama"] for backbone in found] == [False, False, True]
 
 
+def test_a_backbone_in_memory_is_not_taken_in_another_type(checkpoint, tiny):
+    record, _ = read_ensemble(checkpoint)
+
+    found = load_backbones(record, device="cpu", dtype="bfloat16", loaded=[tiny["llama"]])
+
+    assert {backbone.dtype for backbone in found} == {"bfloat16"}
+
+
 def test_mapped_weights_of_each_backbone_give_the_same_energies(scorer, checkpoint):
     weights = {name: frozen_weights(name) for name in scorer.record.backbones}
 

@@ -32,6 +32,8 @@ class EncodedText:
     """In an array: 4 bytes a token, where a tuple takes 36. A training keeps those of all its texts."""
     num_truncated: int
     """Tokens that were cut to fit."""
+    is_answer_cut: bool = False
+    """Whether the candidate by itself was too long, so that its beginning is missing too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +103,11 @@ class TextEncoder:
         form = self._form
         budget = self._max_length - form.num_special
         num_truncated = max(0, len(problem) + len(candidate) - budget)
+        is_answer_cut = len(candidate) > budget
         candidate = candidate[max(0, len(candidate) - budget) :]
         problem = cut_middle(problem, budget - len(candidate))
         ids = array("i", (*form.before, *problem, *form.between, *candidate, *form.after))
-        return EncodedText(ids=ids, num_truncated=num_truncated)
+        return EncodedText(ids=ids, num_truncated=num_truncated, is_answer_cut=is_answer_cut)
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:

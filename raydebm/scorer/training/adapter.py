@@ -10,6 +10,7 @@ resumed after any epoch: order and dropout are seeded per epoch.
 Shapes: N distinct texts of a step, P pairs.
 """
 
+import logging
 import math
 import random
 import shutil
@@ -48,6 +49,7 @@ STATE_FILE = "state.json"
 MEMBER_FILE = "member.safetensors"
 BEST_FILE = "best.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+LOG = logging.getLogger(__name__)
 MORE_MEMORY = "lower scorer.micro_batch_tokens, or raise ray.gpus_per_adapter so that fewer adapters share a GPU"
 
 
@@ -165,6 +167,13 @@ class _AdapterRun:
         encoded = encoder(texts)
         self._num_texts = len(encoded)
         self._num_truncated_texts = sum(text.num_truncated > 0 for text in encoded)
+        num_cut = sum(text.is_answer_cut for text in encoded)
+        if 2 * num_cut > len(encoded):
+            LOG.warning(
+                "adapter %s: %d of %d answers are longer than the %d tokens that backbone %s reads, and lose their "
+                "beginning; raise max_length, or name a backbone with a longer context",
+                *(self._adapter.name, num_cut, len(encoded), self._max_length, self._backbone.name),
+            )
         self._ids = {pair: text.ids for pair, text in zip(texts, encoded, strict=True)}
 
     def _plan(self, epoch: int) -> list[Step]:
