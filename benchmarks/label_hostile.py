@@ -126,7 +126,8 @@ def show(name: str, recipe: Recipe, parts: tuple[Any, Any, Any], hostile: Sequen
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir(folder)
-        summary = label(problems, golds, [found for found, _ in planted], recipe=recipe, run=run, stage="labels")
+        run.write_candidates(found for found, _ in planted)
+        summary = label(problems, golds, run.stored_candidates(), recipe=recipe, run=run)
         labels = run.labels()
     seconds = time.monotonic() - started
     print(f"\n{name}: {len(planted)} answers, {len(planted) - len(recorded)} of them hostile, {seconds:.0f} s")

@@ -1,20 +1,23 @@
-"""Labels and gold-free reports of all candidates: by Ray Data, or in one task where one worker is enough.
+"""Labels and gold-free reports of all candidates, in Ray tasks.
 
 In:   problems, golds, candidates.
 Out:  ``<run>/<stage>/labels.parquet`` and ``reports.parquet``, one row of each per candidate, in
       the order of the candidates. A checker that crashes or hangs gives an unlabeled row.
+
+The driver reads candidates as tasks become free and holds a few tables of them, however many there are.
 """
 
 import math
 import os
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import ray
-import ray.data
 
 from raydebm.checker import DeadlineChecker
 from raydebm.config import Recipe, TaskConfig
@@ -22,19 +25,26 @@ from raydebm.distributed.placement import WorkerShare, cluster_nodes, places
 from raydebm.distributed.pooled import in_tables, map_in_tasks
 from raydebm.distributed.session import is_own_cluster
 from raydebm.errors import PoolError
-from raydebm.records import Candidate, ConstraintReport, Gold, Label, Problem, Verdict
+from raydebm.records import Candidate, ConstraintReport, Gold, Problem, Verdict
 from raydebm.run.codec import Row
+from raydebm.run.common_texts import CommonTexts
 from raydebm.run.directory import RunDir
+from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
+from raydebm.run.stored_table import StoredTable
 from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
 from raydebm.tasks import task_of
 
-BATCH_SIZE = 256
+MAX_TASK_ROWS = 16_384
+"""Candidates per task at most: its table is in memory as a whole."""
+PARTS = 4
+"""Tasks per worker where there are candidates enough, and processes' worth of candidates per task at most."""
+BATCH_ROWS = 256
 WORKER = WorkerShare(cpus=1.0, gpus=0.0)
-POSITION, REPORT = "position", "report_"
+REPORT = "report_"
 
-_INPUT = CANDIDATES.schema.append(pa.field(POSITION, pa.int64()))
-_PREFIXED = (field.with_name(REPORT + field.name) for field in REPORTS.schema)
-_OUTPUT = pa.schema([(POSITION, pa.int64()), *LABELS.schema, *_PREFIXED])
+_CHECKED = pa.schema([*LABELS.schema, *(field.with_name(REPORT + field.name) for field in REPORTS.schema)])
+_OUTPUT = with_position(_CHECKED)
+_NUM_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +72,7 @@ class LabelSummary:
 def label(
     problems: Mapping[str, Problem],
     golds: Mapping[str, Gold],
-    candidates: Sequence[Candidate],
+    candidates: StoredTable[Candidate],
     *,
     recipe: Recipe,
     run: RunDir,
@@ -74,23 +84,23 @@ def label(
     Args:
         problems: by problem id; likewise ``golds``. A candidate without gold is unlabeled. One that takes longer than
             the task allows is unlabeled and unselectable, with the reason.
+        candidates: a whole table.
         on_progress: (candidates done, candidates).
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
         ResourceError: no node has a CPU.
     """
-    require_problems(problems, candidates)
-    rows: list[Row] = []
-    for batch in _checked(problems, golds, candidates, task=recipe.task):
-        rows += batch.to_pylist()
-        if on_progress is not None:
-            on_progress(len(rows), len(candidates))
-    rows.sort(key=lambda row: row[POSITION])
-    labels, reports = list(map(LABELS.record, rows)), list(map(_report, rows))
-    run.write_reports(reports, stage)
-    run.write_labels(labels, stage)
-    return _summary(labels, reports)
+    require_problems(problems, candidates.distinct("problem_id"))
+    total, num_done = len(candidates), 0
+    with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
+        rows = PlacedRows(Path(folder), _CHECKED)
+        for checked in _checked(problems, golds, candidates.tables, total=total, task=recipe.task):
+            rows.add(checked)
+            num_done += checked.num_rows
+            if on_progress is not None:
+                on_progress(num_done, total)
+        return _written(rows, run, stage)
 
 
 def gold_free_reports(
@@ -101,19 +111,25 @@ def gold_free_reports(
     Raises:
         PoolError, ResourceError: as ``label``.
     """
-    require_problems(problems, candidates)
-    batches = _checked(problems, {}, candidates, task=task)
-    reports = [_report(row) for batch in batches for row in batch.to_pylist()]
+    require_problems(problems, {candidate.problem_id for candidate in candidates})
+    rows = list(map(CANDIDATES.row, candidates))
+
+    def tables(size: int) -> Iterator[pa.Table]:
+        return in_tables(rows, schema=CANDIDATES.schema, size=size)
+
+    checked = _checked(problems, {}, tables, total=len(rows), task=task)
+    reports = [REPORTS.record(row) for table in checked for row in _reports_of(table).to_pylist()]
     return {report.candidate_id: report for report in reports}
 
 
-def _report(row: Row) -> ConstraintReport:
-    return REPORTS.record({name: row[REPORT + name] for name in REPORTS.schema.names})
+def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> None:
+    """Raises PoolError when a candidate's problem is not among the problems.
 
-
-def require_problems(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> None:
-    """Raises PoolError when a candidate's problem is not among the problems."""
-    missing = {candidate.problem_id for candidate in candidates} - set(problems)
+    Args:
+        problems: by problem id.
+        problem_ids: those that the candidates name.
+    """
+    missing = problem_ids - set(problems)
     if missing:
         raise PoolError(
             f"candidates name {len(missing)} problem(s) that are not among the {len(problems)} given, such as "
@@ -121,52 +137,80 @@ def require_problems(problems: Mapping[str, Problem], candidates: Iterable[Candi
         )
 
 
-def _summary(labels: Sequence[Label], reports: Sequence[ConstraintReport]) -> LabelSummary:
-    verdicts = Counter(str(label.verdict) for label in labels)
-    reasons = Counter(label.reason for label in labels if label.verdict is Verdict.UNLABELED)
+def _written(rows: PlacedRows, run: RunDir, stage: str) -> LabelSummary:
+    """Write both tables in order, and count them."""
+    verdicts: Counter[str] = Counter()
+    reasons, num_parsed = CommonTexts(), 0
+    with (
+        run.open_table(LABELS, stage, "labels.parquet") as labels,
+        run.open_table(REPORTS, stage, "reports.parquet") as reports,
+    ):
+        for table in rows.tables():
+            labels.write(table)
+            reports.write(_reports_of(table))
+            rulings = list(zip(table["verdict"].to_pylist(), table["reason"].to_pylist(), strict=True))
+            verdicts.update(verdict for verdict, _ in rulings)
+            reasons.update(reason for verdict, reason in rulings if verdict == Verdict.UNLABELED)
+            num_parsed += table.num_rows - table[f"{REPORT}answer"].null_count
     return LabelSummary(
-        num_candidates=len(labels),
+        num_candidates=labels.num_rows,
         verdicts=verdicts,
-        num_parsed=sum(report.parsed for report in reports),
+        num_parsed=num_parsed,
         num_failed=verdicts[Verdict.UNLABELED],
-        reasons=dict(reasons.most_common(3)),
+        reasons=dict(reasons.most_common(_NUM_REASONS)),
     )
+
+
+def _reports_of(table: pa.Table) -> pa.Table:
+    names = REPORTS.schema.names
+    return table.select([REPORT + name for name in names]).rename_columns(names)
 
 
 def _checked(
     problems: Mapping[str, Problem],
     golds: Mapping[str, Gold],
-    candidates: Sequence[Candidate],
+    tables: Callable[[int], Iterable[pa.Table]],
     *,
+    total: int,
     task: TaskConfig,
 ) -> Iterator[pa.Table]:
-    if not candidates:
+    """Columns of ``_OUTPUT``, in any order.
+
+    Args:
+        tables: the candidates in order, as tables of at most so many rows.
+        total: number of candidates.
+    """
+    if not total:
         return
     defaults = task_of(task).defaults
-    per_worker = defaults.labels_per_worker
-    num_workers = min(math.ceil(len(candidates) / per_worker), places(WORKER, cluster_nodes()))
+    num_workers = min(math.ceil(total / defaults.labels_per_worker), places(WORKER, cluster_nodes()))
     if is_own_cluster():
         # It may claim more logical CPUs than there are; checks compute, and some are timed.
         num_workers = min(num_workers, os.cpu_count() or 1)
-    batch_size = min(BATCH_SIZE, per_worker)
     reference = ray.put((dict(problems), dict(golds)))
     setup = {"task": task, "deadline_s": defaults.label_deadline_s, "reference": [reference]}
-    rows = [CANDIDATES.row(candidate) | {POSITION: position} for position, candidate in enumerate(candidates)]
-    if num_workers == 1:
-        whole = in_tables(rows, schema=_INPUT, size=len(rows))
-        yield from map_in_tasks(CheckBatch, setup, whole, num_cpus=WORKER.cpus, num_at_once=1)
-        return
-    checked = ray.data.from_arrow(in_tables(rows, schema=_INPUT, size=batch_size)).map_batches(
-        CheckBatch,
-        fn_constructor_kwargs=setup,
-        batch_size=batch_size,
-        batch_format="pyarrow",
-        zero_copy_batch=True,
-        num_cpus=WORKER.cpus,
-        # By default the first actor to be up takes four batches, which may be all there are.
-        compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=2),
-    )
-    yield from checked.iter_batches(batch_size=None, batch_format="pyarrow")
+    size = rows_per_task(total, per_worker=defaults.labels_per_worker, num_workers=num_workers)
+    yield from map_in_tasks(CheckBatch, setup, _placed(tables(size)), num_cpus=WORKER.cpus, num_at_once=num_workers)
+
+
+def rows_per_task(total: int, *, per_worker: int, num_workers: int) -> int:
+    """Candidates per task, so that each task is worth the process that it starts, and that workers end together.
+
+    Args:
+        per_worker: candidates that are worth a process.
+    """
+    share = math.ceil(total / num_workers)
+    size = min(max(per_worker, math.ceil(share / PARTS)), PARTS * per_worker, MAX_TASK_ROWS, share)
+    return math.ceil(share / math.ceil(share / size))
+
+
+def _placed(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The tables with the position of each row."""
+    first = 0
+    for table in tables:
+        positions = pa.array(range(first, first + table.num_rows), pa.int64())
+        yield table.append_column(POSITION, positions)
+        first += table.num_rows
 
 
 class CheckBatch:
@@ -179,8 +223,12 @@ class CheckBatch:
         self._problems, self._golds = ray.get(reference[0])
         self._checker = DeadlineChecker(task, deadline_s=deadline_s)
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist([self._check(row) for row in batch.to_pylist()], schema=_OUTPUT)
+    def __call__(self, table: pa.Table) -> pa.Table:
+        parts = (
+            pa.Table.from_pylist([self._check(row) for row in batch.to_pylist()], schema=_OUTPUT)
+            for batch in table.to_batches(max_chunksize=BATCH_ROWS)
+        )
+        return pa.concat_tables(parts)
 
     def close(self) -> None:
         self._checker.close()

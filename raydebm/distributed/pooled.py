@@ -9,7 +9,7 @@ Does not know: what the tables hold.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, cast
 
@@ -29,24 +29,24 @@ class TableWorker(Protocol):
         ...
 
 
-def in_tables(rows: Sequence[Mapping[str, Any]], *, schema: pa.Schema, size: int) -> list[pa.Table]:
-    """The rows in their order, at most ``size`` a table."""
-    return [
-        pa.Table.from_pylist(list(rows[first : first + size]), schema=schema) for first in range(0, len(rows), size)
-    ]
+def in_tables(rows: Sequence[Mapping[str, Any]], *, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+    """The rows in their order, at most ``size`` a table; each table is made when it is asked for."""
+    for first in range(0, len(rows), size):
+        yield pa.Table.from_pylist(list(rows[first : first + size]), schema=schema)
 
 
 def map_in_tasks(
     make: Callable[..., TableWorker],
     setup: Mapping[str, Any],
-    tables: Sequence[pa.Table],
+    tables: Iterable[pa.Table],
     *,
     num_cpus: float,
     num_at_once: int,
 ) -> Iterator[pa.Table]:
     """``make(**setup)(table)`` for each table, each in a task of its own; results as they come.
 
-    The worker is built for each table, so tables should be worth that. A task whose process is lost runs again.
+    A table is taken when a task can begin, so that no more are held than tasks run at once. The worker is built for
+    each table, so tables should be worth that. A task whose process is lost runs again.
 
     Raises:
         RaydebmError: what a worker raised.

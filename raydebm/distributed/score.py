@@ -99,7 +99,7 @@ class ScoringInput:
     not named has all."""
 
     def __post_init__(self) -> None:
-        require_problems(self.problems, self.candidates)
+        require_problems(self.problems, {candidate.problem_id for candidate in self.candidates})
 
     def as_scored(self, reasoning: Reasoning) -> "ScoringInput":
         """With the texts that the scorer reads."""
@@ -213,7 +213,7 @@ def _scored(texts: Sequence[Text], source: _Source, recipe: Recipe) -> Iterator[
         # Loading takes as long as scoring one or two texts.
         yield from map_in_tasks(ScoreBatch, setup, tables, num_cpus=share.cpus, num_at_once=num_workers)
         return
-    scored = ray.data.from_arrow(tables).map_batches(
+    scored = ray.data.from_arrow(list(tables)).map_batches(
         ScoreBatch,
         fn_constructor_kwargs=setup,
         batch_size=batch_size,

@@ -15,6 +15,7 @@ from raydebm.errors import ConfigError, PoolError
 from raydebm.records import Candidate, CandidateScore, ConstraintReport, Gold, Label, Pair
 from raydebm.run.addresses import filesystem_of, resolved
 from raydebm.run.folder import Folder
+from raydebm.run.stored_table import StoredTable
 from raydebm.run.tables import (
     CANDIDATES,
     ENERGIES,
@@ -67,6 +68,10 @@ class RunDir(Folder):
     def candidates(self, stage: str = "candidates") -> tuple[Candidate, ...]:
         """The candidates of a stage, such as ``regenerated/test-2``."""
         return self.read_records(CANDIDATES, stage, "candidates.parquet")
+
+    def stored_candidates(self, stage: str = "candidates") -> StoredTable[Candidate]:
+        """The candidates of a stage, read in batches each time they are iterated."""
+        return StoredTable(self, CANDIDATES, (stage, "candidates.parquet"))
 
     def write_candidates(self, candidates: Iterable[Candidate], stage: str = "candidates") -> int:
         """Write a stage's candidates, and return how many."""

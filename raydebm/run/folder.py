@@ -1,7 +1,8 @@
 """A folder on any filesystem: small files and tables, each written whole or not at all."""
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +15,14 @@ from pyarrow import fs
 from raydebm.errors import PoolError
 from raydebm.run.addresses import filesystem_of, is_url
 from raydebm.run.codec import Codec
+from raydebm.run.table_writer import TableWriter
 
 T = TypeVar("T")
 
 TABLES_IN_MEMORY = 16
 """Tables that are kept after reading, which is those of one run or two: stages read the same ones in turn."""
+BATCH_ROWS = 1024
+"""Rows that are in memory at once where a table is read or written record by record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,8 @@ class Folder:
 
     def write_bytes(self, content: bytes, *parts: str) -> None:
         """Write a file so that readers see the old one or the new one, never a torn one."""
-        filesystem, path = self._at(*parts)
-        filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
-        with filesystem.open_output_stream(path + ".tmp") as stream:
+        with self._replacing(*parts) as stream:
             stream.write(content)
-        filesystem.move(path + ".tmp", path)
-        if path.endswith(".parquet"):
-            _records.cache_clear()  # the clock of a filesystem may be too coarse to tell two versions apart
 
     def read_bytes(self, *parts: str) -> bytes:
         """The whole contents of a file."""
@@ -81,13 +80,24 @@ class Folder:
         """The value in a JSON file."""
         return json.loads(self.read_bytes(*parts))
 
+    @contextlib.contextmanager
+    def open_table(self, codec: Codec[Any], *parts: str) -> Iterator[TableWriter]:
+        """Write one Parquet file part by part. It replaces what is there when the context ends without an error; after
+        an error nothing has changed."""
+        with self._replacing(*parts) as stream, TableWriter(stream, codec.schema) as writer:
+            yield writer
+
     def write_records(self, codec: Codec[T], records: Iterable[T], *parts: str) -> int:
-        """Write records as one Parquet file; returns how many."""
-        table = pa.Table.from_pylist(list(map(codec.row, records)), schema=codec.schema)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        self.write_bytes(sink.getvalue().to_pybytes(), *parts)
-        return int(table.num_rows)
+        """Write records as one Parquet file, some at a time; returns how many."""
+        with self.open_table(codec, *parts) as writer:
+            rows: list[dict[str, Any]] = []
+            for record in records:
+                rows.append(codec.row(record))
+                if len(rows) == BATCH_ROWS:
+                    writer.write(pa.Table.from_pylist(rows, schema=codec.schema))
+                    rows = []
+            writer.write(pa.Table.from_pylist(rows, schema=codec.schema))
+        return writer.num_rows
 
     def read_records(self, codec: Codec[T], *parts: str) -> tuple[T, ...]:
         """Read a Parquet file, or all part files of a folder (ordered by name). A file that was read a short while ago
@@ -102,6 +112,37 @@ class Folder:
             return _records.__wrapped__(self, codec, parts, None)
         return _records(self, codec, parts, (info.mtime_ns, info.size))
 
+    def read_tables(
+        self, codec: Codec[Any], *parts: str, columns: Iterable[str] | None = None, size: int = BATCH_ROWS
+    ) -> Iterator[pa.Table]:
+        """Read what ``read_records`` reads as tables of at most ``size`` rows; nothing is kept.
+
+        Args:
+            columns: the columns wanted; None: those of the codec. A column that is missing and has a default is left
+                out.
+
+        Raises:
+            PoolError: as for ``read_records``.
+        """
+        wanted = codec.schema.names if columns is None else list(columns)
+        for path in self._table_files(*parts):
+            with self._opened_table(path) as file:
+                schema = pa.schema([codec.schema.field(name) for name in self._present(codec, file, wanted, *parts)])
+                for batch in file.iter_batches(batch_size=size, columns=schema.names):
+                    yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+
+    def num_rows(self, *parts: str) -> int:
+        """Rows of a table, from its metadata.
+
+        Raises:
+            PoolError: the table is missing or unreadable.
+        """
+        total = 0
+        for path in self._table_files(*parts):
+            with self._opened_table(path) as file:
+                total += file.metadata.num_rows
+        return total
+
     def publish(self, source: Path, *parts: str, last: str) -> None:
         """Replace the folder at ``parts`` by the files of a local folder.
 
@@ -112,6 +153,48 @@ class Folder:
         files = [file for file in source.rglob("*") if file.is_file()]
         for file in sorted(files, key=lambda file: (file.name == last, file)):
             self.write_bytes(file.read_bytes(), *parts, *file.relative_to(source).parts)
+
+    @contextlib.contextmanager
+    def _replacing(self, *parts: str) -> Iterator[pa.NativeFile]:
+        """A stream into a new file that takes its place when everything is written."""
+        filesystem, path = self._at(*parts)
+        filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        try:
+            with filesystem.open_output_stream(path + ".tmp") as stream:
+                yield stream
+        except BaseException:
+            filesystem.delete_file(path + ".tmp")
+            raise
+        filesystem.move(path + ".tmp", path)
+        if path.endswith(".parquet"):
+            _records.cache_clear()  # the clock of a filesystem may be too coarse to tell two versions apart
+
+    def _table_files(self, *parts: str) -> list[tuple[str, ...]]:
+        """The file of a table, or its part files."""
+        filesystem, path = self._at(*parts)
+        if filesystem.get_file_info(path).type != fs.FileType.Directory:
+            return [parts]
+        return [(*parts, name) for name in self.names(*parts) if name.endswith(".parquet")]
+
+    @contextlib.contextmanager
+    def _opened_table(self, parts: tuple[str, ...]) -> Iterator[pq.ParquetFile]:
+        where, (filesystem, path) = self.uri(*parts), self._at(*parts)
+        try:
+            # Without a buffer a column of a row group is read as a whole.
+            with filesystem.open_input_file(path) as source, pq.ParquetFile(source, buffer_size=2**20) as file:
+                yield file
+        except FileNotFoundError as error:
+            raise PoolError(f"{where} does not exist; run the stage that writes it first") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise PoolError(f"{where} is not a readable Parquet table: {error}") from error
+
+    def _present(self, codec: Codec[Any], file: pq.ParquetFile, names: Iterable[str], *parts: str) -> list[str]:
+        """Those of the columns that the file has."""
+        known = file.schema_arrow.names
+        missing = [name for name in codec.required if name in names and name not in known]
+        if missing:
+            raise PoolError(f"{self.uri(*parts)} lacks column(s) {', '.join(missing)}; it has {', '.join(known)}")
+        return [name for name in names if name in known]
 
     def _at(self, *parts: str) -> tuple[fs.FileSystem, str]:
         filesystem, path = filesystem_of(self.root)
@@ -125,17 +208,4 @@ def _records(folder: Folder, codec: Codec[T], parts: tuple[str, ...], version: t
     Args:
         version: time and size of the file, so that a changed one is read again.
     """
-    where = folder.uri(*parts)
-    filesystem, path = folder._at(*parts)
-    try:
-        table = pq.read_table(path, filesystem=filesystem)
-    except FileNotFoundError as error:
-        raise PoolError(f"{where} does not exist; run the stage that writes it first") from error
-    except (pa.ArrowInvalid, OSError) as error:
-        raise PoolError(f"{where} is not a readable Parquet table: {error}") from error
-    missing = [name for name in codec.required if name not in table.column_names]
-    if missing:
-        raise PoolError(f"{where} lacks column(s) {', '.join(missing)}; it has {', '.join(table.column_names)}")
-    schema = pa.schema([field for field in codec.schema if field.name in table.column_names])
-    rows = table.select(schema.names).cast(schema).to_pylist()
-    return tuple(map(codec.record, rows))
+    return tuple(codec.record(row) for table in folder.read_tables(codec, *parts) for row in table.to_pylist())

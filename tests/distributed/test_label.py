@@ -7,7 +7,7 @@ import pytest
 
 from raydebm.checker import DeadlineChecker
 from raydebm.config import TaskConfig, parse_recipe
-from raydebm.distributed.label import label
+from raydebm.distributed.label import label, rows_per_task
 from raydebm.errors import PoolError
 from raydebm.records import Candidate, Gold, Problem, Verdict
 from raydebm.run.directory import RunDir
@@ -26,6 +26,11 @@ def checker():
     checker = DeadlineChecker(TaskConfig(name="moody"), deadline_s=60.0)
     yield checker
     checker.close()
+
+
+def stored(run, candidates):
+    run.write_candidates(candidates)
+    return run.stored_candidates()
 
 
 def verdict_of(checker, text):
@@ -79,7 +84,7 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
     summary = label(
         {"p": PROBLEM},
         {"p": GOLD},
-        candidates,
+        stored(run, candidates),
         recipe=moody_recipe(),
         run=run,
         on_progress=lambda done, total: seen.append((done, total)),
@@ -105,7 +110,7 @@ def test_every_candidate_has_the_time_that_its_task_allows(local_ray, tmp_path, 
     task = task_of(moody_recipe().task)
     monkeypatch.setattr(type(task), "defaults", replace(task.defaults, label_deadline_s=0.5))
     run = RunDir(str(tmp_path))
-    label({"p": PROBLEM}, {"p": GOLD}, [candidate(1, "hang")], recipe=moody_recipe(), run=run)
+    label({"p": PROBLEM}, {"p": GOLD}, stored(run, [candidate(1, "hang")]), recipe=moody_recipe(), run=run)
     (row,) = run.labels()
     assert "longer than 0.5 s" in row.reason
 
@@ -113,7 +118,8 @@ def test_every_candidate_has_the_time_that_its_task_allows(local_ray, tmp_path, 
 @pytest.mark.ray
 def test_a_task_says_how_many_candidates_are_worth_another_checker_process(local_ray, tmp_path):
     run = RunDir(str(tmp_path))
-    label({"p": PROBLEM}, {"p": GOLD}, [candidate(i, "who") for i in range(700)], recipe=moody_recipe(), run=run)
+    candidates = stored(run, [candidate(i, "who") for i in range(700)])
+    label({"p": PROBLEM}, {"p": GOLD}, candidates, recipe=moody_recipe(), run=run)
     assert len({row.reason for row in run.labels()}) == 2
 
 
@@ -121,10 +127,27 @@ def test_a_task_says_how_many_candidates_are_worth_another_checker_process(local
 def test_no_candidates_give_empty_tables(local_ray, tmp_path):
     run = RunDir(str(tmp_path))
 
-    assert label({"p": PROBLEM}, {}, [], recipe=moody_recipe(), run=run).num_candidates == 0
+    assert label({"p": PROBLEM}, {}, stored(run, []), recipe=moody_recipe(), run=run).num_candidates == 0
     assert run.labels() == ()
 
 
 def test_a_candidate_of_an_unknown_problem_is_an_error_before_anything_starts(tmp_path):
+    run = RunDir(str(tmp_path))
     with pytest.raises(PoolError, match="'p'"):
-        label({}, {}, [candidate(1, "yes")], recipe=moody_recipe(), run=RunDir(str(tmp_path)))
+        label({}, {}, stored(run, [candidate(1, "yes")]), recipe=moody_recipe(), run=run)
+
+
+@pytest.mark.parametrize(
+    ("total", "per_worker", "num_workers", "expected"),
+    [
+        (1, 400, 1, 1),
+        (700, 400, 2, 350),
+        (10_000, 4096, 2, 2500),
+        (1000, 32, 8, 32),
+        (100_000, 32, 8, 128),
+        (1_000_000, 4096, 2, 16_130),
+    ],
+    ids=["one", "a-share", "halves-of-a-share", "slow-checks", "many-slow-checks", "many"],
+)
+def test_tasks_are_worth_their_process_and_end_together(total, per_worker, num_workers, expected):
+    assert rows_per_task(total, per_worker=per_worker, num_workers=num_workers) == expected

@@ -65,6 +65,20 @@ def test_a_process_serves_one_table_after_another_and_each_worker_is_closed(loca
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_table_is_taken_when_a_task_can_begin(local_ray, tmp_path):
+    taken = []
+
+    def tables():
+        for number in range(6):
+            taken.append(number)
+            yield pa.table({"x": [number]})
+
+    done = map_in_tasks(Doubler, {"folder": str(tmp_path)}, tables(), num_cpus=1, num_at_once=2)
+    next(done)
+
+    assert taken == [0, 1, 2]
+
+
 def test_no_tables_give_nothing(local_ray, tmp_path):
     assert run(Doubler, tmp_path, num_tables=0) == []
 

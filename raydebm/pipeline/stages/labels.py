@@ -15,7 +15,7 @@ def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
     return label(
         context.problems(),
         context.golds(),
-        context.run.candidates(source),
+        context.run.stored_candidates(source),
         recipe=context.recipe,
         run=context.run,
         stage=stage,

@@ -1,0 +1,24 @@
+"""Counts texts of which a few are common, in bounded memory."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+MOST_TEXTS = 1000
+
+
+class CommonTexts:
+    """Counts the first ``MOST_TEXTS`` distinct texts exactly and no others: reasons of failures are few, or each has
+    the name of its row, and then none is common."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def update(self, texts: Iterable[str]) -> None:
+        """Count texts."""
+        for text in texts:
+            if text in self._counts or len(self._counts) < MOST_TEXTS:
+                self._counts[text] += 1
+
+    def most_common(self, number: int) -> list[tuple[str, int]]:
+        """The commonest texts with their counts; of equal ones those that came first."""
+        return self._counts.most_common(number)
