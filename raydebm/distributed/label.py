@@ -92,14 +92,13 @@ def label(
         ResourceError: no node has a CPU.
     """
     require_problems(problems, candidates.distinct("problem_id"))
-    total, num_done = len(candidates), 0
+    total = len(candidates)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
         rows = PlacedRows(Path(folder), _CHECKED)
         for checked in _checked(problems, golds, candidates.tables, total=total, task=recipe.task):
             rows.add(checked)
-            num_done += checked.num_rows
             if on_progress is not None:
-                on_progress(num_done, total)
+                on_progress(rows.num_rows, total)
         return _written(rows, run, stage)
 
 

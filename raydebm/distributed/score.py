@@ -5,17 +5,22 @@ In:   problems, candidates, a checkpoint.
 Out:  ``<run>/<stage>/energies.parquet``, one row for each candidate, in their order. A candidate
       without text, or one whose energy is not a number, is a row with ``error``.
 
-Equal texts of one problem are scored once. Texts go to the actors sorted by length, longest first, so that batches need
-little padding and no long batch comes last.
+Candidates are taken in windows of whole problems, so that memory stays the same however many there are. Equal texts of
+one problem in a window are scored once. Texts go to the actors sorted by length within a window, longest first, so that
+batches need little padding and no long batch comes last.
 """
 
+import contextlib
 import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 import ray.data
 from ray.exceptions import ActorDiedError
@@ -30,6 +35,9 @@ from raydebm.records import Candidate, Problem, Reasoning
 from raydebm.run.addresses import local_copy, resolved
 from raydebm.run.codec import Row
 from raydebm.run.directory import RunDir
+from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
+from raydebm.run.spool import Spool, read_slices, slice_rows
+from raydebm.run.stored_table import Many
 from raydebm.run.tables import ENERGIES, EnergyRow
 from raydebm.scorer.bisection import TextScorer, scores_or_errors
 
@@ -48,12 +56,19 @@ TEXTS_PER_WORKER = 64
 """Below that a second worker costs more to start than it saves."""
 BATCHES_PER_WORKER = 4
 """Few texts are divided so finely that all workers have something to do, and end together."""
-INDEX, DTYPE = "index", "dtype"
+WINDOW_ROWS = 8192
+WINDOW_CHARS = 2**25
+"""Candidates, and characters of their texts, after which a window ends with its problem."""
+DTYPE = "dtype"
 
+_ID = "candidate_id"
+_CANDIDATES = pa.list_(pa.struct([(POSITION, pa.int64()), (_ID, pa.string())]))
 _INPUT = pa.schema(
-    [(INDEX, pa.int64()), ("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_()))]
+    [("prompt", pa.string()), ("text", pa.string()), ("members", pa.list_(pa.bool_())), ("candidates", _CANDIDATES)]
 )
-_OUTPUT = pa.schema([(INDEX, pa.int64()), (DTYPE, pa.string()), *list(ENERGIES.schema)[1:]])
+_NUM_ERRORS = 3
+_SCORED = ENERGIES.schema.append(pa.field(DTYPE, pa.string()))
+_OUTPUT = with_position(_SCORED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,36 +100,20 @@ class ScoreSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringInput:
-    """Candidates that are to be scored.
-
-    Raises:
-        PoolError: a candidate's problem is not among the problems.
-    """
+    """Candidates that are to be scored."""
 
     problems: Mapping[str, Problem]
     """By problem id."""
-    candidates: Sequence[Candidate]
+    candidates: Many[Candidate]
+    """Those of one problem follow each other; those that do not may be scored twice where their texts are equal."""
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """Which adapters score the candidates of a problem, by problem id; the others' energies are null. A problem that is
     not named has all."""
-
-    def __post_init__(self) -> None:
-        require_problems(self.problems, {candidate.problem_id for candidate in self.candidates})
-
-    def as_scored(self, reasoning: Reasoning) -> "ScoringInput":
-        """With the texts that the scorer reads."""
-        return replace(self, candidates=[candidate.as_scored(reasoning) for candidate in self.candidates])
 
     def text_of(self, candidate: Candidate) -> Text:
         """What is scored for a candidate."""
         prompt, asked = self.problems[candidate.problem_id].prompt, self.members.get(candidate.problem_id, ())
         return Text(prompt, candidate.text or "", tuple(asked))
-
-    def distinct_texts(self) -> dict[Text, int]:
-        """Texts and their index: those that few adapters score last, each kind together, longest first."""
-        texts = {self.text_of(candidate) for candidate in self.candidates if candidate.text is not None}
-        ordered = sorted(texts, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text))
-        return {text: index for index, text in enumerate(ordered)}
 
 
 def score(
@@ -130,43 +129,104 @@ def score(
 
     Args:
         checkpoint: the ensemble's folder or URL; every node can read it.
-        on_progress: (distinct texts done, distinct texts).
+        on_progress: (candidates done, candidates).
 
     Raises:
         CheckpointError: the checkpoint is missing, torn or mixed, or was trained with another ``scorer.reasoning``.
+        PoolError: a candidate's problem is not among the problems.
         ResourceError: no node can hold a scorer.
     """
-    given = given.as_scored(recipe.scorer.reasoning)
-    texts = given.distinct_texts()
-    scored: dict[int, Row] = {}
-    dtype = run.scoring_type(recipe.scorer.dtype)
-    if texts:
-        source = _read(resolved(checkpoint), recipe, dtype)
-        for batch in _scored(list(texts), source, recipe):
-            scored.update({row[INDEX]: row for row in batch.to_pylist()})
-            if on_progress is not None:
-                on_progress(len(scored), len(texts))
-        dtype = scored[0][DTYPE]
-    rows = [
-        _candidate_row(candidate, scored.get(texts.get(given.text_of(candidate), -1))) for candidate in given.candidates
-    ]
-    run.write_energies(rows, stage)
-    errors = [row.error for row in rows if row.error is not None]
+    total = len(given.candidates)
+    with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
+        rows = PlacedRows(Path(folder), _SCORED)
+        texts = _Texts(given, recipe.scorer.reasoning, rows)
+        windows = iter(texts)
+        if first := next(windows, None):
+            source = _read(resolved(checkpoint), recipe, run.scoring_type(recipe.scorer.dtype))
+            num_texts = len(first) if total <= WINDOW_ROWS else total
+            for scored in _scored(chain([first], windows), source, recipe, spool_at=(run, stage), num_texts=num_texts):
+                rows.add(scored)
+                if on_progress is not None:
+                    on_progress(rows.num_rows, total)
+        return _written(rows, recipe, run, stage, num_texts=texts.num_texts)
+
+
+class _Texts:
+    """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text are put
+    among the rows on the way."""
+
+    def __init__(self, given: ScoringInput, reasoning: Reasoning, rows: PlacedRows) -> None:
+        self.num_texts = 0
+        self._given, self._reasoning, self._rows = given, reasoning, rows
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        """Texts that few adapters score come last, each kind together, longest first."""
+        as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
+        for window in _windows(enumerate(as_scored)):
+            require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
+            if unscored := [_unscored(*placed) for placed in window if placed[1].text is None]:
+                self._rows.add(pa.Table.from_pylist(unscored, schema=_OUTPUT))
+            if texts := self._distinct(window):
+                self.num_texts += len(texts)
+                yield texts
+
+    def _distinct(self, window: Sequence["_PlacedCandidate"]) -> list[Row]:
+        candidates: dict[Text, list[Row]] = {}
+        for position, candidate in window:
+            if candidate.text is not None:
+                named = {POSITION: position, _ID: candidate.candidate_id}
+                candidates.setdefault(self._given.text_of(candidate), []).append(named)
+        ordered = sorted(
+            candidates, key=lambda text: (sum(text.members), text.members, -len(text.prompt + text.text), text)
+        )
+        return [text._asdict() | {"candidates": candidates[text]} for text in ordered]
+
+
+_PlacedCandidate = tuple[int, Candidate]
+
+
+def _windows(placed: Iterator[_PlacedCandidate]) -> Iterator[list[_PlacedCandidate]]:
+    """Whole problems as long as a problem's candidates follow each other."""
+    window: list[_PlacedCandidate] = []
+    chars = 0
+    for _, same in groupby(placed, key=lambda item: item[1].problem_id):
+        for item in same:
+            window.append(item)
+            chars += len(item[1].text or "")
+        if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
+            yield window
+            window, chars = [], 0
+    if window:
+        yield window
+
+
+def _unscored(position: int, candidate: Candidate) -> Row:
+    error = f"no text to score: {candidate.error}"
+    row = ENERGIES.row(EnergyRow(candidate_id=candidate.candidate_id, members=None, error=error))
+    return row | {POSITION: position, DTYPE: None}
+
+
+def _written(rows: PlacedRows, recipe: Recipe, run: RunDir, stage: str, *, num_texts: int) -> ScoreSummary:
+    """Write the table in order, and count it."""
+    errors: dict[str, None] = {}
+    num_failed = num_truncated = 0
+    dtype: str | None = None
+    with run.open_table(ENERGIES, stage, "energies.parquet") as energies:
+        for table in rows.tables():
+            energies.write(table)
+            failed = table["error"].drop_null()
+            num_failed += len(failed)
+            num_truncated += pc.sum(pc.greater(table["num_truncated"], 0), min_count=0).as_py()
+            errors |= dict.fromkeys(failed.unique().to_pylist() if len(errors) < _NUM_ERRORS else ())
+            dtype = dtype or next(iter(table[DTYPE].drop_null().unique().to_pylist()), None)
     return ScoreSummary(
-        num_candidates=len(rows),
-        num_failed=len(errors),
-        num_truncated=sum(row.num_truncated > 0 for row in rows),
-        num_texts=len(texts),
-        dtype=dtype,
-        errors=tuple(dict.fromkeys(errors))[:3],
+        num_candidates=energies.num_rows,
+        num_failed=num_failed,
+        num_truncated=num_truncated,
+        num_texts=num_texts,
+        dtype=dtype or run.scoring_type(recipe.scorer.dtype),
+        errors=tuple(errors)[:_NUM_ERRORS],
     )
-
-
-def _candidate_row(candidate: Candidate, row: Row | None) -> EnergyRow:
-    if row is None:
-        error = f"no text to score: {candidate.error}"
-        return EnergyRow(candidate_id=candidate.candidate_id, members=None, error=error)
-    return ENERGIES.record(row | {"candidate_id": candidate.candidate_id})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,23 +260,42 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
     return _Source(checkpoint=checkpoint, weights=weights, dtype=chosen, device=device, share=share)
 
 
-def _scored(texts: Sequence[Text], source: _Source, recipe: Recipe) -> Iterator[pa.Table]:
+def _scored(
+    windows: Iterator[list[Row]], source: _Source, recipe: Recipe, *, spool_at: tuple[RunDir, str], num_texts: int
+) -> Iterator[pa.Table]:
+    """Columns of ``_OUTPUT``, in any order.
+
+    Args:
+        spool_at: the run and the stage that GPUs are fed from.
+        num_texts: about how many there are.
+    """
     share = source.share
     most = at_once(recipe.ray, share, cluster_nodes(), is_own_cluster=is_own_cluster())
-    num_workers = min(math.ceil(len(texts) / TEXTS_PER_WORKER), most)
-    rows = [{INDEX: index} | text._asdict() for index, text in enumerate(texts)]
-    batch_size = min(BATCH_SIZE, math.ceil(len(rows) / (num_workers * BATCHES_PER_WORKER)))
-    tables = in_tables(rows, schema=_INPUT, size=batch_size)
+    num_workers = min(math.ceil(num_texts / TEXTS_PER_WORKER), most)
+    batch_size = min(BATCH_SIZE, math.ceil(num_texts / (num_workers * BATCHES_PER_WORKER)))
     # The reference in a list, so that nothing on the way resolves it.
     setup = {"source": replace(source, weights=[source.weights]), "recipe": recipe}
     if share.gpus == 0:
+        tables = _tables(windows, size=batch_size)
         # Loading takes as long as scoring one or two texts.
         yield from map_in_tasks(ScoreBatch, setup, tables, num_cpus=share.cpus, num_at_once=num_workers)
         return
-    scored = ray.data.from_arrow(list(tables)).map_batches(
-        ScoreBatch,
-        fn_constructor_kwargs=setup,
-        batch_size=batch_size,
+    run, stage = spool_at
+    with contextlib.closing(Spool(run, stage, "spool")) as spool:
+        for table in _tables(windows, size=slice_rows(num_texts, at_least=batch_size)):
+            spool.add(table)
+        yield from _on_gpus(spool, setup | {"batch_size": batch_size}, share, num_workers=num_workers)
+
+
+def _tables(windows: Iterator[list[Row]], *, size: int) -> Iterator[pa.Table]:
+    return (table for window in windows for table in in_tables(window, schema=_INPUT, size=size))
+
+
+def _on_gpus(spool: Spool, setup: Mapping[str, Any], share: WorkerShare, *, num_workers: int) -> Iterator[pa.Table]:
+    scored = ray.data.from_arrow(spool.addresses).map_batches(
+        ScoreSlices,
+        fn_constructor_kwargs=dict(setup),
+        batch_size=1,
         batch_format="pyarrow",
         zero_copy_batch=True,
         num_cpus=share.cpus,
@@ -228,9 +307,8 @@ def _scored(texts: Sequence[Text], source: _Source, recipe: Recipe) -> Iterator[
         yield from scored.iter_batches(batch_size=None, batch_format="pyarrow")
     except ActorDiedError as error:
         # A scorer that cannot be built dies in its constructor, and Ray keeps of its error only the text.
-        raise CheckpointError(
-            f"no scorer could be started from {source.checkpoint}: {last_line(str(error))}"
-        ) from error
+        checkpoint = setup["source"].checkpoint
+        raise CheckpointError(f"no scorer could be started from {checkpoint}: {last_line(str(error))}") from error
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
@@ -250,8 +328,8 @@ def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, d
 
 
 class ScoreBatch:
-    """Columns needed: ``index``, ``prompt``, ``text``. Columns given: ``index``, ``dtype``, ``ENERGIES`` without the
-    id."""
+    """Columns needed: ``prompt``, ``text``, ``members``, and the ``candidates`` that have the text. Columns given, one
+    row per candidate: ``ENERGIES``, ``dtype``, ``position``."""
 
     def __init__(self, *, source: _Source, recipe: Recipe) -> None:
         import torch
@@ -278,12 +356,23 @@ class ScoreBatch:
         texts = [(row["prompt"], row["text"]) for row in rows]
         scorer = self._scorer.asking(members) if members else self._scorer
         for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
-            yield {INDEX: row[INDEX], DTYPE: self._dtype} | ENERGIES.row(
-                replace(scored, members=_spread(scored.members, members))
-            )
+            made = ENERGIES.row(replace(scored, members=_spread(scored.members, members))) | {DTYPE: self._dtype}
+            yield from (made | named for named in row["candidates"])
 
     def close(self) -> None:
         """Nothing outlives the scorer."""
+
+
+class ScoreSlices(ScoreBatch):
+    """``ScoreBatch`` for slices of a spool: the column needed is their ``address``."""
+
+    def __init__(self, *, source: _Source, recipe: Recipe, batch_size: int) -> None:
+        super().__init__(source=source, recipe=recipe)
+        self._batch_size = batch_size
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        batches = (part for table in read_slices(batch) for part in table.to_batches(max_chunksize=self._batch_size))
+        return pa.concat_tables(super(ScoreSlices, self).__call__(pa.Table.from_batches([part])) for part in batches)
 
 
 def _spread(energies: tuple[float | None, ...] | None, members: Sequence[bool]) -> tuple[float | None, ...] | None:

@@ -60,7 +60,7 @@ class Folder:
         elif kind == fs.FileType.File:
             filesystem.delete_file(path)
 
-    def write_bytes(self, content: bytes, *parts: str) -> None:
+    def write_bytes(self, content: bytes | pa.Buffer, *parts: str) -> None:
         """Write a file so that readers see the old one or the new one, never a torn one."""
         with self._replacing(*parts) as stream:
             stream.write(content)

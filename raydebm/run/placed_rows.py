@@ -33,10 +33,12 @@ class PlacedRows:
         """
         self._folder, self._schema = folder, with_position(schema)
         self._num_parts: Counter[int] = Counter()
+        self.num_rows = 0
 
     def add(self, table: pa.Table) -> list[Path]:
         """Write rows with their ``position``, each place once; returns the new files."""
         table = table.select(self._schema.names).cast(self._schema)
+        self.num_rows += table.num_rows
         buckets = table[POSITION].to_numpy() // BUCKET_ROWS
         return [self._write(int(bucket), table.filter(pa.array(buckets == bucket))) for bucket in np.unique(buckets)]
 

@@ -57,11 +57,24 @@ def candidate(number, text):
     )
 
 
+def stored(run, candidates):
+    run.write_candidates(candidates)
+    return run.stored_candidates()
+
+
 @pytest.mark.ray
-@pytest.mark.parametrize("gpus", [0, 0.5], ids=["tasks-on-cpus", "actors-on-gpus"])
-def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp_path, monkeypatch, gpus):
-    """Fifteen different texts, in four batches of two workers each."""
+@pytest.mark.parametrize(
+    ("gpus", "window", "num_texts"),
+    [(0, 8192, 15), (0.5, 8192, 15), (0, 20, 71)],
+    ids=["tasks-on-cpus", "actors-on-gpus", "in-five-windows"],
+)
+def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
+    five, tmp_path, monkeypatch, gpus, window, num_texts
+):
+    """Fifteen different texts, in four batches of two workers each. A window of 20 has all of them, the last has 11."""
     from raydebm.scorer.ensemble import EnsembleScorer
+
+    monkeypatch.setattr("raydebm.distributed.score.WINDOW_ROWS", window)
 
     monkeypatch.setattr("raydebm.distributed.score.at_once", lambda *of, **how: 2)
     monkeypatch.setattr("raydebm.distributed.score.TEXTS_PER_WORKER", 8)
@@ -70,7 +83,7 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
     candidates.insert(4, candidate(1000, None))
     run = RunDir(str(tmp_path))
 
-    given = ScoringInput(problems=PROBLEMS, candidates=candidates)
+    given = ScoringInput(problems=PROBLEMS, candidates=stored(run, candidates))
     recipe = recipe_for(tmp_path, gpus_per_adapter=gpus)
     summary = score(given, checkpoint=checkpoint, recipe=recipe, run=run)
 
@@ -83,7 +96,9 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(five, tmp
     for found, expected in zip(scored, alone, strict=True):
         assert found.members == pytest.approx(expected.members, abs=1e-5)
     assert (summary.num_candidates, summary.num_failed) == (91, 1)
-    assert (summary.num_texts, summary.dtype) == (15, "float32")
+    assert (summary.num_texts, summary.dtype) == (num_texts, "float32")
+    assert run.names("energies") == ["energies.parquet"]
+    assert not run.exists("energies", "spool")
     assert json.dumps(summary.facts())
 
 

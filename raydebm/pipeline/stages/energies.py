@@ -7,6 +7,7 @@ from raydebm.pairs import out_of_bag
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
 from raydebm.records import Candidate
 from raydebm.run.ensemble_file import holds_ensemble
+from raydebm.run.stored_table import Many, StoredTable
 
 
 def make_energies(context: StageContext) -> Facts:
@@ -28,17 +29,18 @@ def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
     )
 
 
-def pool_candidates(context: StageContext) -> list[Candidate]:
+def pool_candidates(context: StageContext) -> StoredTable[Candidate]:
     """The candidates of the first pass that are scored."""
     splits = context.splits()
     scored = {*splits[VALIDATION], *splits[TEST], *adapters_out_of_bag(context)}
-    candidates = context.run.candidates()
-    return [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
+    return context.run.stored_candidates().where(
+        lambda candidate: candidate.problem_id in scored and not candidate.is_greedy
+    )
 
 
 def score_candidates(
     context: StageContext,
-    candidates: Sequence[Candidate],
+    candidates: Many[Candidate],
     stage: str,
     *,
     members: Mapping[str, Sequence[bool]] | None = None,
