@@ -17,6 +17,7 @@ from raydebm.run.tables import SplitProblem, pools_of
 from raydebm.tasks.base import TaskDefaults
 
 _BOTH = "both verdicts but never by one author"
+_PAIRED = "paired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +165,35 @@ def build_pairs(
         PoolError: no problem has a pair; the message counts why.
     """
     label_of = {label.candidate_id: label for label in labels}
-    pairs: list[Pair] = []
-    kinds: Counter[str] = Counter()
-    for problem_id, pool in pools_of(candidates).items():
+    maker = PairMaker(config, seed=seed)
+    pairs = [
+        pair for problem_id, pool in pools_of(candidates).items() for pair in maker.pairs(problem_id, pool, label_of)
+    ]
+    maker.require_pairs()
+    return pairs
+
+
+class PairMaker:
+    """Makes pairs as ``build_pairs`` does, one problem after the other, and counts what problems are like."""
+
+    def __init__(self, config: PairsConfig, *, seed: int) -> None:
+        self.num_pairs = 0
+        self._config, self._seed = config, seed
+        self._kinds: Counter[str] = Counter()
+
+    @property
+    def num_paired(self) -> int:
+        """Problems with pairs."""
+        return self._kinds[_PAIRED]
+
+    def pairs(self, problem_id: str, pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Pair]:
+        """The pairs of a problem.
+
+        Args:
+            pool: its candidates, without greedy ones.
+            label_of: by candidate id.
+        """
+        config, seed = self._config, self._seed
         found: list[tuple[Label, Label]] = []
         all_texts: list[Label] = []
         for author, written in _compared(pool, config).items():
@@ -174,17 +201,25 @@ def build_pairs(
             capped = _capped(texts, config, seed_for(seed, "caps", problem_id, *author))
             found += _all_pairs(capped, positive_frac=config.positive_frac)
             all_texts += texts
-        kinds[_kind(all_texts, has_pairs=bool(found))] += 1
-        for chosen, rejected in _thinned(found, config.max_pairs, seed_for(seed, "pairs", problem_id)):
-            pairs.append(Pair(problem_id=problem_id, chosen=chosen.candidate_id, rejected=rejected.candidate_id))
-    if not pairs:
+        self._kinds[_kind(all_texts, has_pairs=bool(found))] += 1
+        thinned = _thinned(found, config.max_pairs, seed_for(seed, "pairs", problem_id))
+        self.num_pairs += len(thinned)
+        return [
+            Pair(problem_id=problem_id, chosen=chosen.candidate_id, rejected=rejected.candidate_id)
+            for chosen, rejected in thinned
+        ]
+
+    def require_pairs(self) -> None:
+        """Raises PoolError when no problem has a pair; the message counts why."""
+        if self.num_pairs:
+            return
+        config, kinds = self._config, self._kinds
         across = f", {_BOTH} in {kinds[_BOTH]}" if config.within_author else ""
         raise PoolError(
             f"nothing to pair in {kinds.total()} problems: all candidates correct in {kinds['all correct']}, "
             f"all incorrect in {kinds['all incorrect']}, none labeled in {kinds['unlabeled']}, "
             f"equal in {kinds['equal']}{across}; {_remedy(config)}"
         )
-    return pairs
 
 
 def _compared(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str, ...], list[Candidate]]:
@@ -201,7 +236,7 @@ def _remedy(config: PairsConfig) -> str:
     return "draw more samples or use generators of different strength"
 
 
-def _labelled_texts(pool: Sequence[Candidate], label_of: dict[str, Label]) -> list[Label]:
+def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Label]:
     """One label a distinct text, by candidate id. Of equal texts the smallest candidate id stands for all."""
     by_text: dict[str, list[Label]] = {}
     for candidate in sorted(pool, key=lambda candidate: candidate.candidate_id):
@@ -255,7 +290,7 @@ def _continuous_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[t
 def _kind(texts: Sequence[Label], *, has_pairs: bool) -> str:
     verdicts = {label.verdict for label in texts}
     if has_pairs:
-        return "paired"
+        return _PAIRED
     if not verdicts:
         return "unlabeled"
     if any(label.violation_score is not None for label in texts):
@@ -280,7 +315,13 @@ def training_groups(
     Raises:
         PoolError: a pair names a problem or candidate that is not given, or a candidate without text.
     """
-    texts = {candidate.candidate_id: candidate.text for candidate in candidates if candidate.text is not None}
+    pairs = list(pairs)
+    named = {candidate_id for pair in pairs for candidate_id in (pair.chosen, pair.rejected)}
+    texts = {
+        candidate.candidate_id: candidate.text
+        for candidate in candidates
+        if candidate.candidate_id in named and candidate.text is not None
+    }
     prompts = {problem.problem_id: problem.prompt for problem in problems}
     grouped: dict[str, list[tuple[str, str]]] = {}
     for pair in pairs:

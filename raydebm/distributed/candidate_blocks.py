@@ -2,46 +2,54 @@
 
 Endpoints and local models run side by side, as one dataset each. One row per candidate; a failed request is a row with
 ``error``. Every answer is in the journal before it is in a block, so a killed run repeats nothing that was answered.
+Requests lie in spools of the run, and Ray Data carries their addresses: neither it nor the driver holds them.
 
 Columns needed: those of ``request_row``, and ``position``. Columns made: ``run.tables.CANDIDATES``, and ``position``.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TypeGuard
 
 import pyarrow as pa
 import ray.data
 from ray.data import ActorPoolStrategy
 
-from raydebm.config import GeneratorConfig, Recipe, TransformersGenerator
+from raydebm.config import GenerationConfig, GeneratorConfig, TransformersGenerator
 from raydebm.distributed.pooled import map_in_tasks
 from raydebm.errors import RaydebmError
 from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
 from raydebm.generators.requests import request_of, request_row, unanswered
-from raydebm.generators.sink import POSITION, WITH_POSITION, Blocks, CandidateSink, Placed
+from raydebm.generators.sink import WITH_POSITION, Blocks, CandidateSink, Placed
 from raydebm.records import Candidate, GenerationRequest
+from raydebm.run.placed_rows import POSITION, with_position
+from raydebm.run.spool import Spool, read_slices, slice_rows
 from raydebm.run.tables import CANDIDATES
 
+WINDOW_REQUESTS = 4096
+"""Requests that are arranged into blocks together; so many are in the driver's memory."""
+
 _HTTP_BLOCK_ROWS = 64
-_REQUESTS = pa.schema(
-    [
-        ("task", pa.string()),
-        ("problem_id", pa.string()),
-        ("generator", pa.string()),
-        ("messages_json", pa.string()),
-        ("temperature", pa.float64()),
-        ("top_p", pa.float64()),
-        ("max_tokens", pa.int32()),
-        ("stop_json", pa.string()),
-        ("seed", pa.int64()),
-        ("pass_index", pa.int32()),
-        ("sample_index", pa.int32()),
-        ("response_format", pa.string()),
-        POSITION,
-    ]
+_REQUESTS = with_position(
+    pa.schema(
+        [
+            ("task", pa.string()),
+            ("problem_id", pa.string()),
+            ("generator", pa.string()),
+            ("messages_json", pa.string()),
+            ("temperature", pa.float64()),
+            ("top_p", pa.float64()),
+            ("max_tokens", pa.int32()),
+            ("stop_json", pa.string()),
+            ("seed", pa.int64()),
+            ("pass_index", pa.int32()),
+            ("sample_index", pa.int32()),
+            ("response_format", pa.string()),
+        ]
+    )
 )
 
 
@@ -82,7 +90,7 @@ class GenerateBlocks:
         found = {candidate.candidate_id: candidate for group in answers for candidate in group}
         return pa.Table.from_pylist(
             [
-                CANDIDATES.row(found[request.candidate_id]) | {"position": row["position"]}
+                CANDIDATES.row(found[request.candidate_id]) | {POSITION: row[POSITION]}
                 for row, request in zip(rows, requests, strict=True)
             ],
             schema=WITH_POSITION,
@@ -116,66 +124,143 @@ class GenerateBlocks:
         return self._generators[name]
 
 
-def stream(placed: Sequence[Placed], *, setup: Setup, recipe: Recipe, sink: CandidateSink, num_gpus: float) -> None:
+class GenerateSlices(GenerateBlocks):
+    """``GenerateBlocks`` for slices of a spool: the column needed is their ``address``."""
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        return await super().__call__(pa.concat_tables(read_slices(block)))
+
+
+class RequestSpool:
+    """Requests that wait for generators which are asked in one way; in blocks, arranged within windows."""
+
+    def __init__(self, spool: Spool, blocks_of: Callable[[Sequence[Placed]], Iterable[Sequence[Placed]]]) -> None:
+        """
+        Args:
+            spool: an empty one.
+            blocks_of: arranges a window's requests into blocks.
+        """
+        self.spool = spool
+        self._blocks_of = blocks_of
+        self._window: list[Placed] = []
+
+    def add(self, placed: Placed) -> None:
+        """Take a request. Call ``flush`` after the last one."""
+        self._window.append(placed)
+        if len(self._window) == WINDOW_REQUESTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+        for block in self._blocks_of(self._window):
+            rows = [request_row(request) | {POSITION: position} for position, request in block]
+            self.spool.add(pa.Table.from_pylist(rows, schema=_REQUESTS))
+        self._window = []
+
+
+class GroupSpools:
+    """The requests to generators that are asked at the same time: those to endpoints, and those to local models."""
+
+    def __init__(
+        self,
+        configs: Sequence[GeneratorConfig],
+        generation: GenerationConfig,
+        make_spool: Callable[[str], Spool],
+        *,
+        total: int,
+    ) -> None:
+        """
+        Args:
+            make_spool: makes an empty spool with a name like ``http``.
+            total: requests, or more.
+        """
+        self.names = {config.name for config in configs}
+        self._generation = generation
+        self._batch_sizes = {config.name: config.batch_size for config in configs if _is_local(config)}
+        self._total = total
+        self.http = RequestSpool(make_spool("http"), self._http_blocks)
+        self.local = RequestSpool(make_spool("local"), self._local_blocks)
+
+    def add(self, placed: Placed) -> None:
+        """Take a request to one of the generators. Call ``flush`` after the last one."""
+        (self.local if placed[1].generator in self._batch_sizes else self.http).add(placed)
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+        for requests in (self.http, self.local):
+            requests.flush()
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that were written."""
+        return self.http.spool.num_rows + self.local.spool.num_rows
+
+    def _http_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+        """Requests to different endpoints alternate, so that all endpoints are busy from the start."""
+        return _chunks(_alternating(placed), slice_rows(self._total, at_least=_HTTP_BLOCK_ROWS))
+
+    def _local_blocks(self, placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+        """Blocks hold one generator's requests, of similar length, as many as decode together or a multiple of it."""
+        share = max(1, -(-len(placed) // self._generation.num_processes))
+        for name, size in self._batch_sizes.items():
+            mine = sorted(
+                (item for item in placed if item[1].generator == name),
+                key=lambda item: (sum(len(message["content"]) for message in item[1].messages), item[1].problem_id),
+            )
+            yield from _chunks(mine, min(slice_rows(self._total, at_least=size), share))
+
+
+def _is_local(config: GeneratorConfig) -> TypeGuard[TransformersGenerator]:
+    return isinstance(config, TransformersGenerator)
+
+
+def stream(
+    spools: GroupSpools, *, setup: Setup, generation: GenerationConfig, sink: CandidateSink, num_gpus: float
+) -> None:
     """Run one stream of blocks for endpoints and one for local models, at the same time.
 
     Args:
         num_gpus: what local models may have.
     """
-    local = {config.name for config in setup.configs if isinstance(config, TransformersGenerator)}
     streams = [
-        _http_blocks([item for item in placed if item[1].generator not in local], setup, recipe),
-        _local_blocks([item for item in placed if item[1].generator in local], setup, recipe, num_gpus),
+        _http_answers(spools.http.spool, setup, generation),
+        _local_answers(spools.local.spool, setup, generation, num_gpus),
     ]
     with ThreadPoolExecutor(max_workers=len(streams)) as pool:
         for done in [pool.submit(sink.consume, blocks) for blocks in streams]:
             done.result()
 
 
-def _http_blocks(placed: Sequence[Placed], setup: Setup, recipe: Recipe) -> Blocks:
-    """Requests to different endpoints alternate, so that all endpoints are busy from the start.
-
-    An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
-    are in its hands as may be in flight.
-    """
-    overlap = max(4, 2 * -(-recipe.generation.num_in_flight // _HTTP_BLOCK_ROWS))
+def _http_answers(spool: Spool, setup: Setup, generation: GenerationConfig) -> Blocks:
+    """An actor works on many blocks at once: with one at a time it would drain at every block's end. Twice as many rows
+    are in its hands as may be in flight."""
+    overlap = max(4, 2 * -(-generation.num_in_flight // _HTTP_BLOCK_ROWS))
     yield from _in_actors(
-        list(_chunks(_alternating(placed), _HTTP_BLOCK_ROWS)),
+        spool,
         setup,
-        num_actors=recipe.generation.num_processes,
+        num_actors=generation.num_processes,
         max_concurrency=overlap,
         num_cpus=0.25,
         num_gpus=0.0,
     )
 
 
-def _local_blocks(placed: Sequence[Placed], setup: Setup, recipe: Recipe, num_gpus: float) -> Blocks:
-    """Blocks hold one generator's requests, of similar length, as many as decode together.
-
-    Where each process would get one block, on a CPU, the blocks go to tasks: that is a later pass of few problems.
-    """
-    if not placed:
+def _local_answers(spool: Spool, setup: Setup, generation: GenerationConfig, num_gpus: float) -> Blocks:
+    """Where each process would get one block, on a CPU, blocks go to tasks: that is a later pass of few problems."""
+    if not spool.num_slices:
         return
-    sizes = {config.name: config.batch_size for config in setup.configs if isinstance(config, TransformersGenerator)}
-    num_processes = recipe.generation.num_processes
-    blocks = []
-    for name, size in sizes.items():
-        mine = sorted(
-            (item for item in placed if item[1].generator == name),
-            key=lambda item: (sum(len(message["content"]) for message in item[1].messages), item[1].problem_id),
-        )
-        blocks += list(_chunks(mine, min(size, max(1, -(-len(placed) // num_processes)))))
+    num_processes = generation.num_processes
     wants_gpu = num_gpus > 0 and any(
-        isinstance(config, TransformersGenerator) and config.device in ("auto", "cuda") for config in setup.configs
+        _is_local(config) and config.device in ("auto", "cuda") for config in setup.configs
     )
-    if len(blocks) <= num_processes and not wants_gpu:
+    if spool.num_slices <= num_processes and not wants_gpu:
         yield from map_in_tasks(
-            GenerateBlocks, {"setup": setup}, _tables(blocks), num_cpus=1.0, num_at_once=num_processes
+            GenerateBlocks, {"setup": setup}, spool.tables(), num_cpus=1.0, num_at_once=num_processes
         )
         return
-    num_actors = min(num_processes, len(blocks))
+    num_actors = min(num_processes, spool.num_slices)
     yield from _in_actors(
-        blocks,
+        spool,
         setup,
         num_actors=num_actors,
         max_concurrency=1,
@@ -185,21 +270,14 @@ def _local_blocks(placed: Sequence[Placed], setup: Setup, recipe: Recipe, num_gp
 
 
 def _in_actors(
-    blocks: Sequence[Sequence[Placed]],
-    setup: Setup,
-    *,
-    num_actors: int,
-    max_concurrency: int,
-    num_cpus: float,
-    num_gpus: float,
+    spool: Spool, setup: Setup, *, num_actors: int, max_concurrency: int, num_cpus: float, num_gpus: float
 ) -> Blocks:
-    if not blocks:
+    if not spool.num_slices:
         return
-    answered = ray.data.from_arrow(_tables(blocks)).map_batches(
-        GenerateBlocks,
-        # None keeps blocks whole; with GPUs Ray Data asks for a number, and may then join blocks, which changes nothing
-        # but what decodes together.
-        batch_size=max(map(len, blocks)) if num_gpus else None,
+    answered = ray.data.from_arrow(spool.addresses).map_batches(
+        GenerateSlices,
+        # With GPUs Ray Data asks for a number, and None keeps blocks whole.
+        batch_size=1 if num_gpus else None,
         batch_format="pyarrow",
         fn_constructor_args=(setup,),
         compute=ActorPoolStrategy(
@@ -211,15 +289,6 @@ def _in_actors(
         num_gpus=num_gpus,
     )
     yield from answered.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
-
-
-def _tables(blocks: Sequence[Sequence[Placed]]) -> list[pa.Table]:
-    return [
-        pa.Table.from_pylist(
-            [request_row(request) | {"position": position} for position, request in block], schema=_REQUESTS
-        )
-        for block in blocks
-    ]
 
 
 def _alternating(placed: Sequence[Placed]) -> list[Placed]:

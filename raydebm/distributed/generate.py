@@ -1,10 +1,11 @@
 """Candidates of a run: every request answered, in one go or in waves, as one table in the order of the requests.
 
-An answer comes from the journal, from a recorded pool, or from Ray Data (``candidate_blocks``). In waves the answers so
-far say which problems need more (``decision.stopping.schedule``); the waves of all problems go in step.
+An answer comes from the journal, from a recorded pool, or from Ray Data (``candidate_blocks``). Requests are taken some
+at a time, so that neither they nor their answers are in memory together. In waves the answers so far say which problems
+need more (``decision.stopping.wave_schedule``); the waves of all problems go in step, and the schedule holds the
+requests.
 """
 
-import asyncio
 import contextlib
 import logging
 import tempfile
@@ -12,30 +13,37 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import ray
 
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.wave_schedule import WaveSchedule
-from raydebm.distributed.candidate_blocks import Setup, stream
+from raydebm.distributed.candidate_blocks import WINDOW_REQUESTS, GroupSpools, Setup, stream
 from raydebm.distributed.label import gold_free_reports
 from raydebm.distributed.vllm import beside_servers, running_endpoints, turns
 from raydebm.errors import UnknownNameError
-from raydebm.generators import Journal, Secret, check_keys, collect
+from raydebm.generators import Journal, Secret, check_keys
 from raydebm.generators.account import JournalAccount
+from raydebm.generators.disk_index import DiskIndex
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
 from raydebm.generators.requests import highest_prices
 from raydebm.generators.sink import CandidateSink, Placed, Progress
 from raydebm.generators.tally import GenerationSummary, SavedSamples, Tally, check_enough
 from raydebm.records import GenerationRequest, Problem
 from raydebm.run.directory import RunDir
+from raydebm.run.spool import Spool
+from raydebm.run.stored_table import Many
+from raydebm.run.tables import CANDIDATES
 
 _LOG = logging.getLogger(__name__)
+_SPOOL = "spool"
+"""The folder of the stage in which requests wait."""
 
 
 def generate(
-    requests: Sequence[GenerationRequest],
+    requests: Many[GenerationRequest],
     *,
     recipe: Recipe,
     run: RunDir,
@@ -69,12 +77,14 @@ def generate(
         on_progress=on_progress,
     )
     with _answering(requests, work) as answering:
-        answering.answer(answering.placed)
+        answering.answer(_placed(requests))
+        if answering.sink.total != answering.sink.tally.num_rows:  # some were the same
+            answering.sink.expect(answering.sink.tally.num_rows)
         return answering.finish()
 
 
 def generate_in_waves(
-    requests: Sequence[GenerationRequest],
+    requests: Many[GenerationRequest],
     *,
     recipe: Recipe,
     run: RunDir,
@@ -105,9 +115,9 @@ def generate_in_waves(
         problems=tuple(problems.values()),
         on_progress=on_progress,
     )
-    with _answering(requests, work) as answering:
-        by_id = {request.candidate_id: (position, request) for position, request in answering.placed}
-        planned = [request for _, request in answering.placed]
+    with _answering(requests, work, reads_new=True) as answering:
+        by_id = {request.candidate_id: (position, request) for position, request in _placed(requests)}
+        planned = [request for _, request in by_id.values()]
         schedule = WaveSchedule(
             planned,
             waves=recipe.generation.waves or (),
@@ -134,15 +144,24 @@ class _Work:
     on_progress: Progress | None
 
 
+def _placed(requests: Iterable[GenerationRequest]) -> Iterator[Placed]:
+    """Each distinct request with its place."""
+    known = DiskIndex()
+    distinct = (request for request in requests if known.add(request.candidate_id))
+    return enumerate(distinct)
+
+
 @contextlib.contextmanager
-def _answering(requests: Sequence[GenerationRequest], work: _Work) -> Iterator["_Answering"]:
+def _answering(requests: Many[GenerationRequest], work: _Work, *, reads_new: bool = False) -> Iterator["_Answering"]:
     """Raises MissingKeyError and UnknownNameError as ``generate`` does. Servers end with the context."""
-    placed = list(enumerate({request.candidate_id: request for request in requests}.values()))
-    configs = _asked(work.recipe, placed)
+    configs = _asked(work.recipe, requests)
     keys = check_keys(configs)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder, contextlib.ExitStack() as servers:
-        sink = CandidateSink(Path(folder), total=len(placed), on_progress=work.on_progress)
-        yield _Answering(placed, work, configs=configs, keys=keys, sink=sink, servers=servers)
+        sink = CandidateSink(Path(folder), total=len(requests), on_progress=work.on_progress, reads_new=reads_new)
+        try:
+            yield _Answering(work, configs=configs, keys=keys, sink=sink, servers=servers)
+        finally:
+            work.run.remove(work.stage, _SPOOL)
 
 
 class _Answering:
@@ -150,7 +169,6 @@ class _Answering:
 
     def __init__(
         self,
-        placed: list[Placed],
         work: _Work,
         *,
         configs: tuple[GeneratorConfig, ...],
@@ -158,7 +176,7 @@ class _Answering:
         sink: CandidateSink,
         servers: contextlib.ExitStack,
     ) -> None:
-        self.placed, self.sink = placed, sink
+        self.sink = sink
         self._work, self._configs, self._keys, self._servers = work, configs, keys, servers
         self._started = time.monotonic()
         self._journal = Journal(work.account.folder)
@@ -166,17 +184,34 @@ class _Answering:
         self._turn: tuple[GeneratorConfig, ...] = ()
         self._setup: tuple[Setup, float] | None = None
 
-    def answer(self, placed: Sequence[Placed]) -> None:
+    def answer(self, placed: Iterable[Placed]) -> None:
         """Bring these requests' candidates into the table: from the journal, a recorded pool, or a generator."""
-        placed = self._replay_recorded(self.sink.write_reused(placed, self._journal))
-        if not placed:
-            return
         num_gpus = _cluster_gpus()
-        for group in turns(self._configs, num_gpus=num_gpus):
-            names = {config.name for config in group}
-            if mine := [(position, request) for position, request in placed if request.generator in names]:
+        groups = [
+            (group, self._spools(group, f"{number}"))
+            for number, group in enumerate(turns(self._configs, num_gpus=num_gpus))
+        ]
+        spools_of = {name: spools for _, spools in groups for name in spools.names}
+        placed = iter(placed)
+        while block := list(islice(placed, WINDOW_REQUESTS)):
+            for missing in self._replay_recorded(self.sink.write_reused(block, self._journal)):
+                spools_of[missing[1].generator].add(missing)
+        for group, spools in groups:
+            spools.flush()
+            if spools.num_requests:
                 setup, left_gpus = self._reached(group, num_gpus=num_gpus)
-                stream(mine, setup=setup, recipe=self._work.recipe, sink=self.sink, num_gpus=left_gpus)
+                generation = self._work.recipe.generation
+                stream(spools, setup=setup, generation=generation, sink=self.sink, num_gpus=left_gpus)
+
+    def _spools(self, group: tuple[GeneratorConfig, ...], name: str) -> GroupSpools:
+        """Empty spools for the requests to a group of generators."""
+        work = self._work
+        return GroupSpools(
+            group,
+            work.recipe.generation,
+            lambda kind: Spool(work.run, work.stage, _SPOOL, f"{name}-{kind}"),
+            total=self.sink.total,
+        )
 
     def finish(self, schedule: WaveSchedule | None = None) -> GenerationSummary:
         """Write the table and the manifest.
@@ -190,7 +225,9 @@ class _Answering:
         )
         max_failed_frac = work.recipe.generation.max_failed_frac
         check_enough(summary, max_failed_frac=max_failed_frac, journal=work.account.folder)
-        work.run.write_bytes(self.sink.assembled(), work.stage, "candidates.parquet")
+        with work.run.open_table(CANDIDATES, work.stage, "candidates.parquet") as table:
+            for rows in self.sink.tables():
+                table.write(rows)
         if summary.num_failed:
             _LOG.warning("%d of %d requests failed: %s", summary.num_failed, summary.num_requests, summary.errors)
         work.run.finish(work.stage, summary.facts())
@@ -202,8 +239,7 @@ class _Answering:
             self._recorded = tuple(recorded_generators(self._configs, problems=self._work.problems))
         for generator in self._recorded:
             mine = [(position, request) for position, request in placed if request.generator == generator.name]
-            candidates = asyncio.run(collect(generator, [request for _, request in mine]))
-            self.sink.write_candidates((position, found) for (position, _), found in zip(mine, candidates, strict=True))
+            self.sink.write_candidates((position, generator.reply(request)) for position, request in mine)
         recorded = {generator.name for generator in self._recorded}
         return [(position, request) for position, request in placed if request.generator not in recorded]
 
@@ -233,10 +269,10 @@ def _saved(schedule: WaveSchedule, tally: Tally) -> SavedSamples:
     return tally.saved(unsent, num_problems=schedule.num_problems, num_settled=schedule.num_settled)
 
 
-def _asked(recipe: Recipe, placed: Sequence[Placed]) -> tuple[GeneratorConfig, ...]:
+def _asked(recipe: Recipe, requests: Iterable[GenerationRequest]) -> tuple[GeneratorConfig, ...]:
     """The recipe's generators that some request names."""
     known = {config.name: config for config in recipe.generators}
-    names = dict.fromkeys(request.generator for _, request in placed)
+    names = dict.fromkeys(request.generator for request in requests)
     for name in names:
         if name not in known:
             raise UnknownNameError("generator", name, known)

@@ -91,7 +91,7 @@ def label(
         PoolError: a candidate's problem is not among the problems.
         ResourceError: no node has a CPU.
     """
-    require_problems(problems, candidates.distinct("problem_id"))
+    require_problems(problems, set(candidates.column("problem_id")))
     total = len(candidates)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
         rows = PlacedRows(Path(folder), _CHECKED)

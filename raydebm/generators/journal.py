@@ -1,7 +1,8 @@
 """The request journal: every answer is written down when it arrives, so that no completion is paid for twice.
 
-``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start. A
-torn last line (the writer was killed) is dropped. Only answers with text are kept: a failed request is asked again.
+``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start;
+answers stay on disk, and an index there says where. A torn last line (the writer was killed) is dropped. Only answers
+with text are kept: a failed request is asked again.
 What failed requests cost stands in lines of its own, so that a rerun's budget knows it.
 
 Does not know: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm.errors import ConfigError
+from raydebm.generators.disk_index import DiskIndex
 from raydebm.generators.protocol import Generator
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest, well_formed
@@ -42,11 +44,13 @@ class Journal:
             ConfigError: the folder cannot be made or written.
         """
         self._folder = local_folder(folder)
-        self._answers: dict[str, Candidate] = {}
-        self._offsets: dict[str, int] = {}
+        self._index = DiskIndex()
+        """Number of the file and start of the line, by candidate id."""
+        self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
+        self._names = [self._own_name]
+        self._offsets = {self._own_name: 0}
         self._read_usd = 0.0
         self._file: int | None = None
-        self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -55,7 +59,7 @@ class Journal:
         self.catch_up()
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return len(self._index)
 
     @property
     def read_usd(self) -> float:
@@ -64,7 +68,13 @@ class Journal:
 
     def get(self, candidate_id: str) -> Candidate | None:
         """The recorded candidate; None where it was not answered yet."""
-        return self._answers.get(candidate_id)
+        place = self._index.find(candidate_id)
+        if place is None:
+            return None
+        number, start = place
+        with (self._folder / self._names[number]).open("rb") as lines:
+            lines.seek(start)
+            return CANDIDATES.record(_row(lines.readline()))
 
     def put(self, candidate: Candidate) -> None:
         """Make an answer durable. Candidates without text are not kept.
@@ -72,10 +82,11 @@ class Journal:
         Raises:
             OSError: the disk refused the line (full, gone).
         """
-        if candidate.text is None or candidate.candidate_id in self._answers:
+        if candidate.text is None or self._index.find(candidate.candidate_id) is not None:
             return
+        start = self._offsets[self._own_name]
         self._write(CANDIDATES.row(candidate))
-        self._answers[candidate.candidate_id] = candidate
+        self._index.add(candidate.candidate_id, 0, start)
 
     def put_lost(self, usd: float) -> None:
         """Make durable what was spent on no answer.
@@ -91,6 +102,7 @@ class Journal:
             path = self._folder / self._own_name
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         written = os.write(self._file, line)
+        self._offsets[self._own_name] += written
         if written != len(line):  # a full disk takes part of a line: the reader drops it as torn
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
 
@@ -109,24 +121,37 @@ class Journal:
             self._file = None
 
     def _read(self, name: str) -> None:
-        with (self._folder / name).open("rb") as stream:
-            stream.seek(self._offsets.get(name, 0))
-            content = stream.read()
-        complete = content[: content.rfind(b"\n") + 1]  # the rest is torn, or still being written
-        self._offsets[name] = self._offsets.get(name, 0) + len(complete)
-        for line in complete.splitlines():
-            try:
-                row = json.loads(well_formed(line.decode("utf-8", errors="surrogatepass")))
-                if _LOST in row:
-                    self._read_usd += float(row[_LOST])
-                    continue
-                candidate = CANDIDATES.record(row)
-            except (ValueError, KeyError, TypeError) as error:
-                _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
-                continue
-            if candidate.candidate_id not in self._answers:
-                self._answers[candidate.candidate_id] = candidate
-                self._read_usd += candidate.cost_usd or 0.0
+        if name not in self._offsets:
+            self._offsets[name] = 0
+            self._names.append(name)
+        number = self._names.index(name)
+        with (self._folder / name).open("rb") as lines:
+            lines.seek(self._offsets[name])
+            for line in lines:
+                if not line.endswith(b"\n"):  # torn, or still being written
+                    break
+                self._take(line, number)
+                self._offsets[name] += len(line)
+
+    def _take(self, line: bytes, number: int) -> None:
+        """Note where the answer of a line stands, and what it cost."""
+        name = self._names[number]
+        try:
+            row = _row(line)
+            if _LOST in row:
+                self._read_usd += float(row[_LOST])
+                return
+            candidate = CANDIDATES.record(row)
+        except (ValueError, KeyError, TypeError) as error:
+            _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
+            return
+        if self._index.add(candidate.candidate_id, number, self._offsets[name]):
+            self._read_usd += candidate.cost_usd or 0.0
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(well_formed(line.decode("utf-8", errors="surrogatepass")))
+    return row
 
 
 def spent_usd(folders: Iterable[str | Path]) -> float:

@@ -4,7 +4,7 @@ They must be made in one place, because a candidate's identity follows from its 
 service finds again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,21 @@ from raydebm.config import GeneratorConfig, Recipe
 from raydebm.generators.requests import requests_for
 from raydebm.records import GenerationRequest, Message, Problem, Sampling
 from raydebm.tasks.base import Task
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsByProblem:
+    """The requests of many problems, made again each time they are iterated, one problem after the other."""
+
+    problems: Collection[Problem]
+    make: Callable[[Problem], Sequence[GenerationRequest]]
+    """The same number for each problem."""
+
+    def __len__(self) -> int:
+        return len(self.problems) * next((len(self.make(problem)) for problem in self.problems), 0)
+
+    def __iter__(self) -> Iterator[GenerationRequest]:
+        return (request for problem in self.problems for request in self.make(problem))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,10 @@
-"""The table of candidates while it is being made: rows in any order into part files, counted, put in order at last."""
+"""The table of candidates while it is being made: rows in any order, counted, and put in order on disk."""
 
 import collections.abc
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,36 +12,44 @@ import pyarrow.parquet as pq
 from raydebm.generators.journal import Journal
 from raydebm.generators.tally import Tally
 from raydebm.records import Candidate, GenerationRequest
+from raydebm.run.placed_rows import POSITION, PlacedRows, with_position
 from raydebm.run.tables import CANDIDATES
 
 Progress = Callable[[int, int], None]
 """Told (rows done, rows in all) after every block."""
 
-POSITION = pa.field("position", pa.int64())
-WITH_POSITION = pa.schema([*CANDIDATES.schema, POSITION])
+WITH_POSITION = with_position(CANDIDATES.schema)
 Placed = tuple[int, GenerationRequest]
 """A request and its place in the table that is being made."""
 Blocks = collections.abc.Generator[pa.Table, None, None]
 """Answers as they come. Closing it ends the actors that make them."""
 
+_COUNTED = ["text", "error", "generator", "temperature", "prompt_tokens", "completion_tokens", "cost_usd"]
+
 
 class CandidateSink:
-    """Takes rows in any order into part files on this machine's disk, counts them, and puts them in order at last."""
+    """Takes rows in any order into files on this machine's disk, counts them, and gives them back in order."""
 
-    def __init__(self, folder: Path, *, total: int, on_progress: Progress | None) -> None:
+    def __init__(self, folder: Path, *, total: int, on_progress: Progress | None, reads_new: bool = False) -> None:
+        """
+        Args:
+            folder: an empty folder; the caller removes it.
+            total: rows that the table will have, for the progress.
+            on_progress: see ``Progress``.
+            reads_new: whether ``read_new`` will be called.
+        """
         self.tally = Tally()
         self.total = total
-        """Rows that the table will have, for the progress."""
-        self._folder, self._on_progress = folder, on_progress
+        self._rows, self._on_progress = PlacedRows(folder, CANDIDATES.schema), on_progress
+        self._new: list[Path] | None = [] if reads_new else None
         self._lock = threading.Lock()
-        self._num_parts = self._num_read = 0
 
     def consume(self, blocks: Blocks) -> None:
         """Blocks are written as they come and not kept."""
         # Closed here: after an error the traceback would keep it, and with it the actors, which go on asking.
         with contextlib.closing(blocks):
             for block in blocks:
-                self._write(block.select(WITH_POSITION.names).cast(WITH_POSITION))
+                self._write(block)
 
     def write_reused(self, placed: Sequence[Placed], journal: Journal) -> list[Placed]:
         """Write what the journal holds; returns the requests that it does not."""
@@ -52,7 +59,7 @@ class CandidateSink:
 
     def write_candidates(self, candidates: Iterable[tuple[int, Candidate]], *, reused: bool = False) -> None:
         """Write (place, candidate) pairs; ``reused`` ones came from a journal and cost nothing now."""
-        rows: list[dict[str, Any]] = [CANDIDATES.row(found) | {"position": position} for position, found in candidates]
+        rows = [CANDIDATES.row(found) | {POSITION: position} for position, found in candidates]
         if rows:
             self._write(pa.Table.from_pylist(rows, schema=WITH_POSITION), reused=reused)
 
@@ -63,30 +70,22 @@ class CandidateSink:
             self._on_progress(self.tally.num_rows, total)
 
     def read_new(self) -> list[Candidate]:
-        """The candidates that were written since the last call, in any order."""
-        parts = [self._part(number) for number in range(self._num_read, self._num_parts)]
-        self._num_read = self._num_parts
-        rows = (row for part in parts for row in pq.read_table(part, schema=WITH_POSITION).to_pylist())
-        return list(map(CANDIDATES.record, rows))
+        """The candidates that were written since the last call, in any order. Needs ``reads_new``."""
+        assert self._new is not None
+        rows = (row for part in self._new for row in pq.read_table(part, schema=WITH_POSITION).to_pylist())
+        candidates = list(map(CANDIDATES.record, rows))
+        self._new.clear()
+        return candidates
 
-    def _part(self, number: int) -> Path:
-        return self._folder / f"{number:06d}.parquet"
+    def tables(self) -> Iterator[pa.Table]:
+        """All rows in the order of the requests, some at a time."""
+        return self._rows.tables()
 
     def _write(self, table: pa.Table, *, reused: bool = False) -> None:
-        counted = table.select(
-            ["text", "error", "generator", "temperature", "prompt_tokens", "completion_tokens", "cost_usd"]
-        )
         with self._lock:
-            pq.write_table(table, self._part(self._num_parts))
-            self._num_parts += 1
-            self.tally.add(counted.to_pylist(), reused=reused)
+            paths = self._rows.add(table)
+            if self._new is not None:
+                self._new += paths
+            self.tally.add(table.select(_COUNTED).to_pylist(), reused=reused)
             if self._on_progress is not None:
                 self._on_progress(self.tally.num_rows, self.total)
-
-    def assembled(self) -> bytes:
-        """All rows in the order of the requests, as one Parquet file. Holds the table in memory once."""
-        table = pq.read_table(self._folder, schema=WITH_POSITION).sort_by("position").select(CANDIDATES.schema.names)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        content: bytes = sink.getvalue().to_pybytes()
-        return content

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from raydebm.errors import PoolError
+from raydebm.run.common_texts import CommonTexts
 
 _SHOWN_ERRORS = 3
 _ERROR_CHARS = 200
@@ -70,7 +71,7 @@ class Tally:
         self.num_ok = self.num_failed = self.num_reused = 0
         self._prompt_tokens = self._completion_tokens = self._num_unpriced = 0
         self._usd = 0.0
-        self._errors: Counter[str] = Counter()
+        self._errors = CommonTexts()
         self._failed: Counter[str] = Counter()
         self._samples: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
@@ -91,7 +92,7 @@ class Tally:
                 self._add_sample(row["generator"], row["completion_tokens"], failed=row["text"] is None)
             if row["text"] is None:
                 self.num_failed += 1
-                self._errors[str(row["error"])[:_ERROR_CHARS]] += 1
+                self._errors.update([str(row["error"])[:_ERROR_CHARS]])
                 self._failed[row["generator"]] += 1
                 continue
             self.num_ok += 1

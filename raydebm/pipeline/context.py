@@ -1,14 +1,14 @@
 """What a stage is made with: a recipe, its run directory, and what follows from both."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Protocol
 
 from raydebm.config import Recipe
-from raydebm.generators.passes import PassRequests
+from raydebm.generators.passes import PassRequests, RequestsByProblem
 from raydebm.pairs import held_out, split_problems
-from raydebm.records import GenerationRequest, Gold, Problem
+from raydebm.records import Gold, Problem
 from raydebm.run.addresses import resolved
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import basis
@@ -103,7 +103,6 @@ class StageContext:
         problems = self.problems()
         return [problems[problem_id] for problem_id in self.splits()[split]]
 
-    def requests(self, problems: Iterable[Problem]) -> list[GenerationRequest]:
+    def requests(self, problems: Collection[Problem]) -> RequestsByProblem:
         """Every request of the first pass: samples of each generator, and its greedy one."""
-        greedy = self.recipe.generation.greedy
-        return [request for problem in problems for request in self.passes.first(problem, greedy=greedy)]
+        return RequestsByProblem(problems, partial(self.passes.first, greedy=self.recipe.generation.greedy))

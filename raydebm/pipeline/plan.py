@@ -14,6 +14,7 @@ from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import GenerationRequest
 from raydebm.run.fingerprints import current_manifest
 from raydebm.run.stages import STAGES
+from raydebm.run.stored_table import Many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +88,17 @@ def _dropped(count: int) -> Iterator[str]:
         yield f"{count:,} more problems are left out, because no recorded pool answers them"
 
 
-def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Sequence[GenerationRequest]) -> Iterator[str]:
+def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Many[GenerationRequest]) -> Iterator[str]:
     """How many requests the recorded pools can answer: what is missing counts as failed."""
-    answered: Counter[str] = Counter()
-    asked = Counter(request.generator for request in requests)
-    names = []
-    for generator in pools:
-        names.append(generator.name)
-        answered[generator.name] = sum(
-            generator.has_answer(request) for request in requests if request.generator == generator.name
-        )
+    names = {generator.name: generator for generator in pools}
     if not names:
         return
+    answered: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    for request in requests:
+        if generator := names.get(request.generator):
+            asked[generator.name] += 1
+            answered[generator.name] += generator.has_answer(request)
     missing = {name: asked[name] - answered[name] for name in names if answered[name] < asked[name]}
     yield f"recorded pools answer {answered.total():,} of {sum(asked[name] for name in names):,} requests" + (
         f"; not recorded: {', '.join(f'{count:,} of {name}' for name, count in missing.items())}" if missing else ""

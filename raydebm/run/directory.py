@@ -81,6 +81,10 @@ class RunDir(Folder):
         """The labels of a stage's candidates."""
         return self.read_records(LABELS, stage, "labels.parquet")
 
+    def stored_labels(self, stage: str = "labels") -> StoredTable[Label]:
+        """The labels of a stage's candidates, read in batches each time they are iterated."""
+        return StoredTable(self, LABELS, (stage, "labels.parquet"))
+
     def write_labels(self, labels: Iterable[Label], stage: str = "labels") -> int:
         """Write a stage's labels, and return how many."""
         return self.write_records(LABELS, labels, stage, "labels.parquet")
@@ -96,6 +100,10 @@ class RunDir(Folder):
     def pairs(self, split: str) -> tuple[Pair, ...]:
         """Pairs of ``train`` or ``validation``."""
         return self.read_records(PAIRS, "pairs", f"{split}.parquet")
+
+    def stored_pairs(self, split: str) -> StoredTable[Pair]:
+        """Pairs of ``train`` or ``validation``, read in batches each time they are iterated."""
+        return StoredTable(self, PAIRS, ("pairs", f"{split}.parquet"))
 
     def write_pairs(self, pairs: Iterable[Pair], split: str) -> int:
         """Write the pairs of a part, and return how many."""

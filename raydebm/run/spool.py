@@ -33,22 +33,21 @@ class Spool:
             parts: the spool's name below it.
         """
         self._folder, self._parts = folder, parts
-        self._num_slices = 0
-        self.num_rows = 0
+        self.num_slices = self.num_rows = 0
         self.close()
 
     def add(self, table: pa.Table) -> None:
         """Write one slice."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
-        self._folder.write_bytes(sink.getvalue(), *self._parts, _name(self._num_slices))
-        self._num_slices += 1
+        self._folder.write_bytes(sink.getvalue(), *self._parts, _name(self.num_slices))
+        self.num_slices += 1
         self.num_rows += table.num_rows
 
     @property
     def addresses(self) -> list[pa.Table]:
         """One table per slice, in their order, with its address: what Ray carries in place of the slice."""
-        names = map(_name, range(self._num_slices))
+        names = map(_name, range(self.num_slices))
         return [pa.table({ADDRESS: [self._folder.uri(*self._parts, name)]}) for name in names]
 
     def tables(self) -> Iterator[pa.Table]:

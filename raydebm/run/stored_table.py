@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raydebm.run.codec import Codec
 from raydebm.run.folder import BATCH_ROWS, Folder
@@ -51,7 +50,7 @@ class StoredTable(Generic[T]):
         """All rows, also those that were not chosen, at most ``size`` a table."""
         return self.folder.read_tables(self.codec, *self.parts, size=size)
 
-    def distinct(self, column: str) -> set[str]:
-        """The values of one column, without reading the others."""
-        tables = self.folder.read_tables(self.codec, *self.parts, columns=[column])
-        return {value for table in tables for value in pc.unique(table[column]).to_pylist()}
+    def column(self, name: str) -> Iterator[str]:
+        """The values of one column of texts, in order, also of rows that were not chosen. The others are not read."""
+        for table in self.folder.read_tables(self.codec, *self.parts, columns=[name]):
+            yield from table[name].to_pylist()

@@ -1,10 +1,13 @@
 """What a recipe says about waves, before anything is sent."""
 
+from itertools import islice
+
 import pytest
 
 from raydebm.config import parse_recipe
 from raydebm.errors import RaydebmError
-from raydebm.generators.passes import PassRequests
+from raydebm.generators.passes import PassRequests, RequestsByProblem
+from raydebm.records import Problem
 from raydebm.tasks import get_task
 
 
@@ -50,3 +53,23 @@ def test_generators_that_sample_nothing_do_not_count():
 def test_impossible_waves_are_refused(generation):
     with pytest.raises(RaydebmError, match="generation"):
         passes(**generation)
+
+
+def test_requests_of_many_problems_are_made_as_they_are_taken():
+    made = []
+
+    def make(problem):
+        made.append(problem.problem_id)
+        return [f"{problem.problem_id}-{number}" for number in range(2)]
+
+    requests = RequestsByProblem([Problem(task="t", problem_id=name, prompt="x") for name in "pqr"], make)
+
+    assert len(requests) == 6
+    made.clear()
+    assert list(islice(requests, 3)) == ["p-0", "p-1", "q-0"]
+    assert made == ["p", "q"]
+    assert len(list(requests)) == 6
+
+
+def test_no_problems_have_no_requests():
+    assert len(RequestsByProblem([], lambda problem: ["x"])) == 0

@@ -22,7 +22,7 @@ def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
         return {}
     return out_of_bag(
         context.splits()[TRAIN],
-        (pair.problem_id for pair in context.run.pairs(TRAIN)),
+        (pair.problem_id for pair in context.run.stored_pairs(TRAIN)),
         bag_frac=recipe.pairs.bag_frac,
         seed=recipe.training_seed,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],

@@ -1,30 +1,70 @@
 """The pairs that adapters learn from, and that decide when they stop."""
 
-from raydebm.pairs import build_pairs, with_defaults
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from raydebm.errors import PoolError
+from raydebm.pairs import PairMaker, with_defaults
 from raydebm.pipeline.context import TRAIN, VALIDATION, Facts, StageContext
-from raydebm.records import Candidate
+from raydebm.records import Candidate, Label, Pair
+
+LabelledPool = tuple[str, list[Candidate], list[Label]]
+"""A problem's id, its candidates and their labels."""
 
 
 def make_pairs(context: StageContext) -> Facts:
     """Split problems, and pair correct with incorrect candidates."""
-    labels, splits = context.run.labels(), context.splits()
-    candidates = candidates_as_scored(context)
-    config = with_defaults(context.recipe.pairs, context.task.defaults)
+    config, splits = with_defaults(context.recipe.pairs, context.task.defaults), context.splits()
     facts: Facts = {}
     for split in (TRAIN, VALIDATION):
-        problem_ids = set(splits[split])
-        pairs = build_pairs(
-            [candidate for candidate in candidates if candidate.problem_id in problem_ids],
-            [label for label in labels if label.problem_id in problem_ids],
-            config=config,
-            seed=context.recipe.training_seed,
-        )
-        context.run.write_pairs(pairs, split)
-        paired = {pair.problem_id for pair in pairs}
-        facts[split] = {"pairs": len(pairs), "problems": len(paired), "of": len(problem_ids)}
+        problem_ids = frozenset(splits[split])
+        maker = PairMaker(config, seed=context.recipe.training_seed)
+        context.run.write_pairs(_pairs(context, problem_ids, maker), split)
+        facts[split] = {"pairs": maker.num_pairs, "problems": maker.num_paired, "of": len(problem_ids)}
     return facts
 
 
-def candidates_as_scored(context: StageContext) -> list[Candidate]:
+def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:
     """The candidates of the first pass, with the texts that the scorer reads."""
-    return [candidate.as_scored(context.recipe.scorer.reasoning) for candidate in context.run.candidates()]
+    return (candidate.as_scored(context.recipe.scorer.reasoning) for candidate in context.run.stored_candidates())
+
+
+def _pairs(context: StageContext, problem_ids: Collection[str], maker: PairMaker) -> Iterator[Pair]:
+    """Raises PoolError at the end where there are none, so that no empty table is left."""
+    candidates, labels = context.run.stored_candidates(), context.run.stored_labels()
+    if len(candidates) != len(labels):
+        raise PoolError(f"{len(candidates)} candidates have {len(labels)} labels; label them again")
+    counts = Counter(candidates.column("problem_id"))
+    labelled = zip(candidates_as_scored(context), labels, strict=True)
+    for problem_id, written, judged in pools_as_complete(labelled, counts):
+        pool = [candidate for candidate in written if not candidate.is_greedy]
+        if problem_id in problem_ids and pool:
+            yield from maker.pairs(problem_id, pool, {label.candidate_id: label for label in judged})
+    maker.require_pairs()
+
+
+def pools_as_complete(labelled: Iterable[tuple[Candidate, Label]], counts: Counter[str]) -> Iterator[LabelledPool]:
+    """Candidates by problem, in the order in which problems occur first. Holds the problems that have begun and are not
+    complete: one, where the candidates of a problem follow each other.
+
+    Args:
+        labelled: each candidate with its label.
+        counts: candidates of each problem.
+
+    Raises:
+        PoolError: a label is not that of its candidate.
+    """
+    missing, begun = Counter(counts), dict[str, LabelledPool]()
+    for candidate, label in labelled:
+        if candidate.candidate_id != label.candidate_id:
+            raise PoolError(
+                f"the label of candidate {label.candidate_id!r} stands where that of {candidate.candidate_id!r} "
+                "should; labels must be in the order of the candidates: label them again"
+            )
+        problem_id = candidate.problem_id
+        _, candidates, labels = begun.setdefault(problem_id, (problem_id, [], []))
+        candidates.append(candidate)
+        labels.append(label)
+        missing[problem_id] -= 1
+        while begun and not missing[first := next(iter(begun))]:
+            yield begun.pop(first)

@@ -11,9 +11,10 @@ def make_scorer(context: StageContext) -> Facts:
     """Train all adapters on the pairs."""
     from raydebm.distributed.train import train_ensemble
 
-    problems, candidates = context.problems(), candidates_as_scored(context)
+    problems, run = context.problems(), context.run
     groups = {
-        split: training_groups(context.run.pairs(split), candidates, problems.values()) for split in (TRAIN, VALIDATION)
+        split: training_groups(run.stored_pairs(split), candidates_as_scored(context), problems.values())
+        for split in (TRAIN, VALIDATION)
     }
     return train_ensemble(
         recipe=context.recipe,
