@@ -4,7 +4,6 @@ Every call names the checkpoint that it wants, so energies of one request come f
 answers and whatever is loaded meanwhile. Torch is imported when something is loaded.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from raydebm.errors import CheckpointError
 from raydebm.run.addresses import local_copy
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
+from raydebm.serving.ray.on_demand import OnDemand
 
 if TYPE_CHECKING:
     from raydebm.scorer.ensemble import EnsembleScorer
@@ -22,11 +22,12 @@ IDLE_S = 600.0
 """An ensemble that was not asked for so long makes room. Longer than any request runs."""
 
 
-@dataclass(slots=True)
-class _Held:
+@dataclass(frozen=True, slots=True)
+class LoadedEnsemble:
+    """An ensemble, and the backbones that it is on."""
+
     scorer: "EnsembleScorer"
     backbones: "Sequence[Backbone]"
-    asked_at: float
 
 
 class Ensembles:
@@ -48,19 +49,23 @@ class Ensembles:
             device: as ``EnsembleScorer.load`` has it; so are dtype and threads.
             clock: seconds, for what is idle.
         """
-        self._device, self._dtype, self._threads, self._clock = device, dtype, threads, clock
-        self._held: dict[CheckpointRef, _Held] = {}
-        self._loading = asyncio.Lock()
+        self._device, self._dtype, self._threads = device, dtype, threads
+        self._loaded: OnDemand[CheckpointRef, LoadedEnsemble] = OnDemand(self._load, idle_s=IDLE_S, clock=clock)
+
+    @property
+    def loaded(self) -> list[LoadedEnsemble]:
+        """What is loaded, the one asked for last at the end."""
+        return [ensemble for _, ensemble in self._loaded.by_use]
 
     @property
     def fingerprints(self) -> list[str]:
-        """Fingerprints of what is loaded, the one asked for last at the end."""
-        return [ref.fingerprint for ref, _ in sorted(self._held.items(), key=lambda item: item[1].asked_at)]
+        """Fingerprints of what is loaded, in the same order."""
+        return [ref.fingerprint for ref, _ in self._loaded.by_use]
 
     @property
     def latest(self) -> "EnsembleScorer":
         """What was asked for last."""
-        return max(self._held.values(), key=lambda held: held.asked_at).scorer
+        return self.loaded[-1].scorer
 
     async def get(self, ref: CheckpointRef) -> "EnsembleScorer":
         """The ensemble, loaded in a thread when it is not there; what is there goes on scoring meanwhile.
@@ -68,26 +73,13 @@ class Ensembles:
         Raises:
             CheckpointError: it cannot be read, or the folder holds another one by now.
         """
-        if ref not in self._held:
-            async with self._loading:
-                if ref not in self._held:
-                    self._held[ref] = await asyncio.to_thread(self._load, ref)
-        held = self._held[ref]
-        held.asked_at = self._clock()
-        self._release(keep=ref)
-        return held.scorer
+        return (await self._loaded.get(ref)).scorer
 
     def load_now(self, ref: CheckpointRef) -> None:
         """Load in this thread, before the replica takes calls. Raises CheckpointError."""
-        self._held[ref] = self._load(ref)
+        self._loaded.put(ref, self._load(ref))
 
-    def _release(self, keep: CheckpointRef) -> None:
-        now = self._clock()
-        idle = [ref for ref, held in self._held.items() if ref != keep and now - held.asked_at > IDLE_S]
-        for ref in idle:
-            del self._held[ref]
-
-    def _load(self, ref: CheckpointRef) -> _Held:
+    def _load(self, ref: CheckpointRef) -> LoadedEnsemble:
         import torch
 
         from raydebm.scorer.checkpoint import read_ensemble
@@ -104,6 +96,6 @@ class Ensembles:
             )
         with local_copy(ref.folder) as folder:
             record, adapters = read_ensemble(folder)
-        known = [backbone for held in self._held.values() for backbone in held.backbones]
+        known = [backbone for ensemble in self.loaded for backbone in ensemble.backbones]
         backbones = load_backbones(record, device=self._device, dtype=self._dtype, loaded=known)
-        return _Held(EnsembleScorer.of_parts(record, adapters, backbones=backbones), backbones, self._clock())
+        return LoadedEnsemble(EnsembleScorer.of_parts(record, adapters, backbones=backbones), backbones)

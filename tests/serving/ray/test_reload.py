@@ -173,7 +173,7 @@ def test_two_ensembles_lie_beside_each_other_on_one_backbone_until_one_is_idle(c
     newer = asyncio.run(scene())
     assert held.fingerprints == [first.fingerprint, second.fingerprint]
     assert held.latest is newer
-    assert len({id(backbone) for found in held._held.values() for backbone in found.backbones}) == 1
+    assert len({id(backbone) for found in held.loaded for backbone in found.backbones}) == 1
     clock.now += IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
@@ -210,7 +210,7 @@ def test_an_ensemble_of_two_backbones_shares_the_one_that_is_loaded(checkpoints,
     held.load_now(first)
     held.load_now(mixed_with(first, tmp_path / "mixed"))
 
-    one, mixed = held._held.values()
+    one, mixed = held.loaded
     assert [backbone is one.backbones[0] for backbone in mixed.backbones] == [False, True]  # the widest first
     texts = [("1+1?", "2")]
     assert mixed.scorer.score(texts)[0].members[0] == pytest.approx(one.scorer.score(texts)[0].members[0], abs=1e-6)
