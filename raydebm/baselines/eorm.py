@@ -100,7 +100,7 @@ def sinusoids(length: int, size: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(length, size)
 
 
-class _Texts:
+class _EormTexts:
     """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's one special token serves as both marks, as published."""
 
     def __init__(self, config: EormBaseline) -> None:
@@ -166,7 +166,7 @@ class _Training:
     ) -> None:
         self._config, self._device = config, device
         self._train, self._validation = list(train), list(validation)
-        self._texts = _Texts(config)
+        self._texts = _EormTexts(config)
         pairs = [(group.prompt, text) for group in (*train, *validation) for text in group.texts]
         self._ids = dict(zip(pairs, self._texts(pairs), strict=True))
         self._model = EormModel(config, vocabulary=self._texts.vocabulary).to(device)
@@ -259,7 +259,7 @@ class Eorm:
         self.name = config.name
         self.record = record
         self._config = config
-        self._texts = _Texts(record.config)
+        self._texts = _EormTexts(record.config)
         self._device = resolve_device(config.device)
         self._model = EormModel(record.config, vocabulary=record.vocabulary)
         try:
