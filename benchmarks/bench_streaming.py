@@ -66,18 +66,21 @@ class Peaks:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def take(self) -> tuple[float, float]:
+        self._look()
         found = self.driver, self.worker
         self.driver = self.worker = 0.0
         return found
 
     def _watch(self) -> None:
-        own = os.getpid()
         while True:
-            parents, memory = _processes()
-            self.driver = max(self.driver, memory.get(own, 0.0))
-            below = (size for pid, size in memory.items() if pid != own and _is_below(pid, own, parents))
-            self.worker = max(self.worker, *below, 0.0)
+            self._look()
             time.sleep(0.1)
+
+    def _look(self) -> None:
+        own, (parents, memory) = os.getpid(), _processes()
+        below = (size for pid, size in memory.items() if pid != own and _is_below(pid, own, parents))
+        self.driver = max(self.driver, memory.get(own, 0.0))
+        self.worker = max(self.worker, *below, 0.0)
 
 
 def _processes() -> tuple[dict[int, int], dict[int, float]]:

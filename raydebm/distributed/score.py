@@ -139,7 +139,7 @@ def score(
     total = len(given.candidates)
     with tempfile.TemporaryDirectory(prefix="raydebm-") as folder:
         rows = PlacedRows(Path(folder), _SCORED)
-        texts = _Texts(given, recipe.scorer.reasoning, rows)
+        texts = _DistinctTexts(given, recipe.scorer.reasoning, rows)
         windows = iter(texts)
         if first := next(windows, None):
             source = _read(resolved(checkpoint), recipe, run.scoring_type(recipe.scorer.dtype))
@@ -151,7 +151,7 @@ def score(
         return _written(rows, recipe, run, stage, num_texts=texts.num_texts)
 
 
-class _Texts:
+class _DistinctTexts:
     """The distinct texts of the candidates, window by window: columns of ``_INPUT``. Candidates without text are put
     among the rows on the way."""
 
@@ -162,7 +162,7 @@ class _Texts:
     def __iter__(self) -> Iterator[list[Row]]:
         """Texts that few adapters score come last, each kind together, longest first."""
         as_scored = (candidate.as_scored(self._reasoning) for candidate in self._given.candidates)
-        for window in _windows(enumerate(as_scored)):
+        for window in in_windows(enumerate(as_scored)):
             require_problems(self._given.problems, {candidate.problem_id for _, candidate in window})
             if unscored := [_unscored(*placed) for placed in window if placed[1].text is None]:
                 self._rows.add(pa.Table.from_pylist(unscored, schema=_OUTPUT))
@@ -185,8 +185,8 @@ class _Texts:
 _PlacedCandidate = tuple[int, Candidate]
 
 
-def _windows(placed: Iterator[_PlacedCandidate]) -> Iterator[list[_PlacedCandidate]]:
-    """Whole problems as long as a problem's candidates follow each other."""
+def in_windows(placed: Iterator[_PlacedCandidate]) -> Iterator[list[_PlacedCandidate]]:
+    """Candidates, with their places, in lists of whole problems as long as a problem's candidates follow each other."""
     window: list[_PlacedCandidate] = []
     chars = 0
     for _, same in groupby(placed, key=lambda item: item[1].problem_id):

@@ -163,7 +163,7 @@ class Folder:
             with filesystem.open_output_stream(path + ".tmp") as stream:
                 yield stream
         except BaseException:
-            filesystem.delete_file(path + ".tmp")
+            self.remove(*parts[:-1], parts[-1] + ".tmp")
             raise
         filesystem.move(path + ".tmp", path)
         if path.endswith(".parquet"):

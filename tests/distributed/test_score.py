@@ -5,7 +5,7 @@ import json
 import pytest
 from scorer_parts import recipe_for
 
-from raydebm.distributed.score import ScoringInput, score, score_texts
+from raydebm.distributed.score import ScoringInput, in_windows, score, score_texts
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
@@ -55,6 +55,21 @@ def candidate(number, text):
         text=text,
         error=None if text is not None else "no reply",
     )
+
+
+def test_a_window_ends_with_the_problem_in_which_it_is_full(monkeypatch):
+    """Eight characters a text: the third problem alone has the 24 that fill a window, the others the four rows."""
+    monkeypatch.setattr("raydebm.distributed.score.WINDOW_ROWS", 4)
+    monkeypatch.setattr("raydebm.distributed.score.WINDOW_CHARS", 24)
+    texts = [("p0", None)] * 3 + [("p1", None)] * 2 + [("p2", "x" * 8)] * 3 + [("p0", None)]
+    candidates = [
+        Candidate(candidate_id=f"c{number}", task="moody", problem_id=problem_id, generator="g", text=text)
+        for number, (problem_id, text) in enumerate(texts)
+    ]
+
+    windows = [[place for place, _ in window] for window in in_windows(enumerate(candidates))]
+
+    assert windows == [[0, 1, 2, 3, 4], [5, 6, 7], [8]]
 
 
 def stored(run, candidates):
