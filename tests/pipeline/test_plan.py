@@ -101,7 +101,7 @@ def test_shipped_recipes_find_most_of_their_recorded_answers(repository, shared_
         problems = [problem for _, problem, _ in load_problems(loaded)]
         pools = {generator.name: generator for generator in recorded_generators(loaded.generators, problems=problems)}
         requests = pipeline.requests(
-            problem for problem in problems if any(pool.answers(problem.problem_id) for pool in pools.values())
+            [problem for problem in problems if any(pool.answers(problem.problem_id) for pool in pools.values())]
         )
         failed = sum(not pools[request.generator].has_answer(request) for request in requests)
         missing[file.stem] = failed / len(requests) / loaded.generation.max_failed_frac
