@@ -3,6 +3,7 @@
 check(task, problem, text)           what the constraints say about one answer
 scored_candidate("A", energies=...)  a candidate whose answer is A
 labelled_pool(right, wrong)          a pool with labels, for selectors
+chances(weights, pool)               what a selector makes of a pool, in the pool's order
 measured(term, candidates)           a term's value by answer
 """
 
@@ -14,6 +15,8 @@ from raydebm.decision.evidence.reference import PLAIN, Reference
 from raydebm.decision.evidence.terms import PoolTable, Term, TermInputs
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.evaluation.pools.pool import EvaluatedPool, pool_of
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.selectors.selector import Weights
 from raydebm.identity import content_id
 from raydebm.records import (
     Candidate,
@@ -104,6 +107,18 @@ def labelled_pool(*candidates: ScoredCandidate, right: Sequence[str], problem: P
         for scored in candidates
     }
     return pool_of(asked, candidates, labels=labels)
+
+
+def chances(weights: Weights, pool: EvaluatedPool) -> list[float]:
+    """The probability of each candidate of a pool, in the pool's order.
+
+    Args:
+        weights: of a selector (``Selector.weights``).
+        pool: its candidates, without greedy ones.
+    """
+    stack = Stack.of([pool])
+    found = dict(zip(stack.place[0].tolist(), weights(stack)[0].tolist(), strict=True))
+    return [found[place] for place in range(len(pool.candidates))]
 
 
 def measured(

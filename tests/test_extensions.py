@@ -8,6 +8,7 @@ from raydebm.decision.evidence.measuring import term_in_words, term_table, terms
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import Term, add_term
 from raydebm.errors import ConfigError
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import selectors_of
 from raydebm.evaluation.selectors import selector as selector_module
 from raydebm.evaluation.selectors.selector import Selector, add_selectors, uniform
@@ -129,9 +130,11 @@ def test_two_selectors_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(selector_module, "_ADDED", [])
     add_selectors(
         lambda pools, validation: [
-            Selector(name="random", group="baseline", description="", weights=lambda pool: uniform(pool.in_pool))
+            Selector(name="random", group="baseline", description="", weights=lambda stack: uniform(stack.present))
         ]
     )
 
+    stack = Stack.of([labelled_pool(scored_candidate("A"), right=["A"])])
+
     with pytest.raises(ConfigError, match="more than one selector 'random'"):
-        selectors_of([labelled_pool(scored_candidate("A"), right=["A"])], lambda_=1.0, adapters=(), validation=())
+        selectors_of(stack, lambda_=1.0, adapters=(), validation=Stack.of(()))

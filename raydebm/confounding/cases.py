@@ -102,7 +102,7 @@ def _case(stack: Stack, row: int, column: int, energy: Floats) -> Case:
     right = np.flatnonzero(stack.correct[row] == 1)
     best = int(right[np.argmin(energy[right])])
     mu, sigma = stack.mu()[row], stack.sigma()[row]
-    problem = stack.pools[row].problem
+    problem = stack.problems[row]
     return Case(
         problem_id=problem.problem_id,
         difficulty=problem.difficulty,

@@ -21,6 +21,7 @@ from raydebm.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.confounding.style import STYLES
 from raydebm.confounding.swap import SwapResult
 from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.table_cells import Table, number, percent, points, with_interval
 from raydebm.evaluation.selectors.standard import best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
@@ -122,7 +123,7 @@ def confounding_report(
         validation: chooses the "best generator"; without any it is chosen in hindsight.
         scorer: the checkpoint's name, for headings.
     """
-    best = best_generator_of(validation, by_violation=False) if validation else None
+    best = best_generator_of(Stack.of(validation), by_violation=False) if validation else None
     sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
     ablation: tuple[AblationRow, ...] = ()
     if sources.scorer is not None:

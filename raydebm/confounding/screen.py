@@ -17,9 +17,10 @@ import numpy as np
 
 from raydebm.decision.rules import select
 from raydebm.evaluation.pools.pool import EvaluatedPool
-from raydebm.evaluation.selectors.selector import Selector, value_of
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.selectors.selector import Selector, values_of
 from raydebm.evaluation.selectors.standard import best_generator_of, standard_selectors
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, weighted_auroc
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, Weights, weighted_auroc, weighted_sums
 from raydebm.evaluation.studies.author_energies import (
     CandidateTable,
     Statistic,
@@ -168,7 +169,7 @@ def screen(
         best_generator: correct most often on validation pools; None: in hindsight, which makes it a bound.
     """
     in_hindsight = best_generator is None
-    best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
+    best_generator = best_generator_of(Stack.of(pools), by_violation=False) if in_hindsight else best_generator
     table = CandidateTable.of(pools)
     names = table.generators
     choice = _picks(pools, names, lambda_)
@@ -304,12 +305,12 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
         rows = right & (table.generator == index)
         parts.append((table.per_problem(table.offset, rows), table.per_problem(np.ones(len(rows)), rows)))
 
-    def between(weights: Floats) -> Floats:
+    def between(weights: Weights) -> Floats:
         total = np.zeros(len(weights))
         for energies, counts in parts:
-            top, bottom = weights @ energies, weights @ counts
+            top, bottom = weighted_sums(weights, energies), weighted_sums(weights, counts)
             total += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
-        whole = weights @ squares
+        whole = weighted_sums(weights, squares)
         values: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
         return values
 
@@ -330,12 +331,13 @@ def _pair_accuracy(pool: EvaluatedPool, *, same: bool) -> float:
 
 
 def _selector_values(pools: Sequence[EvaluatedPool], lambda_: float, best_generator: str | None) -> dict[str, Floats]:
+    stack = Stack.of(pools)
     found: dict[str, Selector] = {
         selector.name: selector
-        for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
+        for selector in standard_selectors(stack, lambda_=lambda_, best_generator=best_generator)
     }
     names = [name for name in ("ours", "random", "oracle", "best generator") if name in found]
-    return {name: np.array([value_of(found[name], pool).correct for pool in pools]) for name in names}
+    return {name: values_of(found[name], stack).correct for name in names}
 
 
 def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:

@@ -3,6 +3,7 @@
 import math
 
 from raydebm.evaluation.pools.pool import pool_of
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import Subject, study
 from raydebm.records import Label, Problem, Sampling, Verdict, Violation
@@ -74,5 +75,6 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
 
 def studied(pools, validation=(), *, name="", grid=(), train=(), subject=None, **inputs):
     """Evaluate and study pools; ``subject`` holds further fields of ``Subject``."""
-    evaluation = evaluate(EvaluationInputs(pools=pools, validation=validation, title=name, **inputs))
-    return study(evaluation, pools, subject=Subject(name=name, **(subject or {})), grid=grid, train=train)
+    stack = Stack.of(pools)
+    evaluation = evaluate(EvaluationInputs(pools=stack, validation=Stack.of(validation), title=name, **inputs))
+    return study(evaluation, stack, subject=Subject(name=name, **(subject or {})), grid=grid, train=Stack.of(train))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
 from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
-from raydebm.evaluation.selectors.selector import Selector, Value, value_of_nothing
+from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.selectors.selector import Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 POSTERIOR, CHOSEN = "posterior", "chosen profile"
@@ -59,14 +61,24 @@ class DecisionStudy:
     """Fitted weights of the terms of evidence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A candidate that a posterior chose, and how sure it is."""
+
+    place: int
+    """In the pool's shuffled order."""
+    probability: float
+    """That the answer is right, above 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decided:
     """What a policy's posterior believes about every pool."""
 
     policy: Policy
-    first: Mapping[str, Belief | None]
+    first: Mapping[str, Chosen | None]
     """The profile's selection, by problem id; None without one."""
-    probable: Mapping[str, Belief | None]
+    probable: Mapping[str, Chosen | None]
     """The most probable answer."""
 
     @classmethod
@@ -76,14 +88,14 @@ class Decided:
         if posterior is None:
             return None
         found = posterior.beliefs_of([pool.candidates for pool in pools])
-        ids = [pool.problem.problem_id for pool in pools]
+        joined = list(zip(pools, found, strict=True))
         return cls(
             policy=policy,
             first={
-                name: _usable(ranked(policy.profile, beliefs, posterior))
-                for name, beliefs in zip(ids, found, strict=True)
+                pool.problem.problem_id: _chosen(pool, ranked(policy.profile, beliefs, posterior))
+                for pool, beliefs in joined
             },
-            probable={name: _usable(beliefs.beliefs) for name, beliefs in zip(ids, found, strict=True)},
+            probable={pool.problem.problem_id: _chosen(pool, beliefs.beliefs) for pool, beliefs in joined},
         )
 
     def selectors(self) -> list[Selector]:
@@ -93,64 +105,59 @@ class Decided:
                 name=POSTERIOR,
                 group="decision",
                 description="the most probable answer; the candidate of lowest E among those that give it",
-                weights=lambda pool: _weights(pool, self.probable[pool.problem.problem_id]),
+                weights=partial(_weights, chosen=self.probable),
             ),
             Selector(
                 name=CHOSEN,
                 group="decision",
                 description=f"the profile that held-out problems chose: {self.policy.profile}",
-                weights=lambda pool: _weights(pool, self.first[pool.problem.problem_id]),
+                weights=partial(_weights, chosen=self.first),
             ),
         ]
 
-    def confidence(self, pools: Sequence[EvaluatedPool]) -> tuple[Floats, list[Value]]:
-        """(confidence of the selection, what it is worth) for each pool; no selection has confidence 0."""
-        chosen = [self.first[pool.problem.problem_id] for pool in pools]
-        values = [_value(pool, belief) for pool, belief in zip(pools, chosen, strict=True)]
-        return np.array([0.0 if belief is None else belief.probability for belief in chosen]), values
-
-    def certainty(self, pools: Sequence[EvaluatedPool]) -> Certainty:
-        """The confidence as a signal about the chosen profile's selections."""
-        confidence, values = self.confidence(pools)
+    def certainty(self, stack: Stack) -> Certainty:
+        """The confidence as a signal about the chosen profile's selections; no selection has confidence 0."""
+        chosen = [self.first[problem.problem_id] for problem in stack.problems]
+        confidence = np.array([0.0 if one is None else one.probability for one in chosen], dtype=np.float64)
+        picked = _columns(stack, self.first)
         return Certainty(
             signals=(Signal(CONFIDENCE, "probability that the selection is right, by the posterior", confidence),),
-            correct=np.array([value.correct for value in values]),
-            violation=np.array([value.violation for value in values]),
+            correct=stack.correct_at(picked),
+            violation=stack.violation_at(picked),
             reliabilities=(),
         )
 
 
-def _usable(beliefs: Sequence[Belief]) -> Belief | None:
-    return beliefs[0] if beliefs and beliefs[0].probability > 0 else None
+def _chosen(pool: EvaluatedPool, beliefs: Sequence[Belief]) -> Chosen | None:
+    if not beliefs or beliefs[0].probability <= 0:
+        return None
+    best = beliefs[0].best
+    return Chosen(next(place for place, scored in enumerate(pool.candidates) if scored is best), beliefs[0].probability)
 
 
-def _weights(pool: EvaluatedPool, belief: Belief | None) -> Floats:
-    weights = np.zeros(len(pool.correct))
-    if belief is not None:
-        weights[next(row for row, scored in enumerate(pool.candidates) if scored is belief.best)] = 1.0
-    return weights
+def _columns(stack: Stack, chosen: Mapping[str, Chosen | None]) -> Ints:
+    """(P,): the column of each pool's chosen candidate; -1 without one."""
+    found = [chosen[problem.problem_id] for problem in stack.problems]
+    places = np.array([-2 if one is None else one.place for one in found], dtype=np.intp)
+    is_chosen = stack.place == places[:, None]
+    return np.where(is_chosen.any(axis=1), is_chosen.argmax(axis=1), -1)
 
 
-def _value(pool: EvaluatedPool, belief: Belief | None) -> Value:
-    if belief is None:
-        return value_of_nothing(pool)
-    row = next(row for row, scored in enumerate(pool.candidates) if scored is belief.best)
-    return Value(float(pool.correct[row]), float(pool.violation[row]))
+def _weights(stack: Stack, *, chosen: Mapping[str, Chosen | None]) -> Floats:
+    return one_hot(stack, _columns(stack, chosen))
 
 
-def decision_study(
-    decided: Decided, pools: Sequence[EvaluatedPool], *, fit: Mapping[str, Any], bootstrap: Bootstrap
-) -> DecisionStudy:
+def decision_study(decided: Decided, stack: Stack, *, fit: Mapping[str, Any], bootstrap: Bootstrap) -> DecisionStudy:
     """Evaluate confidence and promises on test pools.
 
     Args:
         decided: the policy's beliefs about these pools.
-        pools: the test split.
+        stack: the test split.
         fit: ``calibration/decision.json`` of the run.
         bootstrap: resamples over the pools.
     """
     posterior = decided.policy.posterior
-    found = decided.certainty(pools)
+    found = decided.certainty(stack)
     confidence = found.signals[0].values
     is_violation = posterior is not None and posterior.outcome == "violation"
     worth = 1 - found.violation if is_violation else found.correct

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from raydebm.evaluation.certainty.signals import SIGMA, Signal
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Weights, weighted_sums
 from raydebm.evaluation.stats.logistic import standardized_logistic
 from raydebm.identity import seed_for
 
 NUM_BINS = 10
 NUM_FOLDS = 5
+POOLS_AT_ONCE = 1024
+"""Pools whose pairs are compared together, which bounds the memory."""
 MIN_PER_CLASS = 5
 """Fewer correct or incorrect picks than this say nothing about a probability."""
 FitAndPredict = Callable[[Floats, Floats, Floats], Floats]
@@ -104,7 +106,7 @@ def reliability(
     )
 
 
-def calibration_error(weights: Floats, gaps: Floats, member: NDArray[np.bool_]) -> Floats:
+def calibration_error(weights: Weights, gaps: Floats, member: NDArray[np.bool_]) -> Floats:
     """Expected calibration error of each weighting of the same n predictions, shape (B,).
 
     Args:
@@ -113,9 +115,8 @@ def calibration_error(weights: Floats, gaps: Floats, member: NDArray[np.bool_]) 
         member: the bin of each prediction, one-hot, shape (n, bins).
     """
     total = weights.sum(axis=1)
-    found: Floats = np.divide(
-        np.abs((weights * gaps) @ member).sum(axis=1), total, where=total > 0, out=np.full(len(total), math.nan)
-    )
+    missed = np.abs(weighted_sums(weights, gaps[:, None] * member)).sum(axis=1)
+    found: Floats = np.divide(missed, total, where=total > 0, out=np.full(len(total), math.nan))
     return found
 
 
@@ -255,29 +256,15 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
     """
     if stack.num_members == 0:
         return None
-    mu = stack.mu()
-    sums = np.zeros((len(stack.pools), NUM_BINS, 3))  # weight, predicted, happened
-    squares = np.full(len(stack.pools), math.nan)
-    for row in range(len(stack.pools)):
-        good = mu[row][(stack.correct[row] == 1) & ~np.isnan(mu[row])]
-        bad = mu[row][(stack.correct[row] == 0) & ~np.isnan(mu[row])]
-        if not (len(good) and len(bad)):
-            continue
-        p = 0.5 * (1 + np.tanh(0.5 * (bad[None, :] - good[:, None]))).ravel()
-        squares[row] = float(((1 - p) ** 2).mean())
-        both, outcome = np.concatenate([p, 1 - p]), np.repeat([1.0, 0.0], len(p))
-        place = np.minimum((both * NUM_BINS).astype(int), NUM_BINS - 1)
-        for column, value in enumerate((np.ones(len(both)), both, outcome)):
-            sums[row, :, column] = np.bincount(place, weights=value, minlength=NUM_BINS) / len(both)
+    sums, squares = _of_pairs(stack.mu(), stack.correct)
     known = ~np.isnan(squares)
     if not known.any():
         return None
     n = int(known.sum())
     total = sums.sum(axis=0)
     gaps = sums[:, :, 1] - sums[:, :, 2]
-    counts = bootstrap.counts
-    weight = counts @ sums[:, :, 0].sum(axis=1)
-    sampled = np.divide(np.abs(counts @ gaps).sum(axis=1), weight, where=weight > 0, out=np.full(len(weight), math.nan))
+    weight, missed = bootstrap.sums(known.astype(np.float64)), np.abs(bootstrap.sums(gaps)).sum(axis=1)
+    sampled = np.divide(missed, weight, where=weight > 0, out=np.full(len(weight), math.nan))
     return Reliability(
         name="sigmoid of the difference of mu (as trained)",
         event="this one of a correct and an incorrect candidate of a problem is the correct one",
@@ -296,3 +283,25 @@ def pair_reliability(stack: Stack, bootstrap: Bootstrap) -> Reliability | None:
             if total[index, 0] > 0
         ),
     )
+
+
+def _of_pairs(mu: Floats, correct: Floats) -> tuple[Floats, Floats]:
+    """Bins of each problem's pairs in both readings, by weight, mean prediction and outcome, (P, NUM_BINS, 3); and
+    the mean squared error, (P,), NaN without a pair."""
+    count = len(mu) * NUM_BINS
+    totals, squares, pairs = np.zeros((3, count)), np.zeros(len(mu)), np.zeros(len(mu))
+    scored = ~np.isnan(mu)
+    good, bad = scored & (correct == 1), scored & (correct == 0)
+    for start in range(0, len(mu), POOLS_AT_ONCE):
+        part = slice(start, start + POOLS_AT_ONCE)
+        row, one, other = np.nonzero(good[part][:, :, None] & bad[part][:, None, :])
+        row += start
+        p = 0.5 * (1 + np.tanh(0.5 * (mu[row, other] - mu[row, one])))
+        squares += np.bincount(row, weights=(1 - p) ** 2, minlength=len(mu))
+        pairs += np.bincount(row, minlength=len(mu))
+        for predicted, happened in ((p, 1.0), (1 - p, 0.0)):
+            place = row * NUM_BINS + np.minimum((predicted * NUM_BINS).astype(int), NUM_BINS - 1)
+            number = np.bincount(place, minlength=count)
+            totals += np.stack([number, np.bincount(place, weights=predicted, minlength=count), happened * number])
+    shares = (totals / np.repeat(2 * np.maximum(pairs, 1), NUM_BINS)).T.reshape(len(mu), NUM_BINS, 3)
+    return shares, np.divide(squares, pairs, where=pairs > 0, out=np.full(len(mu), math.nan))

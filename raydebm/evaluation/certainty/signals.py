@@ -98,12 +98,9 @@ def _share(stack: Stack, same: Bools, picked: Ints) -> Floats:
 
 def _entropy(stack: Stack, picked: Ints) -> Floats:
     """Minus the Shannon entropy in nats of the shares of answers."""
-    found = np.zeros(len(picked))
-    for row, answers in enumerate(stack.answer):
-        counts = np.bincount(answers[answers >= 0]) if (answers >= 0).any() else np.zeros(1)
-        shares = counts[counts > 0] / max(counts.sum(), 1)
-        found[row] = float((shares * np.log(shares)).sum())
-    return _where_picked(found, picked)
+    counts = stack.by_answer(stack.present)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return _where_picked((shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1), picked)
 
 
 def _mass(energy: Floats, same: Bools, picked: Ints) -> Floats:

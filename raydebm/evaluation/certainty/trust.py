@@ -57,7 +57,7 @@ class Certainty:
 
 def certainty(
     stack: Stack,
-    validation: Stack | None,
+    validation: Stack,
     *,
     lambda_: float,
     bootstrap: Bootstrap,
@@ -76,7 +76,7 @@ def certainty(
     correct = stack.at(stack.correct, picked)
     found = signals(stack, lambda_)
     others = None
-    if validation is not None and _is_fit_for(stack, validation):
+    if _is_fit_for(stack, validation):
         others = signals(validation, lambda_), validation.at(validation.correct, validation.select(lambda_))
     reliabilities, learned = pick_reliabilities(found, correct, bootstrap, validation=others, seed=seed)
     if learned is not None:
@@ -93,7 +93,7 @@ def certainty(
     )
 
 
-def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
+def trust(stack: Stack, validation: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
     """None without energies."""
     found = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
     if found is None:
@@ -109,10 +109,10 @@ def trust(stack: Stack, validation: Stack | None, *, lambda_: float, bootstrap: 
 
 
 def _is_fit_for(stack: Stack, validation: Stack) -> bool:
-    return validation.num_members == stack.num_members
+    return bool(validation.problems) and validation.num_members == stack.num_members
 
 
-def _fitted_on(stack: Stack, validation: Stack | None) -> str:
-    if validation is not None and _is_fit_for(stack, validation):
+def _fitted_on(stack: Stack, validation: Stack) -> str:
+    if _is_fit_for(stack, validation):
         return "the picks of validation problems"
     return "the picks of other test problems (5 folds)"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.pools.pool import Floats
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks, weighted_auroc
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 LEFT_OUT = 0.2
@@ -64,37 +64,47 @@ def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
             accuracy_at_80=NOTHING, gain_at_80=NOTHING, selective=(NOTHING,) * len(FRACTIONS),
             risk_coverage=(),
         )  # fmt: skip
-    certainty, right, counts = signal.values[known], correct[known], bootstrap.counts[:, known]
-    curves = Ranking.of(certainty, right)
-    one = np.ones((1, n))
-    aurc, base, best = curves.aurc(one), curves.risk(one), perfect_aurc(1 - right, one)
-    aurc_B, base_B, best_B = curves.aurc(counts), curves.risk(counts), perfect_aurc(1 - right, counts)  # noqa: N806
-    auroc = weighted_auroc(certainty, right, one)[0]
-    at_80 = curves.accuracy_without(LEFT_OUT, one)
-    at_80_B = curves.accuracy_without(LEFT_OUT, counts)  # noqa: N806
+    certainty, right = signal.values[known], correct[known]
+    # The first row is the sample itself, the others are its resamples.
+    weights = np.vstack([np.ones((1, n), dtype=np.uint8), bootstrap.counts[:, known]])
+    found = Ranking.of(certainty, right).curves(weights, (*FRACTIONS, LEFT_OUT))
+    base, best, auroc = found.risk, perfect_aurc(1 - right, weights), weighted_auroc(certainty, right, weights)
+    *selective, at_80 = found.accuracy.T
+
+    def interval(values: Floats) -> Estimate:
+        return bootstrap.interval(float(values[0]), values[1:], n)
+
     return SignalRow(
         name=signal.name,
         description=signal.description,
-        auroc=bootstrap.interval(float(auroc), weighted_auroc(certainty, right, counts), n),
-        aurc=bootstrap.interval(float(aurc[0]), aurc_B, n),
-        prr=bootstrap.interval(float(_ratio(base - aurc, base - best)[0]), _ratio(base_B - aurc_B, base_B - best_B), n),
-        accuracy_at_80=bootstrap.share(float(at_80[0]), at_80_B, kept(LEFT_OUT, n)),
-        gain_at_80=bootstrap.interval(float((at_80 + base - 1)[0]), at_80_B + base_B - 1, n),
+        auroc=interval(auroc),
+        aurc=interval(found.aurc),
+        prr=interval(_ratio(base - found.aurc, base - best)),
+        accuracy_at_80=bootstrap.share(float(at_80[0]), at_80[1:], kept(LEFT_OUT, n)),
+        gain_at_80=interval(at_80 + base - 1),
         selective=tuple(
-            bootstrap.share(
-                float(curves.accuracy_without(fraction, one)[0]),
-                curves.accuracy_without(fraction, counts),
-                kept(fraction, n),
-            )
-            for fraction in FRACTIONS
+            bootstrap.share(float(values[0]), values[1:], kept(fraction, n))
+            for fraction, values in zip(FRACTIONS, selective, strict=True)
         ),
-        risk_coverage=curves.points(),
+        risk_coverage=Ranking.of(certainty, right).points(),
     )
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
     values: Floats = np.divide(top, bottom, where=bottom > 1e-12, out=np.full(len(top), math.nan))
     return values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """What a ranking is worth in each of B weightings of its problems; a weight of w counts as w problems."""
+
+    risk: Floats
+    """(B,): share of errors among all."""
+    aurc: Floats
+    """(B,): mean risk over all coverages."""
+    accuracy: Floats
+    """(B, F): share right when each share, the least certain, is left out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,40 +123,35 @@ class Ranking:
         order = np.argsort(-certainty, kind="stable")
         return cls(order, np.flatnonzero(np.r_[True, np.diff(certainty[order]) != 0]), right)
 
-    def _groups(self, weights_Bn: Floats) -> tuple[Floats, Floats]:  # noqa: N803
-        """Weight and weighted errors of each group, (B, G)."""
-        ordered = weights_Bn[:, self.order]
-        errors = ordered * (1 - self.right[self.order])
-        return np.add.reduceat(ordered, self.starts, axis=1), np.add.reduceat(errors, self.starts, axis=1)
+    def curves(self, weights_Bn: Weights, left_out: Sequence[float] = ()) -> Curves:  # noqa: N803
+        """What the ranking is worth under each weighting.
 
-    def risk(self, weights_Bn: Floats) -> Floats:  # noqa: N803
-        """Share of errors among all, shape (B,)."""
-        return _ratio(weights_Bn @ (1 - self.right), weights_Bn.sum(axis=1))
-
-    def aurc(self, weights_Bn: Floats) -> Floats:  # noqa: N803
-        """(B,): mean risk over all coverages; a weight of w counts as w problems that share their errors.
-
-        Within a group of weight w and error share r after cumulated weight W and errors E, the mean over its w steps of
-        (E + r j) / (W + j), j = 1..w, is r + (E - r W) * (H(W + w) - H(W)) / w with harmonic numbers H.
+        Args:
+            weights_Bn: whole numbers >= 0.
+            left_out: shares that are not answered, F; of a group that such a limit cuts through, its share counts.
         """
-        weight, errors = self._groups(weights_Bn)
-        before, wrong = np.cumsum(weight, axis=1) - weight, np.cumsum(errors, axis=1) - errors
-        share = np.divide(errors, weight, where=weight > 0, out=np.zeros_like(errors))
-        steps = _harmonic(before + weight) - _harmonic(before)
-        area = (share * weight + (wrong - share * before) * steps).sum(axis=1)
-        return _ratio(area, weight.sum(axis=1))
 
-    def accuracy_without(self, left_out: float, weights_Bn: Floats) -> Floats:  # noqa: N803
-        """(B,): share right when this share, the least certain, is left out; of a group that the limit cuts through,
-        its share counts."""
-        weight, errors = self._groups(weights_Bn)
-        total = weight.sum(axis=1, keepdims=True)
-        limit = total - np.round(left_out * total)
-        before = np.cumsum(weight, axis=1) - weight
-        kept = np.clip(limit - before, 0, weight)
-        lost = np.divide(errors * kept, weight, where=weight > 0, out=np.zeros_like(errors)).sum(axis=1)
-        values: Floats = 1 - _ratio(lost, kept.sum(axis=1))
-        return values
+        def measured(block: Weights) -> Floats:
+            weight, errors = self._groups(block)
+            reached, lost = np.cumsum(weight, axis=1), np.cumsum(errors, axis=1)
+            total = reached[:, -1]
+            risk = _ratio(lost[:, -1], total)
+            area = _ratio(_area(weight, errors, reached, lost), total)
+            limits = [total - np.round(share * total) for share in left_out]
+            wrong = [_lost_up_to(limit, weight, errors, reached, lost) for limit in limits]
+            accuracy = [1 - _ratio(found, limit) for limit, found in zip(limits, wrong, strict=True)]
+            return np.stack([risk, area, *accuracy], axis=1)
+
+        found = over_blocks(measured, weights_Bn)
+        return Curves(found[:, 0], found[:, 1], found[:, 2:])
+
+    def _groups(self, weights_bn: Weights) -> tuple[Floats, Floats]:
+        """Weight and weighted errors of each group, (b, G)."""
+        ordered = np.take(weights_bn, self.order, axis=1).astype(np.float64)
+        errors = ordered * (1 - self.right[self.order])
+        if len(self.starts) == len(self.order):
+            return ordered, errors
+        return np.add.reduceat(ordered, self.starts, axis=1), np.add.reduceat(errors, self.starts, axis=1)
 
     def points(self) -> tuple[tuple[float, float], ...]:
         """At most ``NUM_POINTS`` points of the risk-coverage curve."""
@@ -162,14 +167,35 @@ def kept(left_out: float, n: int) -> int:
     return n - round(left_out * n)
 
 
-def _harmonic(count: Floats) -> Floats:
-    """H(0), H(1), ... by table; weights are whole numbers."""
-    whole = count.astype(np.intp)
-    table = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, int(whole.max(initial=0)) + 1))])
-    values: Floats = table[whole]
-    return values
+def _area(weight: Floats, errors: Floats, reached: Floats, lost: Floats) -> Floats:
+    """(b,): sum of the risks over all coverages, from (b, G) weights and errors of groups and their running sums.
+
+    Within a group of weight w and error share r after cumulated weight W and errors E, the mean over its w steps of
+    (E + r j) / (W + j), j = 1..w, is r + (E - r W) * (H(W + w) - H(W)) / w with harmonic numbers H.
+    """
+    before, wrong = reached - weight, lost - errors
+    share = np.divide(errors, weight, where=weight > 0, out=np.zeros_like(errors))
+    harmonic = _harmonic(int(reached.max(initial=0)))
+    steps = harmonic[reached.astype(np.intp)] - harmonic[before.astype(np.intp)]
+    area: Floats = (errors + (wrong - share * before) * steps).sum(axis=1)
+    return area
 
 
-def perfect_aurc(wrong: Floats, weights_Bn: Floats) -> Floats:  # noqa: N803
+def _lost_up_to(limit: Floats, weight: Floats, errors: Floats, reached: Floats, lost: Floats) -> Floats:
+    """(b,): errors among the most certain that weigh ``limit``, (b,), together."""
+    rows = np.arange(len(limit))
+    cut = np.array([np.searchsorted(*pair, side="right") for pair in zip(reached, limit, strict=True)], dtype=np.intp)
+    inside = np.minimum(cut, weight.shape[1] - 1)
+    before, wrong = reached[rows, inside] - weight[rows, inside], lost[rows, inside] - errors[rows, inside]
+    of_cut = errors[rows, inside] * (limit - before) / np.maximum(weight[rows, inside], 1)
+    return np.where(cut < weight.shape[1], wrong + of_cut, lost[:, -1])
+
+
+def _harmonic(largest: int) -> Floats:
+    """H(0), H(1), ..., H(largest)."""
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, largest + 1))])
+
+
+def perfect_aurc(wrong: Floats, weights_Bn: Weights) -> Floats:  # noqa: N803
     """(B,): AURC of a signal that puts every error last."""
-    return Ranking.of(-wrong, 1 - wrong).aurc(weights_Bn)
+    return Ranking.of(-wrong, 1 - wrong).curves(weights_Bn).aurc

@@ -105,11 +105,6 @@ class EvaluatedPool:
         mean: Floats = self.members.mean(axis=1)
         return mean
 
-    @property
-    def num_unlabeled(self) -> int:
-        """Candidates of the pool without a label."""
-        return int(np.isnan(self.correct[: len(self.candidates)]).sum())
-
 
 def assemble_pools(
     problems: Iterable[Problem], recorded: RecordedPools, *, scores: Scores | None = None, shuffle_seed: int = 42
@@ -141,18 +136,9 @@ def assemble_pools(
     return pools
 
 
-def with_tolerance(pools: Iterable[EvaluatedPool], tolerance: float) -> list[EvaluatedPool]:
-    """The same pools, where a candidate counts as correct when its violation score is at most ``tolerance``.
-
-    For tasks with a violation score, whose strict verdict (no violation at all) may be too rare to compare by.
-    Candidates without a violation score become unlabeled.
-    """
-    return [
-        replace(
-            pool, correct=np.where(np.isnan(pool.violation), math.nan, (pool.violation <= tolerance).astype(np.float64))
-        )
-        for pool in pools
-    ]
+def without_energies(pool: EvaluatedPool) -> EvaluatedPool:
+    """The same pool as if no scorer had seen it: out of bag, pools have different numbers of energies."""
+    return replace(pool, members=np.empty((len(pool.members), 0)))
 
 
 def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0.25) -> list[EvaluatedPool]:
@@ -162,17 +148,36 @@ def with_trained_labels(pools: Iterable[EvaluatedPool], positive_frac: float = 0
     That is what the scorer learnt to tell apart, and what its energies are judged by; the strict verdict (no violation
     at all) may be too rare for that. Scores equal to the limit all count. Other pools stay as they are.
     """
-    return [_with_trained_labels(pool, positive_frac) for pool in pools]
+    return [
+        replace(
+            pool,
+            correct=trained_labels(
+                pool.violation[None, :], pool.correct[None, :], positive_frac, among=pool.in_pool[None, :]
+            )[0],
+        )
+        for pool in pools
+    ]
 
 
-def _with_trained_labels(pool: EvaluatedPool, positive_frac: float) -> EvaluatedPool:
-    scores = np.sort(pool.violation[pool.in_pool & ~np.isnan(pool.violation)])
-    if not len(scores):
-        return pool
-    limit = scores[max(round(positive_frac * len(scores)), 1) - 1]
-    return replace(
-        pool, correct=np.where(np.isnan(pool.violation), math.nan, (pool.violation <= limit).astype(np.float64))
-    )
+def lowest_share(violation: Floats, share: float, *, among: Bools | None = None) -> Bools:
+    """(P, N): the violation score is among the lowest share of the pool's; those equal to the limit all count.
+
+    Args:
+        violation: (P, N); NaN without one.
+        share: in (0, 1]; at least one candidate counts.
+        among: (P, N), the candidates whose scores set the limit; None: all.
+    """
+    counted = ~np.isnan(violation) if among is None else among & ~np.isnan(violation)
+    last = np.maximum(np.round(share * counted.sum(axis=1)).astype(int), 1) - 1
+    limit = np.sort(np.where(counted, violation, math.inf), axis=1)[np.arange(len(violation)), last]
+    return np.asarray(np.isfinite(limit)[:, None] & (violation <= limit[:, None]))
+
+
+def trained_labels(violation: Floats, correct: Floats, positive_frac: float, *, among: Bools | None = None) -> Floats:
+    """(P, N): labels as pairs are made, of pools that have violation scores; ``correct`` for the others."""
+    known = ~np.isnan(violation)
+    best = np.where(known, lowest_share(violation, positive_frac, among=among).astype(np.float64), math.nan)
+    return np.where((known if among is None else known & among).any(axis=1, keepdims=True), best, correct)
 
 
 def common_problems(groups: Sequence[Sequence[EvaluatedPool]]) -> list[str]:

@@ -1,33 +1,34 @@
-"""All pools side by side as padded arrays, so that studies that select thousands of times are a few array operations.
+"""All pools side by side as padded arrays: what an evaluation computes on, without a loop over pools or candidates.
 
-Letters of shapes: P pools, N candidates of the largest pool, K adapters. A pool's candidates stand in the order of
-their ids, so that the first of equals is the one that ``decision.rules.select`` takes.
+Letters of shapes: P pools, N candidates of the largest pool, K adapters, C distinct answers of the pool with most. A
+pool's candidates stand in the order of their ids, so that the first of equals is the one that
+``decision.rules.select`` takes. Texts are not here: lengths and token counts are.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.energy import total_energies
-from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
-from raydebm.records import ScoredCandidate
-
-Ints = NDArray[np.intp]
+from raydebm.evaluation.pools.candidate_columns import FailedRequest, Ints, columns_of, laid_out
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, trained_labels
+from raydebm.records import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stack:
-    """First-pass candidates of every pool, greedy ones left out. Rows beyond a pool's size are not ``present``."""
+    """First-pass candidates of every pool. Rows beyond a pool's size are not ``present``."""
 
-    pools: tuple[EvaluatedPool, ...]
-    rows: tuple[Ints, ...]
-    """For each pool: the place of its candidates in the pool, in the order of this stack's columns."""
+    problems: tuple[Problem, ...]
+    """One per pool."""
     present: Bools
     """(P, N)."""
+    place: Ints
+    """(P, N): place in the pool's shuffled order, from 0; -1 where no candidate is."""
     members: Floats
     """(P, N, K); NaN where nothing was scored."""
     penalty: Floats
@@ -40,55 +41,51 @@ class Stack:
     """(P, N); index into ``generators``, -1 where no candidate is."""
     answer: Ints
     """(P, N); candidates of a pool with the same number give the same answer; -1 without one."""
+    parsed: Bools
+    """(P, N): an answer was found in the text."""
+    length: Floats
+    """(P, N): characters of the text; NaN where no candidate is."""
+    tokens: Floats
+    """(P, N): completion tokens; NaN where unknown."""
+    cost_usd: Floats
+    """(P, N); NaN where unknown."""
+    cut_off: Floats
+    """(P, N): 1 where the text ended for length, else 0; NaN where no finish reason is recorded."""
+    shortened: Bools
+    """(P, N): the problem's text was cut to fit the encoder when the candidate was scored."""
+    scores: Mapping[str, Floats]
+    """(P, N) by outside scorer, higher is better; NaN where it has no score."""
+    dimensions: Mapping[str, Floats]
+    """(P, N) by part of the violation score, lower is better; NaN where unknown."""
+    broken: Mapping[str, Floats]
+    """(P, N) by constraint: the sum of its penalties in the candidate; NaN where it is not broken."""
     generators: tuple[str, ...]
+    failed: tuple[FailedRequest, ...]
+    """Requests that brought no text, which nothing chooses from."""
+    greedy: "Stack | None" = None
+    """The same pools' samples at temperature 0, a baseline; None for these themselves."""
 
     @classmethod
     def of(cls, pools: Sequence[EvaluatedPool]) -> "Stack":
-        """
+        """The columns of pools that are held as records.
+
         Raises:
-            ValueError: there is no pool.
             PoolError: pools have different numbers of energies per candidate.
         """
-        num_pools, width = len(pools), max(*(len(pool.candidates) for pool in pools), 1)
-        num_members = max(pool.members.shape[1] for pool in pools)
-        counts = {pool.members.shape[1] for pool in pools} - {0}
-        if len(counts) > 1:
-            raise PoolError(
-                f"candidates have {min(counts)} energies in one pool and {max(counts)} in another; the energies come "
-                "from different checkpoints, score all candidates again"
-            )
-        generators = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
-        place = {name: index for index, name in enumerate(generators)}
-        members = np.full((num_pools, width, num_members), math.nan)
-        penalty = np.full((num_pools, width), math.inf)
-        correct, violation = np.full((2, num_pools, width), math.nan)
-        generator, answer = np.full((2, num_pools, width), -1, dtype=np.intp)
-        rows: list[Ints] = []
-        for index, pool in enumerate(pools):
-            items = pool.candidates
-            order = np.array(
-                sorted(range(len(items)), key=lambda row: items[row].candidate.candidate_id), dtype=np.intp
-            )
-            size = len(order)
-            if pool.members.shape[1]:
-                members[index, :size] = pool.members[order]
-            penalty[index, :size] = pool.penalty[order]
-            correct[index, :size] = pool.correct[order]
-            violation[index, :size] = pool.violation[order]
-            generator[index, :size] = [place[items[row].candidate.generator] for row in order]
-            answer[index, :size] = _answers([items[row] for row in order])
-            rows.append(order)
+        problems = tuple(pool.problem for pool in pools)
+        failed = tuple(
+            FailedRequest(pool=index, generator=scored.candidate.generator, cost_usd=scored.candidate.cost_usd)
+            for index, pool in enumerate(pools)
+            for scored in pool.failed
+        )
+        sampled, greedy = (
+            laid_out(columns_of(pools, is_greedy=is_greedy), num_pools=len(pools)) for is_greedy in (False, True)
+        )
         return cls(
-            pools=tuple(pools),
-            rows=tuple(rows),
-            present=generator >= 0,
-            members=members,
-            penalty=penalty,
-            correct=correct,
-            violation=violation,
-            generator=generator,
-            answer=answer,
-            generators=tuple(generators),
+            problems=problems,
+            failed=failed,
+            greedy=cls(problems=problems, failed=(), **greedy),
+            **sampled,
         )
 
     @property
@@ -106,6 +103,11 @@ class Stack:
     def labelled(self) -> Bools:
         """(P,): the pool has at least one label."""
         return np.array((~np.isnan(self.correct)).any(axis=1))
+
+    @property
+    def has_violations(self) -> bool:
+        """Whether labels have a violation score; its mean is then what selectors are compared by."""
+        return not np.isnan(self.violation).all()
 
     def mu(self, adapters: Sequence[int] | None = None) -> Floats:
         """(P, N): mean energy over the adapters (all by default); NaN where nothing was scored."""
@@ -150,15 +152,21 @@ class Stack:
 
     def correct_at(self, picked: Ints) -> Floats:
         """(P,): is the pick correct? 0 where nothing could be picked from a labelled pool; NaN for unlabeled."""
-        nothing = np.where(self.labelled, 0.0, math.nan)
-        found: Floats = np.where(picked >= 0, self.at(self.correct, picked), nothing)
+        found: Floats = np.where(picked >= 0, self.at(self.correct, picked), self.correct_of_nothing())
         return found
 
     def violation_at(self, picked: Ints) -> Floats:
         """(P,): the pick's violation score; 1 where nothing could be picked from a pool that has such scores."""
-        nothing = np.where((~np.isnan(self.violation)).any(axis=1), 1.0, math.nan)
-        found: Floats = np.where(picked >= 0, self.at(self.violation, picked), nothing)
+        found: Floats = np.where(picked >= 0, self.at(self.violation, picked), self.violation_of_nothing())
         return found
+
+    def correct_of_nothing(self) -> Floats:
+        """(P,): what it is worth to answer nothing: 0 where the pool has a label, else NaN."""
+        return np.where(self.labelled, 0.0, math.nan)
+
+    def violation_of_nothing(self) -> Floats:
+        """(P,): the violation of answering nothing: 1 where the pool has violation scores, else NaN."""
+        return np.where((~np.isnan(self.violation)).any(axis=1), 1.0, math.nan)
 
     def by_chance(self, within: Bools | None = None) -> Floats:
         """(P,): share of correct among labelled candidates; NaN without any."""
@@ -186,9 +194,67 @@ class Stack:
         best = np.where(known, self.correct, -math.inf).max(axis=1)
         return np.where(known.any(axis=1), best, math.nan)
 
+    def by_answer(self, values: Floats | Bools) -> Floats:
+        """(P, C): sum of a column over the candidates that give each answer."""
+        return sum_by_answer(self.answer, values)
 
-def _answers(items: Sequence[ScoredCandidate]) -> list[int]:
-    numbers: dict[str, int] = {}
-    return [
-        -1 if (key := scored.report.vote_key) is None else numbers.setdefault(key, len(numbers)) for scored in items
-    ]
+    def of_answer(self, totals: NDArray[Any]) -> NDArray[Any]:
+        """(P, N): for each candidate the entry of its answer in a (P, C) array; that of some answer without one."""
+        return np.take_along_axis(totals, np.maximum(self.answer, 0), axis=1)
+
+    def with_tolerance(self, tolerance: float) -> "Stack":
+        """The same pools, where a candidate counts as correct when its violation score is at most ``tolerance``.
+
+        For tasks with a violation score, whose strict verdict (no violation at all) may be too rare to compare by.
+        Candidates without a violation score become unlabeled.
+        """
+        known = ~np.isnan(self.violation)
+        return replace(self, correct=np.where(known, (self.violation <= tolerance).astype(np.float64), math.nan))
+
+    def with_trained_labels(self, positive_frac: float = 0.25) -> "Stack":
+        """The same pools, labelled as ``pool.with_trained_labels`` says."""
+        return replace(self, correct=trained_labels(self.violation, self.correct, positive_frac))
+
+    def only(self, pools: Sequence[int] | Ints) -> "Stack":
+        """Some of the pools, by their places, in that order. Failed requests and greedy samples are left out."""
+        return self._rearranged(lambda values: values[np.asarray(pools, dtype=np.intp)], pools)
+
+    def narrowed(self, generator: int) -> "Stack":
+        """The same pools with one generator's candidates only. Greedy samples are left out."""
+        within = self.generator == generator
+        width = max(int(within.sum(axis=1).max(initial=0)), 1)
+        # Stable: the candidates that stay keep the order of their ids.
+        order = np.argsort(~within, axis=1, kind="stable")[:, :width]
+        inside = np.take_along_axis(within, order, axis=1)
+
+        def moved(values: NDArray[Any]) -> NDArray[Any]:
+            index, mask = (order, inside) if values.ndim == 2 else (order[:, :, None], inside[:, :, None])
+            return np.where(mask, np.take_along_axis(values, index, axis=1), empty_of(values))
+
+        narrow = self._rearranged(moved, range(len(self.problems)))
+        return replace(narrow, penalty=np.where(inside, narrow.penalty, math.inf))
+
+    def _rearranged(self, moved: Any, pools: Sequence[int] | Ints) -> "Stack":
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                changed[field.name] = moved(value)
+            elif isinstance(value, Mapping):
+                changed[field.name] = {name: moved(column) for name, column in value.items()}
+        problems = tuple(self.problems[index] for index in pools)
+        return replace(self, problems=problems, failed=(), greedy=None, **changed)
+
+
+def empty_of(values: NDArray[Any]) -> Any:
+    """What stands in a column where no candidate is: NaN, -1 or False."""
+    return False if values.dtype == np.bool_ else math.nan if values.dtype.kind == "f" else -1
+
+
+def sum_by_answer(answer: Ints, values: Floats | Bools) -> Floats:
+    """(P, C): sum of (P, N) values over the candidates of each answer; an answer of -1 counts nowhere."""
+    count = int(answer.max(initial=0)) + 1
+    has_answer = answer >= 0
+    places = (np.maximum(answer, 0) + count * np.arange(len(answer))[:, None])[has_answer]
+    sums = np.bincount(places, weights=np.asarray(values, dtype=np.float64)[has_answer], minlength=count * len(answer))
+    return sums.reshape(len(answer), count)

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, with_tolerance, with_trained_labels
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.results.selector_metrics import (
     Retained,
-    energy_gap,
-    kendall_tau_b,
-    pair_accuracy,
+    energy_gaps,
+    kendall_taus,
     pass_at_n_by_chance,
     pass_at_n_by_energy,
     picks,
@@ -20,7 +21,6 @@ from raydebm.evaluation.results.selector_metrics import (
     sigma_auroc,
 )
 from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_theory
-from raydebm.evaluation.selectors.selector import is_continuous
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
 
 
@@ -76,24 +76,23 @@ class EnergyMeasures:
 
 
 def energy_measures(
-    pools: Sequence[EvaluatedPool],
+    stack: Stack,
+    trained: Stack,
     names: Sequence[str],
     *,
     lambda_: float,
     bootstrap: Bootstrap,
-    positive_frac: float,
     tolerance: float,
 ) -> EnergyMeasures:
     """Measure the energies of the adapters ``names``, of mu, and of E.
 
     Args:
-        positive_frac: of a pool's candidates, those that training preferred where the task has a violation score.
+        trained: the same pools labelled as pairs are made (``Stack.with_trained_labels``).
         tolerance: of pass@n, where the task has a violation score.
     """
-    trained = with_trained_labels(pools, positive_frac)
-    continuous = is_continuous(pools)
-    accepted = with_tolerance(pools, tolerance) if continuous else pools
-    selected, by_mu = picks(pools, lambda_), picks(pools, 0.0)
+    continuous = stack.has_violations
+    accepted = stack.with_tolerance(tolerance) if continuous else stack
+    selected, by_mu = picks(stack, lambda_), picks(stack, 0.0)
     has_sigma = len(names) > 1
     return EnergyMeasures(
         rows=tuple(_energy_rows(trained, names, lambda_, bootstrap)),
@@ -105,62 +104,51 @@ def energy_measures(
         mu_selective=selective_accuracy(by_mu, bootstrap) if has_sigma else (),
         theory=ensemble_theory(trained, bootstrap),
         picks=tuple(
-            PickPoint(mu=pick.mu, sigma=pick.sigma, correct=None if math.isnan(pick.correct) else pick.correct == 1)
-            for pick in selected
-            if not math.isnan(pick.mu)
+            PickPoint(mu=mu, sigma=sigma, correct=None if math.isnan(correct) else correct == 1)
+            for mu, sigma, correct in zip(
+                selected.mu.tolist(), selected.sigma.tolist(), selected.correct.tolist(), strict=True
+            )
+            if not math.isnan(mu)
         ),
     )
 
 
-def _energy_rows(
-    pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float, bootstrap: Bootstrap
-) -> list[EnergyMeasureRow]:
+def _energy_rows(stack: Stack, names: Sequence[str], lambda_: float, bootstrap: Bootstrap) -> list[EnergyMeasureRow]:
     if not names:
         return []
-    columns: dict[str, list[Floats]] = {
-        f"adapter {name}": [
-            pool.members[:, index] if pool.members.size else np.full(len(pool.correct), math.nan) for pool in pools
-        ]
-        for index, name in enumerate(names)
-    }
-    columns["mu"] = [pool.mu for pool in pools]
-    columns["E"] = [pool_energies(pool, lambda_) for pool in pools]
+    columns = {f"adapter {name}": stack.members[:, :, index] for index, name in enumerate(names)}
+    columns |= {"mu": stack.mu(), "E": pool_energies(stack, lambda_)}
     rows = []
     for name, energies in columns.items():
-        joined = list(zip(pools, energies, strict=True))
-        finite = [(pool, np.where(np.isfinite(energy), energy, math.nan)) for pool, energy in joined]
+        finite = np.where(np.isfinite(energies), energies, math.nan)
         rows.append(
             EnergyMeasureRow(
                 name=name,
-                pair_accuracy=bootstrap.mean(np.array([pair_accuracy(*item) for item in joined])),
-                kendall_tau_b=bootstrap.mean(np.array([kendall_tau_b(*item) for item in joined])),
-                energy_gap=bootstrap.mean(np.array([energy_gap(*item) for item in finite])),
-                mean_correct=_class_mean(finite, 1.0, bootstrap),
-                mean_incorrect=_class_mean(finite, 0.0, bootstrap),
+                pair_accuracy=bootstrap.mean(pair_accuracies(energies, stack.correct)),
+                kendall_tau_b=bootstrap.mean(kendall_taus(stack, energies)),
+                energy_gap=bootstrap.mean(energy_gaps(stack, finite)),
+                mean_correct=_class_mean(stack, finite, 1.0, bootstrap),
+                mean_incorrect=_class_mean(stack, finite, 0.0, bootstrap),
             )
         )
     return rows
 
 
-def _class_mean(found: Sequence[tuple[EvaluatedPool, Floats]], label: float, bootstrap: Bootstrap) -> Estimate:
-    inside = [pool.in_pool & (pool.correct == label) & ~np.isnan(energy) for pool, energy in found]
-    sums = np.array([energy[mask].sum() for (_, energy), mask in zip(found, inside, strict=True)])
-    return bootstrap.ratio(sums, np.array([float(mask.sum()) for mask in inside]))
+def _class_mean(stack: Stack, energies: Floats, label: float, bootstrap: Bootstrap) -> Estimate:
+    inside = (stack.correct == label) & ~np.isnan(energies)
+    return bootstrap.ratio(np.where(inside, energies, 0.0).sum(axis=1), inside.sum(axis=1).astype(np.float64))
 
 
-def _pass_at_n(pools: Sequence[EvaluatedPool], *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
-    largest = max(len(pool.candidates) for pool in pools)
-    by_energy = np.stack([pass_at_n_by_energy(pool, lambda_, max_n=largest) for pool in pools])
-    by_mu = np.stack([pass_at_n_by_energy(pool, 0.0, max_n=largest) for pool in pools])
-    by_chance = np.stack([pass_at_n_by_chance(pool, max_n=largest) for pool in pools])
+def _pass_at_n(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
+    largest = int(stack.sizes.max())
+    by_energy = pass_at_n_by_energy(stack, lambda_, max_n=largest)
+    by_mu = pass_at_n_by_energy(stack, 0.0, max_n=largest)
+    by_chance = pass_at_n_by_chance(stack, max_n=largest)
+    sizes = _sizes(largest)
+    estimates = (bootstrap.proportions([curve[:, n - 1] for n in sizes]) for curve in (by_energy, by_mu, by_chance))
     return [
-        PassAtN(
-            n=n,
-            by_energy=bootstrap.proportion(by_energy[:, n - 1]),
-            by_mu=bootstrap.proportion(by_mu[:, n - 1]),
-            by_chance=bootstrap.proportion(by_chance[:, n - 1]),
-        )
-        for n in _sizes(largest)
+        PassAtN(n=n, by_energy=energy, by_mu=mu, by_chance=chance)
+        for n, energy, mu, chance in zip(sizes, *estimates, strict=True)
     ]
 
 

@@ -9,11 +9,12 @@ from typing import TypedDict
 import numpy as np
 
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.outcomes import OutcomeValues
 from raydebm.evaluation.selectors.agreement import LEARNED, TEMPERED
 from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE, LEARNED_VOTE
-from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, value_of
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare
 from raydebm.records import Problem
@@ -76,17 +77,16 @@ class SelectorEntry:
     """Problems that are left out because the choice has no label."""
 
 
-def entry_of(selector: Selector, pools: Sequence[EvaluatedPool]) -> SelectorEntry:
+def entry_of(selector: Selector, stack: Stack) -> SelectorEntry:
     """Evaluate a selector on every pool."""
-    values = [value_of(selector, pool) for pool in pools]
-    correct = np.array([value.correct for value in values])
+    values = values_of(selector, stack)
     return SelectorEntry(
         name=selector.name,
         group=selector.group,
         description=selector.description,
-        correct=correct,
-        violation=np.array([value.violation for value in values]),
-        unlabeled=np.isnan(correct),
+        correct=values.correct,
+        violation=values.violation,
+        unlabeled=np.isnan(values.correct),
     )
 
 
@@ -141,38 +141,47 @@ def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> lis
     violated = {entry.name: entry.violation for entry in entries}
     damage, least = violated["random"], violated["oracle"]
     ours, ours_violated = (found.get(OURS, np.full(len(chance), math.nan)) for found in (by_name, violated))
-    rows = []
-    for entry in entries:
-        unknown = np.isnan(entry.correct + chance + bound)
-        unscored = np.isnan(entry.violation + damage + least)
-        rows.append(
-            SelectorRow(
-                name=entry.name,
-                group=entry.group,
-                description=entry.description,
-                pass_at_1=bootstrap.proportion(entry.correct),
-                gap_closed=bootstrap.ratio(
-                    np.where(unknown, math.nan, entry.correct - chance), np.where(unknown, math.nan, bound - chance)
-                ),
-                ours_minus=bootstrap.mean(ours - entry.correct),
-                mean_violation=bootstrap.mean(entry.violation),
-                violation_avoided=bootstrap.mean(entry.violation - ours_violated),
-                violation_gap_closed=bootstrap.ratio(
-                    np.where(unscored, math.nan, damage - entry.violation), np.where(unscored, math.nan, damage - least)
-                ),
-                num_unlabeled=int(entry.unlabeled.sum()),
-            )
+    correct, violation = [entry.correct for entry in entries], [entry.violation for entry in entries]
+    columns = zip(
+        entries,
+        bootstrap.proportions(correct),
+        bootstrap.ratios([_gap(found - chance, bound - chance) for found in correct]),
+        bootstrap.means([ours - found for found in correct]),
+        bootstrap.means(violation),
+        bootstrap.means([found - ours_violated for found in violation]),
+        bootstrap.ratios([_gap(damage - found, damage - least) for found in violation]),
+        strict=True,
+    )
+    return [
+        SelectorRow(
+            name=entry.name,
+            group=entry.group,
+            description=entry.description,
+            pass_at_1=pass_at_1,
+            gap_closed=gap_closed,
+            ours_minus=ours_minus,
+            mean_violation=mean_violation,
+            violation_avoided=avoided,
+            violation_gap_closed=violation_gap_closed,
+            num_unlabeled=int(entry.unlabeled.sum()),
         )
-    return rows
+        for entry, pass_at_1, gap_closed, ours_minus, mean_violation, avoided, violation_gap_closed in columns
+    ]
+
+
+def _gap(closed: Floats, whole: Floats) -> tuple[Floats, Floats]:
+    """What is closed and the whole gap, both where both are known."""
+    unknown = np.isnan(closed + whole)
+    return np.where(unknown, math.nan, closed), np.where(unknown, math.nan, whole)
 
 
 def difficulties(
-    pools: Sequence[EvaluatedPool], entries: Sequence[SelectorEntry], bootstrap: Bootstrap
+    problems: Sequence[Problem], entries: Sequence[SelectorEntry], bootstrap: Bootstrap
 ) -> list[DifficultyRow]:
     """Values of the main selectors by group of difficulty; none where problems form one group."""
     shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
     violated = [entry for entry in shown if not np.isnan(entry.violation).all()]
-    groups = np.array([pool.problem.difficulty for pool in pools])
+    groups = np.array([problem.difficulty for problem in problems])
     found = sorted({str(group) for group in groups}, key=_natural)
     if len(found) < 2:
         return []
@@ -186,7 +195,7 @@ def difficulties(
             mean_violation={
                 entry.name: bootstrap.mean(np.where(groups == group, entry.violation, math.nan)) for entry in violated
             },
-            **_choices([pool.problem for pool, name in zip(pools, groups, strict=True) if name == group]),
+            **_choices([problem for problem, name in zip(problems, groups, strict=True) if name == group]),
         )
         for group in found
     ]

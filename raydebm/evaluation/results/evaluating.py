@@ -11,8 +11,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided, DecisionStudy, decision_study
-from raydebm.evaluation.certainty.trust import Trust, trust
-from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.certainty.trust import trust
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line, versions
 from raydebm.evaluation.results.energy_measures import energy_measures
@@ -43,8 +42,8 @@ from raydebm.records import Label, Outcome
 class EvaluationInputs:
     """What is evaluated, and what a report states about it."""
 
-    pools: Sequence[EvaluatedPool]
-    """The test split (``pool.assemble_pools``)."""
+    pools: Stack
+    """The test split."""
     policy: Policy
     """Lambda of the combined energy, and the thresholds that the outcomes were made with."""
     config: EvaluationConfig
@@ -56,8 +55,10 @@ class EvaluationInputs:
     """Run seed; the resamples follow from it."""
     adapters: Sequence[str] = ()
     """Names in the order of the energies."""
-    validation: Sequence[EvaluatedPool] = ()
+    validation: Stack = field(default_factory=lambda: Stack.of(()))
     """Pools on which "the best generator" is chosen; without them the best one in hindsight is shown."""
+    decided: Decided | None = None
+    """What the policy's posterior believes about the pools; None: it has none."""
     outcomes: Sequence[Outcome] | None = None
     """The loop's outcome per problem, for the rows about later passes and abstention."""
     labels: Mapping[str, Label] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class EvaluationInputs:
 
     def adapter_names(self) -> list[str]:
         """The adapters' names, one per energy of a candidate."""
-        num_members = max(pool.members.shape[1] for pool in self.pools)
+        num_members = self.pools.num_members
         # Fewer energies than names: some adapters were not trained, and we cannot know here which; better no name than
         # the wrong one.
         if len(self.adapters) == num_members:
@@ -87,22 +88,24 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         PoolError: there is no pool, or no candidate has a label.
     """
     pools, policy, config, seed = inputs.pools, inputs.policy, inputs.config, inputs.seed
-    if not pools or all(np.isnan(pool.correct).all() for pool in pools):
+    if not pools.labelled.any():
         raise PoolError(
-            f"evaluation needs labelled candidates: of {len(pools)} pools none has a label; run the label stage first"
+            f"evaluation needs labelled candidates: of {len(pools.problems)} pools none has a label; run the label "
+            "stage first"
         )
-    names, decided = inputs.adapter_names(), Decided.of(pools, policy)
-    bootstrap = Bootstrap.of(len(pools), num_bootstrap=config.num_bootstrap, seed=seed)
+    names, decided = inputs.adapter_names(), inputs.decided
+    bootstrap = Bootstrap.of(len(pools.problems), num_bootstrap=config.num_bootstrap, seed=seed)
     selectors = selectors_of(
         pools, lambda_=policy.lambda_, adapters=names, validation=inputs.validation, decided=decided
     )
     entries = [entry_of(selector, pools) for selector in selectors]
-    results = None if inputs.outcomes is None or not names else _outcome_values(inputs)
-    if results is not None:
+    results = None
+    if inputs.outcomes is not None and names:
+        results = outcome_values(pools, inputs.outcomes, labels=inputs.labels)
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
     rows = selector_rows(entries, bootstrap)
     energies = energy_measures(
-        pools, names, lambda_=policy.lambda_, bootstrap=bootstrap, positive_frac=inputs.positive_frac,
+        pools, pools.with_trained_labels(inputs.positive_frac), names, lambda_=policy.lambda_, bootstrap=bootstrap,
         tolerance=config.tolerance,
     )  # fmt: skip
     return Evaluation(
@@ -112,7 +115,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         shuffle_seed=config.shuffle_seed,
         num_bootstrap=config.num_bootstrap,
         policy=policy.settings(),
-        generators=tuple(sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})),
+        generators=pools.generators,
         adapters=tuple(names),
         counts=_counts(pools),
         rows=tuple(rows),
@@ -125,22 +128,18 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         mu_sigma_auroc=energies.mu_sigma_auroc,
         mu_selective=energies.mu_selective,
         theory=energies.theory,
-        difficulties=tuple(difficulties(pools, entries, bootstrap)),
+        difficulties=tuple(difficulties(pools.problems, entries, bootstrap)),
         loop=None if results is None else _loop_summary(results, inputs, bootstrap),
         picks=energies.picks,
         comparisons=tuple(comparisons(entries, bootstrap, seed)),
         dimensions=dimension_table(pools, list(filter(_is_shown_by_part, selectors)), bootstrap),
         violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
-        trust=_trust(inputs, bootstrap),
-        decision=_decision(inputs, decided, bootstrap),
+        trust=trust(pools, inputs.validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=seed),
+        decision=_decision(inputs, bootstrap),
         stopping=tuple(stopping_rows(pools, num_bootstrap=config.num_bootstrap, seed=seed)),
         command=command_line() if inputs.command is None else inputs.command,
         versions=versions(),
     )
-
-
-def _outcome_values(inputs: EvaluationInputs) -> OutcomeValues:
-    return outcome_values(inputs.pools, inputs.outcomes or (), labels=inputs.labels)
 
 
 def _loop_summary(results: OutcomeValues, inputs: EvaluationInputs, bootstrap: Bootstrap) -> LoopSummary:
@@ -151,28 +150,18 @@ def _is_shown_by_part(selector: Selector) -> bool:
     return selector.name in BY_PART or selector.name.startswith((SINGLE_SHOT, "best generator"))
 
 
-def _trust(inputs: EvaluationInputs, bootstrap: Bootstrap) -> Trust | None:
-    return trust(
-        Stack.of(inputs.pools),
-        Stack.of(inputs.validation) if inputs.validation else None,
-        lambda_=inputs.policy.lambda_,
-        bootstrap=bootstrap,
-        seed=inputs.seed,
-    )
-
-
-def _decision(inputs: EvaluationInputs, decided: Decided | None, bootstrap: Bootstrap) -> DecisionStudy | None:
-    if decided is None or inputs.fit is None:
+def _decision(inputs: EvaluationInputs, bootstrap: Bootstrap) -> DecisionStudy | None:
+    if inputs.decided is None or inputs.fit is None:
         return None
-    return decision_study(decided, inputs.pools, fit=inputs.fit, bootstrap=bootstrap)
+    return decision_study(inputs.decided, inputs.pools, fit=inputs.fit, bootstrap=bootstrap)
 
 
 def selectors_of(
-    pools: Sequence[EvaluatedPool],
+    pools: Stack,
     *,
     lambda_: float,
     adapters: Sequence[str],
-    validation: Sequence[EvaluatedPool],
+    validation: Stack,
     decided: Decided | None = None,
 ) -> list[Selector]:
     """Every selector that these pools allow, also those that validation pools tune; ours and the oracle last.
@@ -186,7 +175,7 @@ def selectors_of(
     tuned = [
         *length_controlled(validation),
         *learned_votes(validation),
-        *agreement_selectors(pools, validation, lambda_=lambda_),
+        *agreement_selectors(validation, lambda_=lambda_),
         *([] if decided is None else decided.selectors()),
         *peer_selectors(pools, validation),
         *added_selectors(pools, validation),
@@ -199,14 +188,13 @@ def selectors_of(
     return selectors
 
 
-def _counts(pools: Sequence[EvaluatedPool]) -> Counts:
-    written = [scored for pool in pools for scored in pool.candidates]
+def _counts(stack: Stack) -> Counts:
     return Counts(
-        problems=len(pools),
-        candidates=len(written),
-        greedy=sum(len(pool.greedy) for pool in pools),
-        failed=sum(len(pool.failed) for pool in pools),
-        unparsed=sum(not scored.report.parsed for scored in written),
-        unscored=sum(scored.energies is None for scored in written),
-        unlabeled=sum(pool.num_unlabeled for pool in pools),
+        problems=len(stack.problems),
+        candidates=int(stack.present.sum()),
+        greedy=0 if stack.greedy is None else int(stack.greedy.present.sum()),
+        failed=len(stack.failed),
+        unparsed=int((stack.present & ~stack.parsed).sum()),
+        unscored=int((stack.present & np.isnan(stack.mu())).sum()),
+        unlabeled=int((stack.present & np.isnan(stack.correct)).sum()),
     )

@@ -1,14 +1,14 @@
 """What the multi-pass loop did over a set of problems: answers, abstentions, and what later passes changed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, correct_of, violation_of
-from raydebm.evaluation.selectors.selector import Value, value_of_nothing
+from raydebm.evaluation.pools.pool import Bools, Floats, correct_of, violation_of
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import Decision, Label, Outcome
 
@@ -77,22 +77,18 @@ class OutcomeValues:
     """Violation score of the last selection; NaN where it has none."""
 
 
-def outcome_values(
-    pools: Sequence[EvaluatedPool], outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]
-) -> OutcomeValues:
-    """Look the outcomes' labels up. Where nothing could be selected, see ``selector.value_of_nothing``.
+def outcome_values(stack: Stack, outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]) -> OutcomeValues:
+    """Look the outcomes' labels up. Where nothing could be selected, see ``Stack.correct_of_nothing``.
 
     Raises:
         PoolError: a pool's problem has no outcome.
     """
     by_problem = {outcome.problem.problem_id: outcome for outcome in outcomes}
-    absent = [pool.problem.problem_id for pool in pools if pool.problem.problem_id not in by_problem]
+    absent = [problem.problem_id for problem in stack.problems if problem.problem_id not in by_problem]
     if absent:
         raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
-    found = [by_problem[pool.problem.problem_id] for pool in pools]
-    nothing = [value_of_nothing(pool) for pool in pools]
+    found = [by_problem[problem.problem_id] for problem in stack.problems]
     last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in found]
-    worth = [_worth(chosen, labels, none) for chosen, none in zip(last, nothing, strict=True)]
     return OutcomeValues(
         accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in found]),
         regenerated=np.array([len(outcome.passes) > 1 for outcome in found]),
@@ -100,14 +96,11 @@ def outcome_values(
         adopted=np.array(
             [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in found], dtype=bool
         ),
-        first=np.array(
-            [
-                _worth(outcome.passes[0].selected, labels, none).correct
-                for outcome, none in zip(found, nothing, strict=True)
-            ]
+        first=_labels_of(
+            [outcome.passes[0].selected for outcome in found], labels, correct_of, stack.correct_of_nothing()
         ),
-        final=np.array([value.correct for value in worth]),
-        violation=np.array([value.violation for value in worth]),
+        final=_labels_of(last, labels, correct_of, stack.correct_of_nothing()),
+        violation=_labels_of(last, labels, violation_of, stack.violation_of_nothing()),
     )
 
 
@@ -156,8 +149,12 @@ def _tokens_of_pass(outcome: Outcome, pass_index: int) -> int:
     return sum((candidate.prompt_tokens or 0) + (candidate.completion_tokens or 0) for candidate in drawn)
 
 
-def _worth(candidate_id: str | None, labels: Mapping[str, Label], nothing: Value) -> Value:
-    if candidate_id is None:
-        return nothing
-    label = labels.get(candidate_id)
-    return Value(correct_of(label), violation_of(label))
+def _labels_of(
+    chosen: Sequence[str | None],
+    labels: Mapping[str, Label],
+    value_of: Callable[[Label | None], float],
+    nothing: Floats,
+) -> Floats:
+    """(P,): the value of each chosen candidate's label; that of answering nothing where none was chosen."""
+    values = zip(chosen, nothing.tolist(), strict=True)
+    return np.array([none if name is None else value_of(labels.get(name)) for name, none in values], dtype=np.float64)

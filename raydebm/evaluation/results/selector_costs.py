@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raydebm.config import PricesConfig
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.entries import SelectorRow
 from raydebm.evaluation.selectors.learned_vote import GENERATOR_VOTE
 from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
-from raydebm.records import Candidate
 
 ENERGIES = "energies"
 """Under this name ``prices.usd_per_score`` has the price of one candidate's energies, of all adapters together."""
@@ -44,7 +44,7 @@ class CostRow:
 def cost_rows(
     selectors: Sequence[Selector],
     rows: Sequence[SelectorRow],
-    pools: Sequence[EvaluatedPool],
+    stack: Stack,
     *,
     prices: PricesConfig,
     bootstrap: Bootstrap,
@@ -54,29 +54,24 @@ def cost_rows(
     Args:
         selectors: the rules.
         rows: what they are worth, found by name.
-        pools: the problems.
+        stack: the pools.
         prices: what is not recorded with the candidates.
     """
     worth = {row.name: row for row in rows}
     continuous = any(row.mean_violation.value is not None for row in rows)
-    drawn = [_usd_of(pool, prices.usd_per_candidate) for pool in pools]
-    num_members = max((pool.members.shape[1] for pool in pools), default=0)
     found = []
     for selector in selectors:
         row = worth[selector.name]
-        calls = [_calls(selector, pool) for pool in pools]
-        price = _price_of_score(selector, prices.usd_per_score, num_members)
-        usd = [
-            _usd(selector, pool, cost, num_scores, price)
-            for pool, cost, (_, num_scores) in zip(pools, drawn, calls, strict=True)
-        ]
+        calls, usd = _costs(selector, stack, prices)
+        is_unknown = (np.isnan(usd) & ~np.isnan(calls.num_candidates)).any()
         found.append(
             CostRow(
                 name=selector.name,
                 worth=row.mean_violation if continuous else row.pass_at_1,
-                num_candidates=_mean([number for number, _ in calls]),
-                num_scores=_mean([number for _, number in calls]),
-                usd=NOTHING if _is_unknown(usd, calls) else bootstrap.mean(np.array(usd)),
+                num_candidates=_mean(calls.num_candidates),
+                num_scores=_mean(calls.num_scores),
+                # The mean of the problems that have a price would be another one.
+                usd=NOTHING if is_unknown else bootstrap.mean(usd),
                 is_on_front=False,
             )
         )
@@ -84,23 +79,39 @@ def cost_rows(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _PoolCost:
-    """US dollars; NaN where unknown."""
+class _Calls:
+    """What a selector asks for, per problem, (P,); NaN where the rule cannot be applied."""
 
-    candidates: Floats
-    """Cost of each candidate, the greedy ones after the pool's."""
-    failed: float
+    num_candidates: Floats
+    num_scores: Floats
 
 
-def _usd_of(pool: EvaluatedPool, prices: Mapping[str, float]) -> _PoolCost:
-    def price(candidate: Candidate) -> float:
-        return prices.get(candidate.generator, math.nan) if candidate.cost_usd is None else candidate.cost_usd
-
-    return _PoolCost(
-        np.array([price(scored.candidate) for scored in pool.everything]),
+def _costs(selector: Selector, stack: Stack, prices: PricesConfig) -> tuple[_Calls, Floats]:
+    """(calls, US dollars (P,); NaN where unknown)."""
+    if _looks_at_one(selector):
+        among, chance = selector.choices(stack)
+        chosen = chance > 0
+        asked = chosen.any(axis=1)
+        calls = _Calls(np.where(asked, 1.0, math.nan), np.where(asked, 0.0, math.nan))
+        usd = np.where(chosen, chance * _usd_of(among, prices.usd_per_candidate), 0.0).sum(axis=1)
+        return calls, np.where(asked, usd, math.nan)
+    sizes, failed = stack.sizes.astype(np.float64), np.zeros(len(stack.problems))
+    billed = np.zeros(len(stack.problems))
+    for request in stack.failed:
+        failed[request.pool] += 1
         # A failed request that is billed says so; the price of a candidate is no price of a failure.
-        math.fsum(scored.candidate.cost_usd or 0.0 for scored in pool.failed),
-    )
+        billed[request.pool] += request.cost_usd or 0.0
+    num_scores = sizes if _is_scorer(selector) or _uses_energies(selector) else np.zeros(len(sizes))
+    price = _price_of_score(selector, prices.usd_per_score, stack.num_members)
+    scoring = np.multiply(num_scores, price, where=num_scores > 0, out=np.zeros(len(sizes)))
+    drawn = np.where(stack.present, _usd_of(stack, prices.usd_per_candidate), 0.0).sum(axis=1)
+    return _Calls(sizes + failed, num_scores), drawn + billed + scoring
+
+
+def _usd_of(stack: Stack, prices: Mapping[str, float]) -> Floats:
+    """(P, N): what each candidate cost, or its generator's price where that is not recorded; NaN where unknown."""
+    price = np.array([*(prices.get(name, math.nan) for name in stack.generators), math.nan])
+    return np.where(np.isnan(stack.cost_usd), price[stack.generator], stack.cost_usd)
 
 
 def _looks_at_one(selector: Selector) -> bool:
@@ -116,18 +127,6 @@ def _uses_energies(selector: Selector) -> bool:
     return selector.group in ("adapter", "ablation", "ours") and selector.name not in _WITHOUT_ENERGIES
 
 
-def _calls(selector: Selector, pool: EvaluatedPool) -> tuple[float, float]:
-    """(requests, scored candidates) of one problem; (nan, nan) where the rule cannot be applied."""
-    if _looks_at_one(selector):
-        return (1.0, 0.0) if _chance(selector, pool).sum() > 0 else (math.nan, math.nan)
-    num_scores = len(pool.candidates) if _is_scorer(selector) or _uses_energies(selector) else 0
-    return float(len(pool.candidates) + len(pool.failed)), float(num_scores)
-
-
-def _chance(selector: Selector, pool: EvaluatedPool) -> Floats:
-    return selector.weights(pool) if pool.everything else np.zeros(0)
-
-
 def _price_of_score(selector: Selector, prices: Mapping[str, float], num_members: int) -> float:
     """US dollars per candidate; one adapter of K costs a K-th of the ensemble."""
     if _is_scorer(selector):
@@ -138,22 +137,8 @@ def _price_of_score(selector: Selector, prices: Mapping[str, float], num_members
     return share * prices.get(ENERGIES, math.nan)
 
 
-def _usd(selector: Selector, pool: EvaluatedPool, cost: _PoolCost, num_scores: float, price: float) -> float:
-    if _looks_at_one(selector):
-        chance = _chance(selector, pool)
-        chosen = chance > 0
-        return float((chance[chosen] * cost.candidates[chosen]).sum()) if chosen.any() else math.nan
-    scoring = num_scores * price if num_scores else 0.0
-    return float(cost.candidates[: len(pool.candidates)].sum()) + cost.failed + scoring
-
-
-def _is_unknown(usd: Sequence[float], calls: Sequence[tuple[float, float]]) -> bool:
-    """Whether some problem on which the rule was applied has no price: the mean of the others would be another one."""
-    return any(math.isnan(cost) and not math.isnan(asked) for cost, (asked, _) in zip(usd, calls, strict=True))
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)].tolist()
     return math.fsum(known) / len(known) if known else math.nan
 
 

@@ -1,8 +1,5 @@
 """Stopping rules on a run's own pools: what each would have drawn of them, and what the vote would then have been."""
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from raydebm.decision.stopping import SettledRule, StoppingRule
@@ -13,7 +10,8 @@ from raydebm.decision.stopping.published_rules import (
     FixedBudgetRule,
     UnanimousWaveRule,
 )
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.stopping import (
     RecordedAnswers,
     StoppingRow,
@@ -39,19 +37,18 @@ _RULES: tuple[tuple[str, StoppingRule, tuple[int, ...]], ...] = (
 )
 
 
-def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: int) -> list[StoppingRow]:
+def stopping_rows(stack: Stack, *, num_bootstrap: int, seed: int) -> list[StoppingRow]:
     """Every rule at its published setting, in ``NUM_REPLAYS`` random orders of at most ``MAX_PROBLEMS`` pools; none
     where no answer occurs twice.
 
     The cost is completion tokens where every candidate has them, else characters.
     """
-    pools = _some([pool for pool in pools if pool.candidates])
-    keys = [
-        [scored.report.vote_key for scored in pool.candidates if scored.report.vote_key is not None] for pool in pools
-    ]
-    if all(len(set(key)) == len(key) for key in keys):
+    stack = stack.only(_some(stack))
+    answered = (stack.answer >= 0).sum(axis=1)
+    if (stack.answer.max(axis=1, initial=-1) + 1 == answered).all():
         return []
-    recorded = [_recorded_answers(pool, cost) for pool, cost in zip(pools, _costs(pools), strict=True)]
+    costs = stack.length if np.isnan(stack.tokens[stack.present]).any() else stack.tokens
+    recorded = [_recorded_answers(stack, row, costs[row]) for row in range(len(stack.problems))]
     bootstrap = Bootstrap.of(len(recorded), num_bootstrap=num_bootstrap, seed=seed)
     budget = max(len(pool.answers) for pool in recorded)
     made: dict[tuple[int, ...], Trajectories] = {}
@@ -60,29 +57,20 @@ def stopping_rows(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: i
     return [stopping_row(name, replay(made[waves], rule), bootstrap) for name, rule, waves in _RULES]
 
 
-def _some(pools: Sequence[EvaluatedPool]) -> list[EvaluatedPool]:
-    chosen = set(sorted(pool.problem.problem_id for pool in pools)[:MAX_PROBLEMS])
-    return [pool for pool in pools if pool.problem.problem_id in chosen]
+def _some(stack: Stack) -> list[int]:
+    """Places of the pools that are replayed."""
+    ids = [problem.problem_id for problem in stack.problems]
+    filled = np.flatnonzero(stack.present.any(axis=1)).tolist()
+    return sorted(sorted(filled, key=ids.__getitem__)[:MAX_PROBLEMS])
 
 
-def _recorded_answers(pool: EvaluatedPool, cost: Floats) -> RecordedAnswers:
-    """A pool's candidates as a replay sees them."""
+def _recorded_answers(stack: Stack, row: int, costs: Floats) -> RecordedAnswers:
+    """A pool's candidates as a replay sees them, in their shuffled order."""
+    order = np.argsort(np.where(stack.present[row], stack.place[row], stack.place.shape[1]))[: int(stack.sizes[row])]
     return RecordedAnswers(
-        problem_id=pool.problem.problem_id,
+        problem_id=stack.problems[row].problem_id,
         group="pool",
-        answers=tuple(scored.report.vote_key for scored in pool.candidates),
-        correct=pool.correct[: len(pool.candidates)],
-        tokens=cost,
+        answers=tuple(None if answer < 0 else str(answer) for answer in stack.answer[row, order].tolist()),
+        correct=stack.correct[row, order],
+        tokens=costs[order],
     )
-
-
-def _costs(pools: Sequence[EvaluatedPool]) -> list[Floats]:
-    tokens = [
-        np.array(
-            [math.nan if (n := scored.candidate.completion_tokens) is None else n for scored in pool.candidates], float
-        )
-        for pool in pools
-    ]
-    if not any(np.isnan(column).any() for column in tokens):
-        return tokens
-    return [np.array([len(scored.candidate.text or "") for scored in pool.candidates], float) for pool in pools]

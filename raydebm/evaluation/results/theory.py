@@ -6,14 +6,17 @@ weigh equally, so one with many pairs does not dominate.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
 
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+
+POOLS_AT_ONCE = 256
+"""Pools whose pairs are compared together, which bounds the memory."""
 
 
 def ensemble_accuracy(num_adapters: float, q: float, rho: float) -> float:
@@ -54,23 +57,20 @@ class EnsembleTheory:
     num_pairs: int
 
 
-def ensemble_theory(pools: Sequence[EvaluatedPool], bootstrap: Bootstrap) -> EnsembleTheory | None:
+def ensemble_theory(stack: Stack, bootstrap: Bootstrap) -> EnsembleTheory | None:
     """Estimates from scored, labelled pools; None when no pool has both a correct and an incorrect scored candidate."""
-    num_adapters = max((pool.members.shape[1] for pool in pools), default=0)
+    num_adapters = stack.num_members
     if num_adapters == 0:
         return None
-    rows = [_moments(pool, num_adapters) for pool in pools]
-    num_pairs = sum(count for _, count in rows)
+    table, counts = _moments(stack)
+    num_pairs = int(counts.sum())
     if num_pairs == 0:
         return None
-    table = np.stack([moments for moments, _ in rows])
-    known = ~np.isnan(table[:, 0])
-    averages = np.nanmean(table[known], axis=0, keepdims=True)
-    weights = bootstrap.counts[:, known]
-    totals = weights.sum(axis=1, keepdims=True)
-    sampled = np.divide(
-        weights @ table[known], totals, where=totals > 0, out=np.full((len(weights), table.shape[1]), np.nan)
-    )
+    known = counts > 0
+    averages = table[known].mean(axis=0, keepdims=True)
+    totals = bootstrap.sums(known.astype(np.float64))[:, None]
+    sums = bootstrap.sums(np.where(known[:, None], table, 0.0))
+    sampled = np.divide(sums, totals, where=totals > 0, out=np.full(sums.shape, math.nan))
     n = int(known.sum())
     q, rho = _q(averages, num_adapters), _rho(averages, num_adapters)
     rho_value = float(rho[0])
@@ -85,20 +85,26 @@ def ensemble_theory(pools: Sequence[EvaluatedPool], bootstrap: Bootstrap) -> Ens
     )
 
 
-def _moments(pool: EvaluatedPool, num_adapters: int) -> tuple[Floats, int]:
-    """Over a problem's pairs: mean V_k (K), mean V_j V_k (K * K), mean indicator of mu (1); and the number of pairs."""
-    width = num_adapters + num_adapters**2 + 1
-    usable = pool.in_pool & ~np.isnan(pool.correct)
-    if pool.members.shape[1] != num_adapters:
-        return np.full(width, math.nan), 0
-    usable &= ~np.isnan(pool.members).any(axis=1)
-    good, bad = usable & (pool.correct == 1), usable & (pool.correct == 0)
-    if not (good.any() and bad.any()):
-        return np.full(width, math.nan), 0
-    votes = (pool.members[good][:, None, :] < pool.members[bad][None, :, :]).reshape(-1, num_adapters).astype(float)
-    of_mu = pool.mu[good][:, None] < pool.mu[bad][None, :]
-    second = votes.T @ votes / len(votes)
-    return np.concatenate([votes.mean(axis=0), second.ravel(), [of_mu.mean()]]), len(votes)
+def _moments(stack: Stack) -> tuple[Floats, Floats]:
+    """Over each problem's pairs: mean V_k (K), mean V_j V_k (K * K), mean indicator of mu (1), NaN without a pair, in
+    shape (P, K + K * K + 1); and the number of pairs, (P,)."""
+    energies = np.concatenate([stack.members, stack.mu()[:, :, None]], axis=2)
+    scored = ~np.isnan(stack.members).any(axis=2)
+    good, bad = scored & (stack.correct == 1), scored & (stack.correct == 0)
+    num_adapters, num_pools = stack.num_members, len(good)
+    products = np.zeros((num_pools, num_adapters + 1, num_adapters + 1))
+    for start in range(0, num_pools, POOLS_AT_ONCE):
+        part = slice(start, start + POOLS_AT_ONCE)
+        is_pair = good[part][:, :, None] & bad[part][:, None, :]
+        # Whole numbers below 2^24, which these floats hold exactly.
+        votes = (energies[part][:, :, None, :] < energies[part][:, None, :, :]) & is_pair[..., None]
+        flat = votes.reshape(len(votes), -1, num_adapters + 1).astype(np.float32)
+        products[part] = flat.transpose(0, 2, 1) @ flat
+    counts = (good.sum(axis=1) * bad.sum(axis=1)).astype(np.float64)
+    first = products[:, range(num_adapters), range(num_adapters)]
+    second = products[:, :num_adapters, :num_adapters].reshape(num_pools, -1)
+    table = np.concatenate([first, second, products[:, -1, -1:]], axis=1)
+    return np.divide(table, counts[:, None], where=counts[:, None] > 0, out=np.full(table.shape, math.nan)), counts
 
 
 def _q(moments: Floats, num_adapters: int) -> Floats:

@@ -1,20 +1,20 @@
 """Parts of the violation score by selector (paper, the dimensions of TravelPlanner).
 
-The parts are those that the labels give (``EvaluatedPool.dimensions``). Without them the constraints' own penalties
+The parts are those that the labels give (``Stack.dimensions``). Without them the constraints' own penalties
 C_j of parsed candidates are shown, which cover less; ``Dimensions.source`` says which it is.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import Selector, expected
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.records import ScoredCandidate
 
 Source = Literal["labels", "constraint penalties of parsed candidates"]
 
@@ -30,63 +30,39 @@ class DimensionTable:
     """(part, one estimate per selector)."""
 
 
-def dimension_table(
-    pools: Sequence[EvaluatedPool], selectors: Sequence[Selector], bootstrap: Bootstrap
-) -> DimensionTable | None:
+def dimension_table(stack: Stack, selectors: Sequence[Selector], bootstrap: Bootstrap) -> DimensionTable | None:
     """None where no candidate has a part and none breaks a constraint."""
-    source: Source = "labels"
-    columns = [dict(pool.dimensions) for pool in pools]
-    if not any(columns):
-        source = "constraint penalties of parsed candidates"
-        names = sorted(
-            {
-                violation.constraint
-                for pool in pools
-                for scored in pool.everything
-                for violation in scored.report.violations
-            }
-        )
-        columns = [{name: _penalties(pool.everything, name) for name in names} for pool in pools]
-    names = list(dict.fromkeys(name for column in columns for name in column))
+    source: Source = "labels" if stack.dimensions else "constraint penalties of parsed candidates"
+    parts = _labelled_parts if source == "labels" else _penalties
+    columns, of_greedy = parts(stack), {} if stack.greedy is None else parts(stack.greedy)
+    names = list(dict.fromkeys([*columns, *of_greedy]))
+    if source != "labels":
+        names.sort()
     if not names:
         return None
-    weights = [[selector.weights(pool) for pool in pools] for selector in selectors]
-    of_nothing = [1.0 if source == "labels" and not selector.partial_cover else math.nan for selector in selectors]
+    empty = np.full((len(stack.problems), 1), math.nan)
+    has_values = {
+        name: ~np.isnan(np.hstack([columns.get(name, empty), of_greedy.get(name, empty)])).all(axis=1) for name in names
+    }
+    values: dict[str, list[Estimate]] = {name: [] for name in names}
+    for selector in selectors:
+        _, weights = selector.choices(stack)
+        is_empty = weights.sum(axis=1) == 0
+        of_nothing = 1.0 if source == "labels" and not selector.partial_cover else math.nan
+        for name in names:
+            chosen = expected(weights, (of_greedy if selector.is_greedy else columns).get(name, empty))
+            values[name].append(bootstrap.mean(np.where(has_values[name] & is_empty, of_nothing, chosen)))
     return DimensionTable(
         source=source,
         selectors=tuple(selector.name for selector in selectors),
-        rows=tuple(
-            (
-                name,
-                tuple(
-                    bootstrap.mean(
-                        np.array(
-                            [_expected(w, found.get(name), nothing) for w, found in zip(by_pool, columns, strict=True)]
-                        )
-                    )
-                    for by_pool, nothing in zip(weights, of_nothing, strict=True)
-                ),
-            )
-            for name in names
-        ),
+        rows=tuple((name, tuple(values[name])) for name in names),
     )
 
 
-def _penalties(items: Sequence[ScoredCandidate], name: str) -> Floats:
-    return np.array(
-        [
-            math.fsum(violation.penalty for violation in scored.report.violations if violation.constraint == name)
-            if scored.report.parsed
-            else math.nan
-            for scored in items
-        ]
-    )
+def _labelled_parts(stack: Stack) -> Mapping[str, Floats]:
+    return stack.dimensions
 
 
-def _expected(weights: Floats, values: Floats | None, nothing: float) -> float:
-    """``nothing``: what it is worth to choose nothing from a pool that has such values."""
-    if values is None or np.isnan(values).all():
-        return math.nan
-    if weights.sum() == 0:
-        return nothing
-    return expected(weights, values)
+def _penalties(stack: Stack) -> Mapping[str, Floats]:
+    """(P, N) by constraint: its penalty, 0 where it holds; NaN where the candidate does not parse."""
+    return {name: np.where(stack.parsed, np.nan_to_num(column), math.nan) for name, column in stack.broken.items()}

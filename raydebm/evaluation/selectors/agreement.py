@@ -8,31 +8,28 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raydebm.energy import total_energies
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
-from raydebm.evaluation.selectors.selector import (
-    Selector,
-    expected,
-    lowest,
-    vote,
-)
+from raydebm.evaluation.pools.standings import medians
+from raydebm.evaluation.selectors.selector import Selector, expected, lowest, rounded_mean
+from raydebm.evaluation.selectors.standard import tempered_vote
 from raydebm.evaluation.stats.logistic import SAMPLE_WEIGHT, standardized_logistic
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 TEMPERED, LEARNED = "tempered vote", "learned agreement"
 
 
-def agreement_selectors(
-    pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool], *, lambda_: float
-) -> list[Selector]:
+def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
     """Both, as far as the validation problems allow; none without energies or without validation problems."""
-    if not validation or not any(pool.members.shape[1] for pool in validation):
+    if not validation.num_members:
         return []
     found = []
     temperature = best_temperature(validation, lambda_)
@@ -45,74 +42,56 @@ def agreement_selectors(
                 weights=partial(tempered_vote, lambda_=lambda_, temperature=temperature),
             )
         )
-    scores = learned_scores(pools, validation, lambda_)
-    if scores is not None:
+    model = learned_agreement(validation, lambda_)
+    if model is not None:
         found.append(
             Selector(
                 name=LEARNED,
                 group="ablation",
                 description="highest probability by a logistic regression of energy, spread, agreement, penalty and "
                 "length, fitted on validation candidates; ties shared",
-                weights=partial(_highest, scores=scores),
+                weights=partial(_highest, model=model, lambda_=lambda_),
             )
         )
     return found
 
 
-def tempered_vote(pool: EvaluatedPool, *, lambda_: float, temperature: float) -> Floats:
-    """Weights of the pool's candidates; unparsed and unscored ones do not vote."""
-    energy = total_energies(pool.mu, pool.penalty, lambda_)
-    usable = np.isfinite(energy) & pool.in_pool
-    if not usable.any():
-        return np.zeros(len(energy))
-    shifted = np.where(usable, energy, math.inf) - energy[usable].min()
-    return vote(pool, np.exp(-shifted / temperature))
-
-
-def best_temperature(validation: Sequence[EvaluatedPool], lambda_: float) -> float | None:
+def best_temperature(validation: Stack, lambda_: float) -> float | None:
     """The best of ``TEMPERATURES``; ties go to the one nearest to 1. None when no validation choice has a label."""
     ranked = []
     for temperature in TEMPERATURES:
-        values = [
-            expected(tempered_vote(pool, lambda_=lambda_, temperature=temperature), pool.correct) for pool in validation
-        ]
-        known = [value for value in values if not math.isnan(value)]
-        if known:
-            ranked.append((-sum(known) / len(known), abs(math.log(temperature)), temperature))
+        weights = tempered_vote(validation, lambda_=lambda_, temperature=temperature)
+        value = rounded_mean(expected(weights, validation.correct))
+        if value is not None:
+            ranked.append((-value, abs(math.log(temperature)), temperature))
     return min(ranked)[2] if ranked else None
 
 
-def _highest(pool: EvaluatedPool, *, scores: Mapping[str, Floats]) -> Floats:
-    found = scores.get(pool.problem.problem_id)
-    return np.zeros(len(pool.correct)) if found is None else lowest(-found, pool.in_pool)
-
-
-def learned_scores(
-    pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool], lambda_: float
-) -> dict[str, Floats] | None:
-    """Log-odds per candidate in the pools' order, by problem id; None when validation has only one class."""
-    train = Stack.of(validation)
-    features, usable = _features(train, lambda_)
-    labelled = usable & ~np.isnan(train.correct)
-    if len(set(train.correct[labelled].tolist())) < 2:
+def learned_agreement(validation: Stack, lambda_: float) -> "Pipeline | None":
+    """The fitted regression; None when validation has only one class."""
+    features, usable = _features(validation, lambda_)
+    labelled = usable & ~np.isnan(validation.correct)
+    if len(set(validation.correct[labelled].tolist())) < 2:
         return None
     per_problem = np.broadcast_to(labelled.sum(axis=1, keepdims=True), labelled.shape)
-    model = standardized_logistic()
-    model.fit(features[labelled], train.correct[labelled], **{SAMPLE_WEIGHT: 1.0 / per_problem[labelled]})
-    test = Stack.of(pools)
-    features, usable = _features(test, lambda_)
+    sample_weight = {SAMPLE_WEIGHT: 1.0 / per_problem[labelled]}
+    return standardized_logistic().fit(features[labelled], validation.correct[labelled], **sample_weight)
+
+
+def learned_scores(stack: Stack, *, model: "Pipeline", lambda_: float) -> Floats:
+    """(P, N): log-odds that each candidate is correct; NaN where it has no features."""
+    features, usable = _features(stack, lambda_)
     scores = np.full(usable.shape, math.nan)
     if usable.any():
         scores[usable] = model.decision_function(features[usable])
-    found = {}
-    for row, pool in enumerate(pools):
-        ordered = np.full(len(pool.correct), math.nan)
-        ordered[test.rows[row]] = scores[row, : len(test.rows[row])]
-        found[pool.problem.problem_id] = ordered
-    return found
+    return scores
 
 
-def _features(stack: Stack, lambda_: float) -> tuple[Floats, np.ndarray]:
+def _highest(stack: Stack, *, model: "Pipeline", lambda_: float) -> Floats:
+    return lowest(-learned_scores(stack, model=model, lambda_=lambda_), stack.present)
+
+
+def _features(stack: Stack, lambda_: float) -> tuple[Floats, Bools]:
     """(P, N, F) and which candidates have them: parsed and scored ones."""
     mu, sigma = stack.mu(), stack.sigma()
     energy = stack.energy(mu, lambda_)
@@ -129,21 +108,14 @@ def _features(stack: Stack, lambda_: float) -> tuple[Floats, np.ndarray]:
 
 def _share_of_answer(stack: Stack, votes: Floats) -> Floats:
     """(P, N): share of the pool's votes that a candidate's answer holds."""
-    count = int(stack.answer.max(initial=0)) + 1
-    places = np.where(stack.answer >= 0, stack.answer, 0) + count * np.arange(len(votes))[:, None]
-    held = np.where(stack.answer >= 0, votes, 0.0)
-    totals = np.bincount(places.ravel(), weights=held.ravel(), minlength=count * len(votes))
-    whole = held.sum(axis=1, keepdims=True)
-    share: Floats = np.divide(totals[places], whole, where=whole > 0, out=np.zeros(votes.shape))
+    totals = stack.by_answer(votes)
+    whole = totals.sum(axis=1, keepdims=True)
+    share: Floats = np.divide(stack.of_answer(totals), whole, where=whole > 0, out=np.zeros(votes.shape))
     return share
 
 
 def _log_lengths(stack: Stack) -> Floats:
-    """(P, N): log of the text's length relative to the pool's median."""
-    lengths = np.zeros(stack.present.shape)
-    for row, pool in enumerate(stack.pools):
-        texts = [pool.candidates[place].candidate.text or "" for place in stack.rows[row]]
-        if texts:
-            sizes = np.array([len(text) + 1 for text in texts], dtype=np.float64)
-            lengths[row, : len(sizes)] = np.log(sizes / np.median(sizes))
-    return lengths
+    """(P, N): log of the text's length relative to the pool's median; 0 where no candidate is."""
+    sizes = np.where(stack.present, stack.length + 1, 1.0)
+    middle = np.where(stack.present.any(axis=1), medians(sizes, stack.present), 1.0)
+    return np.where(stack.present, np.log(sizes / middle[:, None]), 0.0)

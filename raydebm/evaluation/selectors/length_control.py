@@ -5,18 +5,19 @@ slope of mu on the log length, within problems, is fitted on validation candidat
 length* chooses no better than chance and *longest* (or *shortest*) does, length was what the ensemble knew.
 """
 
-from collections.abc import Sequence
+import math
 from functools import partial
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
-from raydebm.evaluation.selectors.selector import Selector, lengths, lowest
+from raydebm.evaluation.pools.pool import Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.selectors.selector import Selector, lowest
 
 CONTROLLED = "mu without length"
 
 
-def length_controlled(validation: Sequence[EvaluatedPool]) -> list[Selector]:
+def length_controlled(validation: Stack) -> list[Selector]:
     """One selector, or none where validation candidates do not tell a slope."""
     slope = length_slope(validation)
     if slope is None:
@@ -31,21 +32,18 @@ def length_controlled(validation: Sequence[EvaluatedPool]) -> list[Selector]:
     ]
 
 
-def length_slope(pools: Sequence[EvaluatedPool]) -> float | None:
+def length_slope(stack: Stack) -> float | None:
     """Least-squares slope of mu on the log of the length, both relative to their mean in the problem.
 
     None where no two candidates of a problem with energies differ in length.
     """
-    products = squares = 0.0
-    for pool in pools:
-        logs, mu = np.log1p(lengths(pool)), pool.mu
-        known = pool.in_pool & np.isfinite(logs) & np.isfinite(mu)
-        if known.any():
-            centred = logs[known] - logs[known].mean()
-            products += float((centred * (mu[known] - mu[known].mean())).sum())
-            squares += float((centred**2).sum())
-    return products / squares if squares > 1e-12 else None
+    logs, mu = np.log1p(stack.length), stack.mu()
+    known = np.isfinite(logs) & np.isfinite(mu)
+    logs, mu = (np.where(known, values, math.nan) for values in (logs, mu))
+    centred, relative = (values - stack.mean_of(values)[:, None] for values in (logs, mu))
+    squares = float(np.nansum(centred**2))
+    return float(np.nansum(centred * relative)) / squares if squares > 1e-12 else None
 
 
-def _lowest_controlled(pool: EvaluatedPool, *, slope: float) -> Floats:
-    return lowest(pool.mu - slope * np.log1p(lengths(pool)), pool.in_pool)
+def _lowest_controlled(stack: Stack, *, slope: float) -> Floats:
+    return lowest(stack.mu() - slope * np.log1p(stack.length), stack.present)

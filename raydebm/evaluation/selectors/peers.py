@@ -9,20 +9,21 @@ Both choose among answers, so they need vote keys and energies.
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
-from raydebm.evaluation.selectors.selector import Selector, expected, vote
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.pools.standings import standings
+from raydebm.evaluation.selectors.selector import Selector, expected, rounded_mean, vote
 
 PESSIMISTIC, MAJORITY_OF_BESTS = "pessimistic verification", "majority of the bests"
 ALPHAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 DEFAULT_ALPHA = 0.5
 
 
-def peer_selectors(pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]) -> list[Selector]:
+def peer_selectors(pools: Stack, validation: Stack) -> list[Selector]:
     """Both; none without energies.
 
     Args:
@@ -30,7 +31,7 @@ def peer_selectors(pools: Sequence[EvaluatedPool], validation: Sequence[Evaluate
         validation: problems on which alpha is chosen, because energies have no fixed scale; without any it is
             ``DEFAULT_ALPHA``.
     """
-    if not any(pool.members.shape[1] for pool in pools):
+    if not pools.num_members:
         return []
     alpha = best_alpha(validation)
     how = f"alpha={DEFAULT_ALPHA:g}" if alpha is None else f"alpha={alpha:g} chosen on validation problems"
@@ -52,66 +53,44 @@ def peer_selectors(pools: Sequence[EvaluatedPool], validation: Sequence[Evaluate
     ]
 
 
-def best_alpha(validation: Sequence[EvaluatedPool]) -> float | None:
+def best_alpha(validation: Stack) -> float | None:
     """The alpha of ``ALPHAS`` with the highest pass@1, ties to the smallest; None where no choice has a label."""
-    scores = {}
-    for alpha in ALPHAS:
-        values = [expected(pessimistic(pool, alpha=alpha), pool.correct) for pool in validation if pool.everything]
-        known = [value for value in values if not math.isnan(value)]
-        if known:
-            scores[alpha] = round(sum(known) / len(known), 9)
+    values = {
+        alpha: rounded_mean(expected(pessimistic(validation, alpha=alpha), validation.correct)) for alpha in ALPHAS
+    }
+    scores = {alpha: value for alpha, value in values.items() if value is not None}
     return max(scores, key=lambda alpha: (scores[alpha], -alpha)) if scores else None
 
 
-def pessimistic(pool: EvaluatedPool, *, alpha: float) -> Floats:
-    """Weights of the pool's candidates: an answer's mean reward, less the more the fewer gave it."""
-    rows_of = _rows_by_answer(pool)
-    if not rows_of:
-        return np.zeros(len(pool.correct))
-    total = sum(len(rows) for rows in rows_of.values())
-    mu = pool.mu
-    scores = {
-        answer: float(-mu[rows].mean()) - alpha * math.log(total) / (len(rows) + 1) for answer, rows in rows_of.items()
-    }
-    top = max(scores.values())
-    votes = np.zeros(len(pool.candidates))
-    for answer, rows in rows_of.items():
-        # The sum over an answer's candidates then rises with its score, which is all that ``vote`` looks at.
-        votes[rows] = math.exp(scores[answer] - top) / len(rows)
-    return vote(pool, votes)
+def pessimistic(stack: Stack, *, alpha: float) -> Floats:
+    """(P, N) weights: an answer's mean reward, less the more the fewer gave it."""
+    usable = _usable(stack)
+    number = stack.by_answer(usable)
+    rewards = stack.by_answer(np.where(usable, -stack.mu(), 0.0))
+    total = np.maximum(number.sum(axis=1, keepdims=True), 1)
+    reward = np.divide(rewards, number, where=number > 0, out=np.full(number.shape, -math.inf))
+    scores = np.where(number > 0, reward - alpha * np.log(total) / (number + 1), -math.inf)
+    top = scores.max(axis=1, keepdims=True)
+    # The sum over an answer's candidates then rises with its score, which is all that ``vote`` looks at.
+    mass = np.exp(scores - np.where(np.isfinite(top), top, 0.0)) / np.maximum(number, 1)
+    return vote(stack, np.where(usable, stack.of_answer(mass), 0.0))
 
 
-def majority_of_the_bests(pool: EvaluatedPool) -> Floats:
-    """Weights of the pool's candidates: the mode of best-of-m under the bootstrap, with m = sqrt(N) rounded.
+def majority_of_the_bests(stack: Stack) -> Floats:
+    """(P, N) weights: the mode of best-of-m under the bootstrap, with m = sqrt(N) rounded.
 
     The best of m draws with replacement is beyond the k best candidates with probability (1 - k/N)^m, so every
     candidate's chance is exact; candidates of equal mu share theirs.
     """
-    usable = _usable(pool)
-    if not usable.any():
-        return np.zeros(len(pool.correct))
-    mu = pool.mu[: len(pool.candidates)]
-    total = int(usable.sum())
-    size = max(round(math.sqrt(total)), 1)
-    votes = np.zeros(len(mu))
-    for value in np.unique(mu[usable]):
-        better, equal = int((mu[usable] < value).sum()), usable & (mu == value)
-        chance = (1 - better / total) ** size - (1 - (better + int(equal.sum())) / total) ** size
-        votes[equal] = chance / equal.sum()
-    return vote(pool, votes)
+    usable = _usable(stack)
+    total = np.maximum(usable.sum(axis=1, keepdims=True), 1)
+    size = np.maximum(np.round(np.sqrt(total)), 1)
+    better, equal = standings(np.where(usable, stack.mu(), math.inf))
+    chance = (1 - np.minimum(better / total, 1)) ** size - (1 - np.minimum((better + equal) / total, 1)) ** size
+    return vote(stack, np.where(usable, chance / equal, 0.0))
 
 
-def _usable(pool: EvaluatedPool) -> Bools:
-    """(N,): candidates of the pool with an answer and an energy."""
-    answered = np.array([scored.report.vote_key is not None for scored in pool.candidates], dtype=np.bool_)
-    usable: Bools = answered & np.isfinite(pool.mu[: len(pool.candidates)])
+def _usable(stack: Stack) -> Bools:
+    """(P, N): candidates with an answer and an energy."""
+    usable: Bools = (stack.answer >= 0) & np.isfinite(stack.mu())
     return usable
-
-
-def _rows_by_answer(pool: EvaluatedPool) -> dict[str, list[int]]:
-    rows_of: dict[str, list[int]] = {}
-    for row in np.flatnonzero(_usable(pool)).tolist():
-        key = pool.candidates[row].report.vote_key
-        if key is not None:
-            rows_of.setdefault(key, []).append(row)
-    return rows_of

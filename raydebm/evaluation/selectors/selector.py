@@ -1,14 +1,17 @@
-"""A way of choosing one candidate of a pool, what its choice is worth, and the steps that selectors share."""
+"""A way of choosing one candidate of each pool, what its choices are worth, and the steps that selectors share.
+
+Letters of shapes as in ``pools.stack``: P pools, N candidates of the largest.
+"""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Ints, Stack
 from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "
@@ -18,8 +21,8 @@ SINGLE_SHOT = "single-shot "
 Group = Literal["baseline", "generator", "external", "adapter", "ablation", "decision", "ours", "bound"]
 
 
-Weights = Callable[[EvaluatedPool], Floats]
-"""Pool -> probability of each of its N + G candidates; sums to 1, or to 0 when the rule cannot choose."""
+Weights = Callable[[Stack], Floats]
+"""Pools -> probability of each candidate, (P, N); a row sums to 1, or to 0 where the rule cannot choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +37,18 @@ class Selector:
     partial_cover: bool = False
     """It depends on something that a problem may lack (a generator's candidates, a judge's scores). Where it cannot
     choose it was not asked, so the problem is left out; another rule that cannot choose has answered nothing."""
+    is_greedy: bool = False
+    """It chooses among the samples at temperature 0, which are no part of the pool: ``weights`` gets
+    ``Stack.greedy``."""
+
+    def choices(self, stack: Stack) -> tuple[Stack, Floats]:
+        """The candidates that it chooses among, and the probability of each."""
+        among = stack.greedy if self.is_greedy and stack.greedy is not None else stack
+        return among, self.weights(among)
 
 
-Family = Callable[[Sequence[EvaluatedPool], Sequence[EvaluatedPool]], Sequence[Selector]]
-"""(pools to evaluate, validation pools to fit on) -> selectors."""
+Family = Callable[[Stack, Stack], Sequence[Selector]]
+"""(pools to evaluate, validation pools to fit on, perhaps none) -> selectors."""
 _ADDED: list[Family] = []
 
 
@@ -47,90 +58,88 @@ def add_selectors(family: Family) -> Family:
     return family
 
 
-def added_selectors(pools: Sequence[EvaluatedPool], validation: Sequence[EvaluatedPool]) -> list[Selector]:
+def added_selectors(pools: Stack, validation: Stack) -> list[Selector]:
     """The selectors that modules of a user add."""
     load_extensions()
     return [selector for family in _ADDED for selector in family(pools, validation)]
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What a selector's choice is worth on one problem (expected values)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """What a selector's choices are worth (expected values)."""
 
-    correct: float
-    """In [0, 1]; NaN when the choice is unlabeled."""
-    violation: float
-    """In [0, 1], lower is better; NaN when unlabeled or not a continuous task."""
+    correct: Floats
+    """(P,), in [0, 1]; NaN where the choice is unlabeled."""
+    violation: Floats
+    """(P,), in [0, 1], lower is better; NaN where unlabeled or not a continuous task."""
 
 
-def value_of(selector: Selector, pool: EvaluatedPool) -> Value:
-    """The expected label of the choice.
+def values_of(selector: Selector, stack: Stack) -> Values:
+    """The expected labels of the choices.
 
     Unlabeled candidates are left out, never counted as incorrect: probability is taken over the labelled ones. A rule
     that could not choose has answered nothing, which is worth 0 and violates all (1), unless the pool has no label at
     all or the rule covers only some problems.
     """
-    weights = selector.weights(pool) if pool.everything else np.zeros(0)
-    if weights.sum() == 0:
-        return Value(math.nan, math.nan) if selector.partial_cover else value_of_nothing(pool)
-    return Value(expected(weights, pool.correct), expected(weights, pool.violation))
+    among, weights = selector.choices(stack)
+    chosen = weights.sum(axis=1) > 0
+    correct, violation = expected(weights, among.correct), expected(weights, among.violation)
+    if selector.partial_cover:
+        return Values(correct, violation)
+    return Values(
+        np.where(chosen, correct, stack.correct_of_nothing()), np.where(chosen, violation, stack.violation_of_nothing())
+    )
 
 
-def value_of_nothing(pool: EvaluatedPool) -> Value:
-    """What it is worth to answer nothing: correct 0 and violation 1, each where the pool has such labels."""
-    unlabeled = np.isnan(pool.correct[pool.in_pool]).all()
-    unscored = np.isnan(pool.violation[pool.in_pool]).all()
-    return Value(math.nan if unlabeled else 0.0, math.nan if unscored else 1.0)
-
-
-def expected(weights: Floats, values: Floats) -> float:
-    """Mean over what has a value, by weight; NaN where nothing of it has any weight."""
+def expected(weights: Floats, values: Floats) -> Floats:
+    """(P,): mean over what has a value, by weight; NaN where nothing of it has any weight."""
     known = ~np.isnan(values)
-    mass = weights[known].sum()
-    return float((weights[known] * values[known]).sum() / mass) if mass > 0 else math.nan
+    mass = np.where(known, weights, 0.0).sum(axis=1)
+    total = np.where(known, weights * values, 0.0).sum(axis=1)
+    mean: Floats = np.divide(total, mass, where=mass > 0, out=np.full(len(mass), math.nan))
+    return mean
 
 
-def is_continuous(pools: Sequence[EvaluatedPool]) -> bool:
-    """Whether labels have a violation score; its mean is then what selectors are compared by."""
-    return not all(np.isnan(pool.violation).all() for pool in pools)
+def rounded_mean(values: Floats) -> float | None:
+    """Mean of what is not NaN, rounded to nine digits, so that equal settings tie; None without any."""
+    known = values[~np.isnan(values)]
+    return round(float(known.mean()), 9) if len(known) else None
 
 
 def uniform(mask: Bools) -> Floats:
-    """Equal chance over the mask; all zeros where it is empty."""
-    count = mask.sum()
-    return mask / count if count else np.zeros(len(mask))
+    """(P, N): equal chance over each row's mask; all zeros where it is empty."""
+    count = mask.sum(axis=1, keepdims=True)
+    shares: Floats = np.divide(mask, count, where=count > 0, out=np.zeros(mask.shape))
+    return shares
 
 
 def lowest(values: Floats, mask: Bools) -> Floats:
-    """Equal chance over the minima of ``values`` within ``mask``; NaN and +inf are never chosen."""
+    """(P, N): equal chance over each row's minima of ``values`` within ``mask``; NaN and +inf are never chosen."""
     usable = mask & np.isfinite(values)
-    if not usable.any():
-        return np.zeros(len(values))
-    return uniform(usable & (values == values[usable].min()))
+    filled = np.where(usable, values, math.inf)
+    return uniform(usable & (filled == filled.min(axis=1, keepdims=True)))
 
 
-def lengths(pool: EvaluatedPool) -> Floats:
-    """Characters of everything in the pool; NaN without a text."""
-    texts = [scored.candidate.text for scored in pool.everything]
-    return np.array([math.nan if text is None else float(len(text)) for text in texts])
+def one_hot(stack: Stack, picked: Ints) -> Floats:
+    """(P, N): all probability on a pool's pick, given by column; all zeros where that is -1."""
+    weights: Floats = ((picked[:, None] == np.arange(stack.present.shape[1])) & stack.present).astype(np.float64)
+    return weights
 
 
-def vote(pool: EvaluatedPool, votes: Floats) -> Floats:
-    """Equal chance over the answers with the most votes, then over the candidates that gave such an answer: those with
-    a label where there are any, so that an answer's chance does not shrink where labels are left out."""
-    totals: dict[str, float] = defaultdict(float)
-    keys = [scored.report.vote_key for scored in pool.candidates]
-    for key, vote in zip(keys, votes[: len(keys)], strict=True):
-        if key is not None:
-            totals[key] += vote
-    weights = np.zeros(len(pool.correct))
-    if not totals or max(totals.values()) <= 0:
-        return weights
-    top = max(totals.values())
+def vote(stack: Stack, votes: Floats) -> Floats:
+    """(P, N): equal chance over the answers with the most votes, then over the candidates that gave such an answer:
+    those with a label where there are any, so that an answer's chance does not shrink where labels are left out.
+
+    Args:
+        votes: (P, N), at least 0; what candidates without an answer have does not count.
+    """
+    totals = stack.by_answer(votes)
+    top = totals.max(axis=1, keepdims=True)
     # Sums of floats in another order differ in the last digits; that must not break a tie.
-    winners = {key for key, total in totals.items() if math.isclose(total, top, rel_tol=1e-12)}
-    for winner in winners:
-        rows = [row for row, key in enumerate(keys) if key == winner]
-        labelled = [row for row in rows if not math.isnan(pool.correct[row])] or rows
-        weights[labelled] = 1.0 / (len(winners) * len(labelled))
+    winners = (totals >= top * (1 - 1e-12)) & (top > 0)
+    labelled = ~np.isnan(stack.correct)
+    winning = (stack.answer >= 0) & stack.of_answer(winners)
+    rows = winning & (labelled | (stack.of_answer(stack.by_answer(labelled)) == 0))
+    shared = winners.sum(axis=1, keepdims=True) * stack.of_answer(stack.by_answer(rows))
+    weights: Floats = np.divide(1.0, shared, where=rows, out=np.zeros(rows.shape))
     return weights

@@ -6,29 +6,20 @@ could not choose.
 """
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from raydebm.decision.rules import select
 from raydebm.energy import total_energies
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
-from raydebm.evaluation.selectors.selector import (
-    SINGLE_SHOT,
-    Selector,
-    expected,
-    is_continuous,
-    lengths,
-    lowest,
-    uniform,
-    vote,
-)
+from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.selectors.selector import SINGLE_SHOT, Selector, lowest, one_hot, uniform, vote
 from raydebm.evaluation.stats.effects import comparable, generator_effects
 
 
 def standard_selectors(
-    pools: Sequence[EvaluatedPool],
+    pools: Stack,
     *,
     lambda_: float,
     adapters: Sequence[str] = (),
@@ -42,10 +33,9 @@ def standard_selectors(
         adapters: names in the order of the energies; ``a0``, ``a1``, ... by default.
         best_generator: chosen on validation data. None: the best on these very pools, which the name then admits.
     """
-    generators = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
-    num_members = max((pool.members.shape[1] for pool in pools), default=0)
+    generators, num_members = pools.generators, pools.num_members
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
-    greedy = {scored.candidate.generator for pool in pools for scored in pool.greedy}
+    greedy = set() if pools.greedy is None else set(pools.greedy.generators)
     found = _baselines(frozenset(greedy.intersection(generators)))
     if len(generators) > 1:
         found += _generator_selectors(pools, generators, best_generator)
@@ -68,7 +58,7 @@ def standard_selectors(
             weights=partial(_highest_score, name=name),
             partial_cover=True,
         )
-        for name in dict.fromkeys(name for pool in pools for name in pool.scores)
+        for name in pools.scores
     ]
     found += _ablations(num_members > 0)
     if num_members:
@@ -105,22 +95,21 @@ def _baselines(greedy: frozenset[str]) -> list[Selector]:
                 name="greedy",
                 group="baseline",
                 description="the sample at temperature 0 of one of the pool's generators, drawn with equal chance",
-                weights=partial(_greedy_of, names=greedy),
+                weights=partial(_of_generators, names=greedy),
                 partial_cover=True,
+                is_greedy=True,
             ),
         )
     return found
 
 
-def _generator_selectors(
-    pools: Sequence[EvaluatedPool], generators: Sequence[str], best_generator: str | None
-) -> list[Selector]:
+def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator: str | None) -> list[Selector]:
     found = [
         Selector(
             name=f"generator {name}",
             group="generator",
             description=f"a random candidate of generator {name}",
-            weights=partial(_of_generator, name=name),
+            weights=partial(_of_generators, names=frozenset({name})),
             partial_cover=True,
         )
         for name in generators
@@ -130,11 +119,12 @@ def _generator_selectors(
             name=f"greedy {name}",
             group="generator",
             description=f"the sample of generator {name} at temperature 0",
-            weights=partial(_greedy_of, names=frozenset({name})),
+            weights=partial(_of_generators, names=frozenset({name})),
             partial_cover=True,
+            is_greedy=True,
         )
         for name in generators
-        if any(scored.candidate.generator == name for pool in pools for scored in pool.greedy)
+        if pools.greedy is not None and name in pools.greedy.generators
     ]
     chosen = best_generator or best_generator_of(pools)
     if chosen is not None:
@@ -144,7 +134,7 @@ def _generator_selectors(
                 name="best generator" if best_generator else "best generator (chosen in hindsight)",
                 group="generator",
                 description=f"always a random candidate of generator {chosen}, chosen {how}",
-                weights=partial(_of_generator, name=chosen),
+                weights=partial(_of_generators, names=frozenset({chosen})),
                 partial_cover=True,
             )
         )
@@ -157,14 +147,15 @@ def _single_shots(names: Sequence[str]) -> list[Selector]:
             name=f"{SINGLE_SHOT}{name}",
             group="external",
             description=f"the one answer of {name} at temperature 0, which is no part of the pool",
-            weights=partial(_greedy_of, names=frozenset({name})),
+            weights=partial(_of_generators, names=frozenset({name})),
             partial_cover=True,
+            is_greedy=True,
         )
         for name in names
     ]
 
 
-def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | None = None) -> str | None:
+def best_generator_of(pools: Stack, *, by_violation: bool | None = None) -> str | None:
     """The generator that violates least, or is correct most often, as if all had answered the same problems; ties by
     name. Generators that share no problem, not even through others, cannot be compared: it is then the best of the
     group that answered most problems.
@@ -172,20 +163,15 @@ def best_generator_of(pools: Sequence[EvaluatedPool], *, by_violation: bool | No
     Args:
         by_violation: None: where the labels have a violation score.
     """
-    continuous = is_continuous(pools) if by_violation is None else by_violation
-    names = sorted({scored.candidate.generator for pool in pools for scored in pool.candidates})
-    found = [
-        (row, index, loss)
-        for row, pool in enumerate(pools)
-        for index, name in enumerate(names)
-        if not math.isnan(
-            loss := expected(_of_generator(pool, name=name), pool.violation if continuous else -pool.correct)
-        )
-    ]
-    if not found:
+    continuous = pools.has_violations if by_violation is None else by_violation
+    losses = pools.violation if continuous else -pools.correct
+    names = pools.generators
+    by_name = [pools.mean_of(losses, pools.generator == index) for index in range(len(names))]
+    table = np.stack(by_name, axis=1) if by_name else np.zeros((0, 0))
+    problem, generator = np.nonzero(~np.isnan(table))
+    if not len(problem):
         return None
-    problem, generator, losses = (np.array(column) for column in zip(*found, strict=True))
-    effects = generator_effects(problem, generator, losses.astype(np.float64), num_generators=len(names)).round(9)
+    effects = generator_effects(problem, generator, table[problem, generator], num_generators=len(names)).round(9)
     inside = comparable(problem, generator, num_generators=len(names))
     return names[int(np.nanargmin(np.where(inside, effects, math.nan)))]
 
@@ -227,78 +213,72 @@ def _combined(lambda_: float) -> list[Selector]:
     ]
 
 
-def _random(pool: EvaluatedPool) -> Floats:
-    return uniform(pool.in_pool)
+def _random(stack: Stack) -> Floats:
+    return uniform(stack.present)
 
 
-def _first(pool: EvaluatedPool) -> Floats:
-    weights = np.zeros(len(pool.correct))
-    weights[: min(len(pool.candidates), 1)] = 1.0
-    return weights
+def _first(stack: Stack) -> Floats:
+    return uniform(stack.place == 0)
 
 
-def _shortest(pool: EvaluatedPool) -> Floats:
-    return lowest(lengths(pool), pool.in_pool)
+def _shortest(stack: Stack) -> Floats:
+    return lowest(stack.length, stack.present)
 
 
-def _longest(pool: EvaluatedPool) -> Floats:
-    return lowest(-lengths(pool), pool.in_pool)
+def _longest(stack: Stack) -> Floats:
+    return lowest(-stack.length, stack.present)
 
 
-def _majority(pool: EvaluatedPool) -> Floats:
-    return vote(pool, np.ones(len(pool.correct)))
+def _majority(stack: Stack) -> Floats:
+    return vote(stack, np.ones(stack.present.shape))
 
 
-def _weighted_vote(pool: EvaluatedPool, *, lambda_: float) -> Floats:
-    energy = total_energies(pool.mu, pool.penalty, lambda_)
-    usable = np.isfinite(energy) & pool.in_pool
-    if not usable.any():
-        return np.zeros(len(energy))
+def _weighted_vote(stack: Stack, *, lambda_: float) -> Floats:
+    return tempered_vote(stack, lambda_=lambda_, temperature=1.0)
+
+
+def tempered_vote(stack: Stack, *, lambda_: float, temperature: float) -> Floats:
+    """(P, N): each answer's sum of exp(-E / T) votes; unparsed and unscored candidates do not vote."""
+    energy = total_energies(stack.mu(), stack.penalty, lambda_)
+    usable = np.isfinite(energy) & stack.present
+    filled = np.where(usable, energy, math.inf)
     # Relative to the lowest, so that exp cannot overflow; the ratio of votes is the same.
-    return vote(pool, np.where(usable, np.exp(np.minimum(energy[usable].min() - energy, 0.0)), 0.0))
+    above = np.subtract(filled, filled.min(axis=1, keepdims=True), where=usable, out=np.full(filled.shape, math.inf))
+    return vote(stack, np.exp(-above / temperature))
 
 
-def _greedy_of(pool: EvaluatedPool, *, names: frozenset[str]) -> Floats:
-    return uniform(~pool.in_pool & _generated_by(pool, names))
+def _of_generators(stack: Stack, *, names: frozenset[str]) -> Floats:
+    return uniform(_generated_by(stack, names))
 
 
-def _of_generator(pool: EvaluatedPool, *, name: str) -> Floats:
-    return uniform(pool.in_pool & _generated_by(pool, {name}))
+def _generated_by(stack: Stack, names: frozenset[str]) -> Bools:
+    return np.isin(stack.generator, [index for index, name in enumerate(stack.generators) if name in names])
 
 
-def _generated_by(pool: EvaluatedPool, names: Set[str]) -> Bools:
-    return np.array([scored.candidate.generator in names for scored in pool.everything], dtype=np.bool_)
+def _lowest_member(stack: Stack, *, index: int) -> Floats:
+    return lowest(stack.members[:, :, index], stack.present)
 
 
-def _lowest_member(pool: EvaluatedPool, *, index: int) -> Floats:
-    return np.zeros(len(pool.correct)) if not pool.members.size else lowest(pool.members[:, index], pool.in_pool)
+def _lowest_mu(stack: Stack) -> Floats:
+    return lowest(stack.mu(), stack.present)
 
 
-def _lowest_mu(pool: EvaluatedPool) -> Floats:
-    return lowest(pool.mu, pool.in_pool)
+def _highest_score(stack: Stack, *, name: str) -> Floats:
+    scores = stack.scores.get(name)
+    return np.zeros(stack.present.shape) if scores is None else lowest(-scores, stack.present)
 
 
-def _highest_score(pool: EvaluatedPool, *, name: str) -> Floats:
-    scores = pool.scores.get(name)
-    return np.zeros(len(pool.correct)) if scores is None else lowest(-scores, pool.in_pool)
+def _lowest_penalty(stack: Stack) -> Floats:
+    return lowest(stack.penalty, stack.present)
 
 
-def _lowest_penalty(pool: EvaluatedPool) -> Floats:
-    return lowest(pool.penalty, pool.in_pool)
+def _ours(stack: Stack, *, lambda_: float) -> Floats:
+    return one_hot(stack, stack.select(lambda_))
 
 
-def _ours(pool: EvaluatedPool, *, lambda_: float) -> Floats:
-    weights = np.zeros(len(pool.correct))
-    best = select(pool.candidates, lambda_)
-    if best is not None:
-        weights[[scored is best for scored in pool.everything].index(True)] = 1.0
-    return weights
-
-
-def _oracle(pool: EvaluatedPool) -> Floats:
-    labelled = pool.in_pool & ~np.isnan(pool.correct)
-    correct = labelled & (pool.correct == 1)
-    among = correct if correct.any() else labelled
-    if np.isnan(pool.violation[labelled]).all():
-        return uniform(among)
-    return lowest(pool.violation, among)
+def _oracle(stack: Stack) -> Floats:
+    labelled = ~np.isnan(stack.correct)
+    correct = stack.correct == 1
+    among = np.where(correct.any(axis=1, keepdims=True), correct, labelled)
+    unscored = np.isnan(np.where(labelled, stack.violation, math.nan)).all(axis=1, keepdims=True)
+    return np.where(unscored, uniform(among), lowest(stack.violation, among))

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.stats.intervals import Bools, Bootstrap, Estimate, Floats, mean_of_known
+from raydebm.evaluation.stats.intervals import Bools, Bootstrap, Estimate, Floats, mean_of_known, weighted_sums
 from raydebm.identity import seed_for
 
 Test = Literal["McNemar, exact", "sign-flip permutation", "none"]
@@ -63,15 +63,15 @@ def compare(
         Comparison(
             one=one,
             other=other,
-            difference=bootstrap.mean(difference),
+            difference=estimate,
             only_one=float(np.nansum(np.clip(difference, 0, None))),
             only_other=float(np.nansum(np.clip(-difference, 0, None))),
             p_value=p_value,
             p_holm=holm,
             test="none" if p_value is None else "McNemar, exact" if binary else "sign-flip permutation",
         )
-        for (one, other), difference, binary, p_value, holm in zip(
-            known, differences, kinds, p_values, holm_adjusted(p_values), strict=True
+        for (one, other), difference, estimate, binary, p_value, holm in zip(
+            known, differences, bootstrap.means(differences), kinds, p_values, holm_adjusted(p_values), strict=True
         )
     ]
 
@@ -118,9 +118,11 @@ def sign_flip_p_values(differences: Sequence[Floats], *, seed: int, num: int = N
     generator = np.random.default_rng(seed_for(seed, "sign flips", len(table)))
     hits = np.zeros(len(differences))
     for start in range(0, num, CHUNK):
-        signs = generator.integers(0, 2, size=(min(CHUNK, num - start), len(table)), dtype=np.int8) * 2.0 - 1.0
+        heads = generator.integers(0, 2, size=(min(CHUNK, num - start), len(table)), dtype=np.int8)
+        # A difference counts +1 or -1: twice the sum of those with +1, minus the sum of all.
+        sums = 2 * weighted_sums(heads, table) - table.sum(axis=0)
         # Sums in another order differ in the last digits; an equal statistic must count as one.
-        hits += (np.abs(signs @ table) >= observed - 1e-9).sum(axis=0)
+        hits += (np.abs(sums) >= observed - 1e-9).sum(axis=0)
     absent: Bools = np.stack([np.isnan(difference).all() for difference in differences])
     return [None if none else float((1 + count) / (1 + num)) for count, none in zip(hits, absent, strict=True)]
 

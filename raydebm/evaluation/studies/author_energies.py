@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats
 
@@ -14,9 +15,14 @@ MIN_CORRECT = 5
 """A generator with fewer correct candidates has no mean energy that could be compared."""
 
 
-def energy_spread(pools: Sequence[EvaluatedPool], bootstrap: Bootstrap) -> Estimate:
+def energy_spread(stack: Stack, bootstrap: Bootstrap) -> Estimate:
     """``Screen.spread`` alone."""
-    sums = all_correct_sums(CandidateTable.of(pools))
+    mu = stack.mu()
+    right = (stack.correct == 1) & ~np.isnan(mu)
+    sums = []
+    for index in range(len(stack.generators)):
+        own = right & (stack.generator == index)
+        sums.append(Sums(np.where(own, mu, 0.0).sum(axis=1), own.sum(axis=1).astype(np.float64)))
     return over_generators(sums, bootstrap, std).estimate(bootstrap)
 
 
@@ -155,6 +161,6 @@ def over_generators(sums: Sequence[Sums], bootstrap: Bootstrap, statistic: Calla
 
 def resampled(sums: Sums, bootstrap: Bootstrap) -> Floats:
     """The mean in each resample; NaN where a resample has none of the candidates."""
-    tops, bottoms = bootstrap.counts @ sums.energies, bootstrap.counts @ sums.counts
+    tops, bottoms = bootstrap.sums(sums.energies), bootstrap.sums(sums.counts)
     found: Floats = np.divide(tops, bottoms, where=bottoms > 0, out=np.full_like(tops, math.nan))
     return found

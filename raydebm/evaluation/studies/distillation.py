@@ -92,7 +92,7 @@ def _answer_at(stack: Stack, chosen: Ints) -> Ints:
 
 def _ordered(stack: Stack) -> Floats:
     """(P,): AUROC of -mu for correctness among a problem's candidates; NaN without a right and a wrong one."""
-    values = np.full(len(stack.pools), math.nan)
+    values = np.full(len(stack.problems), math.nan)
     for row, (mu, correct) in enumerate(zip(stack.mu(), stack.correct, strict=True)):
         known = ~(np.isnan(mu) | np.isnan(correct))
         if known.any():

@@ -11,6 +11,7 @@ import numpy as np
 from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES
 from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.results.theory import EnsembleTheory, ensemble_accuracy
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
 from raydebm.identity import seed_for
@@ -61,7 +62,7 @@ def ensemble_sizes(
     for size in range(1, stack.num_members + 1):
         chosen = subsets(stack.num_members, size, seed=seed)
         row = _size(stack, size, chosen, lambda_=lambda_, bootstrap=bootstrap)
-        accuracies = [pair_accuracies(pairs_of, pairs_of.mu(subset)) for subset in chosen]
+        accuracies = [pair_accuracies(pairs_of.mu(subset), pairs_of.correct) for subset in chosen]
         rows.append(
             replace(
                 row,
@@ -124,19 +125,6 @@ def _mean(columns: Sequence[Floats]) -> Floats:
     return mean
 
 
-def pair_accuracies(stack: Stack, energy: Floats) -> Floats:
-    """(P,): share of (correct, incorrect) pairs in which the correct one is lower; ties count half."""
-    found = np.full(len(energy), math.nan)
-    for row, values in enumerate(energy):
-        scored = ~np.isnan(values)
-        good, bad = values[scored & (stack.correct[row] == 1)], np.sort(values[scored & (stack.correct[row] == 0)])
-        if len(good) and len(bad):
-            above = len(bad) - np.searchsorted(bad, good, side="right")
-            equal = np.searchsorted(bad, good, side="right") - np.searchsorted(bad, good, side="left")
-            found[row] = float((above + 0.5 * equal).sum() / (len(good) * len(bad)))
-    return found
-
-
 def _sigma_auroc(
     stack: Stack,
     chosen: Sequence[tuple[int, ...]],
@@ -158,8 +146,10 @@ def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: 
         known = ~(np.isnan(certainty) | np.isnan(right))
         if known.any():
             n = max(n, int(known.sum()))
-            values.append(float(weighted_auroc(certainty[known], right[known], np.ones((1, int(known.sum()))))[0]))
-            sampled.append(weighted_auroc(certainty[known], right[known], counts[:, known]))
+            weights = np.vstack([np.ones((1, int(known.sum())), dtype=np.uint8), counts[:, known]])
+            value, *samples = weighted_auroc(certainty[known], right[known], weights)
+            values.append(float(value))
+            sampled.append(samples)
     if not values:
         return NOTHING
     return bootstrap.interval(float(np.mean(values)), np.mean(np.stack(sampled), axis=0), n)

@@ -1,19 +1,19 @@
 """Who wrote the candidates: quality and length by generator, who is picked, pools of one generator or of several."""
 
 import math
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.pool import Floats, lowest_share
 from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
-from raydebm.evaluation.studies.ensemble_size import pair_accuracies
 from raydebm.evaluation.studies.pool_size import EnergyOrder, of_oracle, of_votes
-from raydebm.records import ScoredCandidate
 
-TRUNCATED = ("length", "max_tokens")
+BEST_SHARE = 0.25
+"""The paper makes its pairs of the best quarter of a pool."""
 MIXED = "all generators"
 
 
@@ -87,84 +87,54 @@ def generator_rows(
             correct in ``share_of_correct``, ``picked``, ``mu_correct`` and ``pair_accuracy``; None: ``stack``.
     """
     trained = stack if trained is None else trained
-    picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.pools), -1)
+    picked = stack.select(lambda_) if stack.num_members else np.full(len(stack.problems), -1)
     writer = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
     right = trained.correct == 1
     num_right = right.sum(axis=1).astype(np.float64)
     solved = num_right > 0
-    unanswered = [scored.candidate for pool in stack.pools for scored in pool.failed]
-    failed = Counter(candidate.generator for candidate in unanswered)
     mu = stack.mu()
-    best = np.where(np.isnan(stack.violation), math.nan, best_quarter(stack).astype(float))
-    names = (*stack.generators, *sorted(failed.keys() - set(stack.generators)))
-    by_writer: dict[int, list[tuple[ScoredCandidate, float]]] = {index: [] for index in range(len(names))}
-    for row, pool in enumerate(stack.pools):
-        for column, place in enumerate(stack.rows[row]):
-            scored = pool.candidates[place]
-            by_writer[int(stack.generator[row, column])].append((scored, float(stack.correct[row, column])))
+    best = np.where(np.isnan(stack.violation), math.nan, lowest_share(stack.violation, BEST_SHARE).astype(float))
+    names = (*stack.generators, *sorted({request.generator for request in stack.failed} - set(stack.generators)))
     found = []
     for index, name in enumerate(names):
         within = stack.generator == index
-        items = [scored for scored, _ in by_writer[index]]
+        failed = [request.cost_usd for request in stack.failed if request.generator == name]
         good = within & right & ~np.isnan(mu)
         share = np.divide((within & right).sum(axis=1), num_right, where=solved, out=np.full(len(solved), math.nan))
         found.append(
             GeneratorRow(
                 name=name,
-                num_candidates=len(items),
-                num_failed=failed[name],
-                num_unparsed=sum(not scored.report.parsed for scored in items),
+                num_candidates=int(within.sum()),
+                num_failed=len(failed),
+                num_unparsed=int((within & ~stack.parsed).sum()),
                 num_unlabeled=int(np.isnan(stack.correct[within]).sum()),
-                truncated_frac=_truncated(items),
+                truncated_frac=_known_mean(stack.cut_off[within]),
                 accuracy=bootstrap.proportion(stack.by_chance(within)),
                 mean_violation=bootstrap.mean(stack.violation_by_chance(within)),
                 best_quarter=bootstrap.proportion(stack.mean_of(best, within)),
-                characters=_length(by_writer[index], None),
-                characters_correct=_length(by_writer[index], 1.0),
-                characters_incorrect=_length(by_writer[index], 0.0),
-                completion_tokens=_known_mean([scored.candidate.completion_tokens for scored in items]),
-                cost_usd=_known_sum(
-                    [scored.candidate.cost_usd for scored in items]
-                    + [candidate.cost_usd for candidate in unanswered if candidate.generator == name]
-                ),
+                characters=_known_mean(stack.length[within]),
+                characters_correct=_known_mean(stack.length[within & (stack.correct == 1)]),
+                characters_incorrect=_known_mean(stack.length[within & (stack.correct == 0)]),
+                completion_tokens=_known_mean(stack.tokens[within]),
+                cost_usd=_known_sum([*stack.cost_usd[within].tolist(), *failed]),
                 share_of_correct=bootstrap.mean(share).value,
                 picked=bootstrap.proportion(
                     np.where((writer >= 0) & solved, (writer == index).astype(float), math.nan)
                 ),
                 mu_correct=bootstrap.ratio(np.where(good, mu, 0.0).sum(axis=1), good.sum(axis=1).astype(float)),
-                pair_accuracy=bootstrap.mean(pair_accuracies(trained, np.where(within, mu, math.nan))),
+                pair_accuracy=bootstrap.mean(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
             )
         )
     return tuple(found)
 
 
-def best_quarter(stack: Stack) -> Bools:
-    """(P, N): the violation score is among the lowest quarter of the pool's; ties at the limit all count."""
-    filled = np.where(np.isnan(stack.violation), math.inf, stack.violation)
-    count = np.isfinite(filled).sum(axis=1)
-    last = np.maximum(np.round(0.25 * count).astype(int), 1) - 1
-    limit = np.sort(filled, axis=1)[np.arange(len(filled)), last]
-    return np.asarray(np.isfinite(filled) & (filled <= limit[:, None]))
+def _known_mean(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
 
 
-def _truncated(items: list[ScoredCandidate]) -> float | None:
-    reasons = [scored.candidate.finish_reason for scored in items if scored.candidate.finish_reason is not None]
-    return sum(reason in TRUNCATED for reason in reasons) / len(reasons) if reasons else None
-
-
-def _length(found: list[tuple[ScoredCandidate, float]], label: float | None) -> float | None:
-    return _known_mean(
-        [len(scored.candidate.text or "") for scored, correct in found if label is None or correct == label]
-    )
-
-
-def _known_mean(values: list[int] | list[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _known_sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+def _known_sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and not math.isnan(value)]
     return math.fsum(known) if known else None
 
 
@@ -181,7 +151,7 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     rows = []
     sizes: set[int] = set()
     for index, name in enumerate(stack.generators):
-        part = narrowed(stack, index)
+        part = stack.narrowed(index)
         size = int(part.sizes.max())
         sizes.add(size)
         own, own_by_mu = EnergyOrder.of(part, lambda_).correct(size), EnergyOrder.of(part, 0.0).correct(size)
@@ -200,46 +170,20 @@ def pool_kinds(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     return tuple(rows)
 
 
-def narrowed(stack: Stack, generator: int) -> Stack:
-    """The same pools with one generator's candidates only."""
-    within = stack.generator == generator
-    width = max(int(within.sum(axis=1).max()), 1)
-    # Stable: the candidates that stay keep the order of their ids.
-    order = np.argsort(~within, axis=1, kind="stable")[:, :width]
-    inside = np.take_along_axis(within, order, axis=1)
-
-    def kept(values: Floats, empty: float) -> Floats:
-        found: Floats = np.where(inside, np.take_along_axis(values, order, axis=1), empty)
-        return found
-
-    members = np.take_along_axis(stack.members, order[:, :, None], axis=1)
-    return Stack(
-        pools=stack.pools,
-        rows=stack.rows,
-        present=inside,
-        members=np.where(inside[:, :, None], members, math.nan),
-        penalty=kept(stack.penalty, math.inf),
-        correct=kept(stack.correct, math.nan),
-        violation=kept(stack.violation, math.nan),
-        generator=np.where(inside, np.take_along_axis(stack.generator, order, axis=1), -1),
-        answer=np.where(inside, np.take_along_axis(stack.answer, order, axis=1), -1),
-        generators=stack.generators,
-    )
-
-
 def _kind(
     stack: Stack, name: str, size: int, ours_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
 ) -> PoolKind:
     plain, _ = of_votes(stack, None, size, seed=seed)
-    ours, by_mu = ours_and_mu
+    columns = [stack.by_chance(), plain, *ours_and_mu, of_oracle(stack, size)]
+    random, majority, ours, mu_only, oracle = bootstrap.proportions(columns)
     return PoolKind(
         name=name,
         n=size,
-        random=bootstrap.proportion(stack.by_chance()),
-        majority=bootstrap.proportion(plain),
-        ours=bootstrap.proportion(ours),
-        mu_only=bootstrap.proportion(by_mu),
-        oracle=bootstrap.proportion(of_oracle(stack, size)),
+        random=random,
+        majority=majority,
+        ours=ours,
+        mu_only=mu_only,
+        oracle=oracle,
         same_size=NOTHING,
         whole_minus=NOTHING,
         mu_whole_minus=NOTHING,

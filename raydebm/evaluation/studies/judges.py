@@ -5,13 +5,12 @@ independent, so the usual p-value of a rank correlation would promise too much);
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
@@ -27,16 +26,13 @@ class Agreement:
     num_candidates: int
 
 
-def judge_agreement(pools: Sequence[EvaluatedPool], bootstrap: Bootstrap) -> tuple[Agreement, ...]:
+def judge_agreement(stack: Stack, bootstrap: Bootstrap) -> tuple[Agreement, ...]:
     """Every pair of scores, and every score with the labels; empty where no other scorer was run."""
-    names = list(dict.fromkeys(name for pool in pools for name in pool.scores))
-    if not names:
+    if not stack.scores:
         return ()
-    columns = {name: _joined(pools, [pool.scores.get(name) for pool in pools]) for name in names}
-    columns[OURS] = _joined(pools, [-pool.mu for pool in pools])
-    columns[LABEL] = _joined(pools, [pool.correct for pool in pools])
-    columns[VIOLATION] = _joined(pools, [-pool.violation for pool in pools])
-    problem = np.repeat(np.arange(len(pools)), [len(pool.candidates) for pool in pools])
+    table = {**stack.scores, OURS: -stack.mu(), LABEL: stack.correct, VIOLATION: -stack.violation}
+    columns = {name: values[stack.present] for name, values in table.items()}
+    problem = np.nonzero(stack.present)[0]
     found = []
     for one, other in combinations(columns, 2):
         if {one, other} == {LABEL, VIOLATION}:
@@ -65,14 +61,9 @@ class RatedPicks:
 def rated_picks(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tuple[RatedPicks, ...]:
     """One row per other scorer; problems whose selection or whose best candidates are not rated are left out of what
     they are needed for."""
-    names = list(dict.fromkeys(name for pool in stack.pools for name in pool.scores))
     picked, best = stack.select(lambda_), _best_by_label(stack)
     rated = []
-    for name in names:
-        rating = np.full(stack.present.shape, math.nan)
-        for row, (pool, order) in enumerate(zip(stack.pools, stack.rows, strict=True)):
-            if name in pool.scores:
-                rating[row, : len(order)] = pool.scores[name][order]
+    for name, rating in stack.scores.items():
         ours, oracle = stack.at(rating, picked), stack.mean_of(rating, best)
         rated.append(
             RatedPicks(
@@ -94,17 +85,8 @@ def _best_by_label(stack: Stack) -> Bools:
     return best
 
 
-def _joined(pools: Sequence[EvaluatedPool], columns: Sequence[Floats | None]) -> Floats:
-    return np.concatenate(
-        [
-            np.full(len(pool.candidates), math.nan) if values is None else values[: len(pool.candidates)]
-            for pool, values in zip(pools, columns, strict=True)
-        ]
-    )
-
-
 def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, bootstrap: Bootstrap) -> Agreement:
-    from scipy.stats import rankdata, spearmanr
+    from scipy.stats import rankdata  # imported here because it takes time that most commands need not spend
 
     ranks = rankdata(x), rankdata(y)
     first, second = (rank - rank.mean() for rank in ranks)
@@ -116,15 +98,15 @@ def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, 
         ],
         axis=1,
     )
-    n, sx, sy, sxx, syy, sxy = (bootstrap.counts @ moments).T
+    n, sx, sy, sxx, syy, sxy = bootstrap.sums(moments).T
     with np.errstate(invalid="ignore", divide="ignore"):
         sampled = (n * sxy - sx * sy) / np.sqrt((n * sxx - sx**2) * (n * syy - sy**2))
-    constant = len(set(x.tolist())) < 2 or len(set(y.tolist())) < 2
-    value = math.nan if constant else float(spearmanr(x, y).statistic)
+    scale = math.sqrt(float((first**2).sum()) * float((second**2).sum()))
+    value = float((first * second).sum()) / scale if scale > 0 else math.nan
     sampled = np.where(np.isfinite(sampled), sampled, math.nan)
     return Agreement(
         one=one,
         other=other,
-        spearman=bootstrap.interval(value, sampled, len(set(problem.tolist()))),
+        spearman=bootstrap.interval(value, sampled, len(np.unique(problem))),
         num_candidates=len(x),
     )

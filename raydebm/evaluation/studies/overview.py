@@ -1,15 +1,14 @@
 """What a pool of candidates is: sizes, labels, constraints, difficulty (paper, dataset overview)."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.pool import lowest_share
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.evaluation.studies.generator_table import best_quarter
+from raydebm.evaluation.studies.generator_table import BEST_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +43,11 @@ class PoolOverview:
 
 def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
     """Describe pools: sizes, chance, best candidate, and how often there is something to choose."""
-    written = [scored for pool in stack.pools for scored in pool.candidates]
-    chance, best = stack.by_chance(), stack.oracle()
+    chance, best, lengths = stack.by_chance(), stack.oracle(), stack.length[stack.present]
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
-    broken = Counter(
-        name for scored in written for name in {violation.constraint for violation in scored.report.violations}
-    )
     return PoolOverview(
-        num_problems=len(stack.pools),
-        num_candidates=len(written),
+        num_problems=len(stack.problems),
+        num_candidates=len(lengths),
         fewest=int(stack.sizes.min()),
         most=int(stack.sizes.max()),
         generators=stack.generators,
@@ -60,17 +55,15 @@ def overview(stack: Stack, bootstrap: Bootstrap) -> PoolOverview:
         mean_violation=bootstrap.mean(stack.violation_by_chance()),
         mixed=bootstrap.proportion(mixed),
         solvable=bootstrap.proportion(best),
-        num_failed=sum(len(pool.failed) for pool in stack.pools),
-        num_unparsed=sum(not scored.report.parsed for scored in written),
-        num_unscored=sum(scored.energies is None for scored in written),
+        num_failed=len(stack.failed),
+        num_unparsed=int((stack.present & ~stack.parsed).sum()),
+        num_unscored=int((stack.present & np.isnan(stack.mu())).sum()),
         num_unlabeled=int(np.isnan(stack.correct[stack.present]).sum()),
-        num_truncated_problems=sum(
-            scored.energies is not None and scored.energies.num_truncated > 0 for scored in written
-        ),
-        prompt_characters=float(np.mean([len(pool.problem.prompt) for pool in stack.pools])),
-        text_characters=float(np.mean([len(scored.candidate.text or "") for scored in written])) if written else None,
-        constraints=dict(sorted(broken.items())),
-        difficulties=dict(sorted(Counter(pool.problem.difficulty for pool in stack.pools).items())),
+        num_truncated_problems=int(stack.shortened.sum()),
+        prompt_characters=float(np.mean([len(problem.prompt) for problem in stack.problems])),
+        text_characters=float(lengths.mean()) if len(lengths) else None,
+        constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(stack.broken.items())},
+        difficulties=dict(sorted(Counter(problem.difficulty for problem in stack.problems).items())),
     )
 
 
@@ -91,17 +84,16 @@ class TrainingPool:
     """Generator -> share of its candidates among the best quarter of their pool; empty without violation scores."""
 
 
-def training_pool(pools: Sequence[EvaluatedPool], *, num_bootstrap: int, seed: int) -> TrainingPool | None:
+def training_pool(stack: Stack, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
     """Quality of the candidates by generator; None without pools."""
-    if not pools:
+    if not stack.problems:
         return None
-    # Energies out of bag are of as many adapters as did not learn from the problem; quality needs none.
-    stack = Stack.of([replace(pool, members=np.empty((len(pool.members), 0))) for pool in pools])
-    bootstrap = Bootstrap.of(len(pools), num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
+    num_problems = len(stack.problems)
+    bootstrap = Bootstrap.of(num_problems, num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
     within = {name: stack.generator == index for index, name in enumerate(stack.generators)}
-    best = np.where(np.isnan(stack.violation), np.nan, best_quarter(stack).astype(float))
+    best = np.where(np.isnan(stack.violation), np.nan, lowest_share(stack.violation, BEST_SHARE).astype(float))
     return TrainingPool(
-        num_problems=len(pools),
+        num_problems=num_problems,
         accuracy=bootstrap.proportion(stack.by_chance()),
         by_generator={name: bootstrap.proportion(stack.by_chance(mask)) for name, mask in within.items()},
         best_quarter={name: bootstrap.proportion(stack.mean_of(best, mask)) for name, mask in within.items()}

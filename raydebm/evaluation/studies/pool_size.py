@@ -7,15 +7,20 @@ it is the mean over seeded random subsets. A pool that has fewer than n candidat
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.pools.stack import Ints, Stack, sum_by_answer
+from raydebm.evaluation.results.selector_metrics import pass_at_n_by_chance
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, mean_of_known
 from raydebm.identity import seed_for
 
 NUM_DRAWS = 32
+POOLS_AT_ONCE = 512
+"""Pools whose draws are counted together, which bounds the memory."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MU_ONLY = "mu only"
 CANDIDATES = ("ours", MU_ONLY, "random", "oracle", "majority vote", "energy-weighted vote")
@@ -37,7 +42,7 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
     sizes = [*(size for size in SIZES if size < largest), largest]
     ours = EnergyOrder.of(stack, lambda_)
     by_energy = {"ours": ours, MU_ONLY: EnergyOrder.of(stack, 0.0)} if stack.num_members else {}
-    has_violations = not np.isnan(stack.violation).all()
+    has_violations = stack.has_violations
     least = best_first(stack, stack.violation, stack.violation)
     weights = _vote_weights(ours.energy)
     rows = []
@@ -53,10 +58,11 @@ def pool_sizes(stack: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int)
             values["majority vote"], weighted = of_votes(stack, weights, size, seed=seed)
             if stack.num_members:
                 values["energy-weighted vote"] = weighted
+        shown = [name for name in CANDIDATES if name in values]
         rows.append(
             PoolSize(
                 n=size,
-                pass_at_1={name: bootstrap.proportion(values[name]) for name in CANDIDATES if name in values},
+                pass_at_1=dict(zip(shown, bootstrap.proportions([values[name] for name in shown]), strict=True)),
                 violation={name: bootstrap.mean(violation[name]) for name in CANDIDATES if name in violation},
             )
         )
@@ -114,6 +120,15 @@ def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
     return tuple(chances)
 
 
+def _chances(totals: Ints, sizes: Ints, width: int) -> Floats:
+    """(P, N): ``_first_of_subset`` of each pool, 0 beyond its candidates."""
+    distinct, place = np.unique(np.stack([totals, sizes], axis=1), axis=0, return_inverse=True)
+    table = np.zeros((len(distinct), width))
+    for row, (total, size) in enumerate(distinct.tolist()):
+        table[row, :total] = _first_of_subset(total, size)
+    return table[place.ravel()]
+
+
 def of_lowest(
     stack: Stack, orders: np.ndarray, values: Floats, energy: Floats, size: int | Ints, *, nothing: float = 0.0
 ) -> Floats:
@@ -124,36 +139,20 @@ def of_lowest(
     Args:
         size: n, or the n of each problem, (P,); no value where it is 0.
     """
-    found = np.full(len(orders), math.nan)
-    sizes, drawn = stack.sizes, np.broadcast_to(size, len(orders))
-    for row, order in enumerate(orders):
-        ranked = order[: sizes[row]]
-        chances = np.array(_first_of_subset(len(ranked), int(drawn[row])))
-        usable = np.isfinite(energy[row, ranked])
-        own = values[row, ranked]
-        ranked_values = np.where(usable | np.isnan(own), own, nothing)
-        known = ~np.isnan(ranked_values)
-        mass = chances[known].sum()
-        if mass > 1e-12:
-            found[row] = float((chances[known] * ranked_values[known]).sum() / mass)
+    own = np.take_along_axis(values, orders, axis=1)
+    usable = np.isfinite(np.take_along_axis(energy, orders, axis=1))
+    ranked = np.where(usable | np.isnan(own), own, nothing)
+    chances = _chances(stack.sizes, np.broadcast_to(size, len(orders)), orders.shape[1])
+    known = ~np.isnan(ranked)
+    mass = np.where(known, chances, 0.0).sum(axis=1)
+    total = np.where(known, chances * ranked, 0.0).sum(axis=1)
+    found: Floats = np.divide(total, mass, where=mass > 1e-12, out=np.full(len(mass), math.nan))
     return found
 
 
 def of_oracle(stack: Stack, size: int) -> Floats:
     """Probability that n random labelled candidates contain a correct one, shape (P,)."""
-    found = np.full(len(stack.pools), math.nan)
-    for row, labels in enumerate(stack.correct):
-        known = labels[~np.isnan(labels)]
-        if len(known):
-            found[row] = _at_least_one(len(known), int((known == 0).sum()), min(size, len(known)))
-    return found
-
-
-def _at_least_one(total: int, wrong: int, drawn: int) -> float:
-    miss = 1.0
-    for index in range(drawn):
-        miss *= max(wrong - index, 0) / (total - index)
-    return 1 - miss
+    return pass_at_n_by_chance(stack, max_n=size)[:, -1]
 
 
 def _vote_weights(energy: Floats) -> Floats:
@@ -167,57 +166,72 @@ def _vote_weights(energy: Floats) -> Floats:
 def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> tuple[Floats, Floats]:
     """(P,) for the plain and for the weighted vote: mean over random subsets; ties are shared between answers. NaN for
     the weighted one without weights."""
-    plain, weighted = np.full((2, len(stack.pools)), math.nan)
-    for row, total in enumerate(stack.sizes):
-        answers, labels = stack.answer[row, :total], stack.correct[row, :total]
-        if np.isnan(labels).all():
-            continue
-        worth = _worth_of_answers(answers, labels)
-        if size >= total:
-            drawn = np.arange(total)[None, :]
-        else:
-            generator = np.random.default_rng(seed_for(seed, stack.pools[row].problem.problem_id, size))
-            drawn = np.argpartition(generator.random((NUM_DRAWS, total)), size, axis=1)[:, :size]
-        known = np.asarray((~np.isnan(labels[drawn])).any(axis=1))
-        plain[row] = _vote(answers[drawn], np.ones(drawn.shape), worth, known)
-        if weights is not None:
-            weighted[row] = _vote(answers[drawn], weights[row, :total][drawn], worth, known)
+    plain, weighted = np.full((2, len(stack.problems)), math.nan)
+    sizes, worth = stack.sizes, _worth_of_answers(stack)
+    for rows in _parts(np.flatnonzero(stack.labelled & (sizes <= size))):
+        drawn = np.broadcast_to(np.arange(stack.answer.shape[1]), (len(rows), 1, stack.answer.shape[1]))
+        plain[rows], weighted[rows] = _votes(stack, rows, drawn, weights, worth)
+    for rows in _parts(np.flatnonzero(stack.labelled & (sizes > size))):
+        drawn = np.stack([_drawn(stack.problems[row].problem_id, int(sizes[row]), size, seed) for row in rows])
+        plain[rows], weighted[rows] = _votes(stack, rows, drawn, weights, worth)
     return plain, weighted
 
 
-def _worth_of_answers(answers: np.ndarray, labels: Floats) -> Floats:
-    """Share correct among the labelled candidates of each answer; NaN without a label."""
-    count = int(answers.max(initial=-1)) + 1
-    known = (answers >= 0) & ~np.isnan(labels)
-    right = np.bincount(answers[known], weights=labels[known], minlength=count)
-    total = np.bincount(answers[known], minlength=count)
-    worth: Floats = np.divide(right, total, where=total > 0, out=np.full(count, math.nan))
+def _parts(rows: Ints) -> list[Ints]:
+    return [rows[start : start + POOLS_AT_ONCE] for start in range(0, len(rows), POOLS_AT_ONCE)]
+
+
+def _drawn(problem_id: str, total: int, size: int, seed: int) -> Ints:
+    """(NUM_DRAWS, size): columns of random subsets, which depend on the problem alone."""
+    generator = np.random.default_rng(seed_for(seed, problem_id, size))
+    return np.argpartition(generator.random((NUM_DRAWS, total)), size, axis=1)[:, :size]
+
+
+def _worth_of_answers(stack: Stack) -> Floats:
+    """(P, C): share correct among the labelled candidates of each answer; NaN without a label."""
+    known = ~np.isnan(stack.correct)
+    total = stack.by_answer(known)
+    right = stack.by_answer(stack.correct == 1)
+    worth: Floats = np.divide(right, total, where=total > 0, out=np.full(total.shape, math.nan))
     return worth
 
 
-def _vote(answers_DS: np.ndarray, weights_DS: Floats, worth: Floats, known_D: Bools) -> float:  # noqa: N803
-    """Mean worth of the winners over D draws of S candidates; a draw without a vote answers nothing (0).
+def _votes(stack: Stack, rows: Ints, drawn: Ints, weights: Floats | None, worth: Floats) -> tuple[Floats, Floats]:
+    """(p,) each: what the plain and the weighted vote of some pools are worth, over D draws of S columns, (p, D, S)."""
+
+    def at(values: NDArray[Any]) -> NDArray[Any]:
+        return values[rows[:, None, None], drawn].reshape(-1, drawn.shape[2])
+
+    answers, known = at(stack.answer), (~np.isnan(at(stack.correct))).any(axis=1)
+    worth_of_draws = np.repeat(worth[rows], drawn.shape[1], axis=0)
+    shape = drawn.shape[:2]
+    plain = _vote(answers, np.ones(answers.shape), worth_of_draws, known).reshape(shape)
+    if weights is None:
+        return _mean_of_draws(plain), np.full(len(rows), math.nan)
+    return _mean_of_draws(plain), _mean_of_draws(_vote(answers, at(weights), worth_of_draws, known).reshape(shape))
+
+
+def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats:
+    """(D,): mean worth of the winners of each draw of S candidates; a draw without a vote answers nothing (0).
 
     Args:
-        known_D: draws that have a label; without one it is not known that nothing was right.
+        answers: (D, S); -1 without one.
+        weights: (D, S).
+        worth: (D, C), of each answer.
+        known: (D,), draws that have a label; without one it is not known that nothing was right.
     """
-    num_draws, count = len(answers_DS), len(worth)
-    if count == 0:
-        return 0.0 if known_D.any() else math.nan
-    votes = np.where(answers_DS >= 0, weights_DS, 0.0)
-    places = np.where(answers_DS >= 0, answers_DS, 0) + count * np.arange(num_draws)[:, None]
-    totals = np.bincount(places.ravel(), weights=votes.ravel(), minlength=num_draws * count).reshape(num_draws, count)
+    totals = np.zeros(worth.shape)
+    found = sum_by_answer(answers, weights)
+    totals[:, : found.shape[1]] = found
     top = totals.max(axis=1, keepdims=True)
     winners = (totals >= top * (1 - 1e-12)) & (top > 0)
-    known = winners & ~np.isnan(worth)
-    number = known.sum(axis=1)
-    values = np.divide(
-        np.where(known, np.nan_to_num(worth), 0.0).sum(axis=1),
-        number,
-        where=number > 0,
-        out=np.full(num_draws, math.nan),
-    )
-    values[~winners.any(axis=1)] = 0.0
-    values[~known_D] = math.nan
-    values = values[~np.isnan(values)]
-    return float(values.mean()) if len(values) else math.nan
+    valued = winners & ~np.isnan(worth)
+    number = valued.sum(axis=1)
+    sums = np.where(valued, worth, 0.0).sum(axis=1)
+    values = np.divide(sums, number, where=number > 0, out=np.full(len(sums), math.nan))
+    return np.where(known, np.where(winners.any(axis=1), values, 0.0), math.nan)
+
+
+def _mean_of_draws(values: Floats) -> Floats:
+    """(p, D) -> (p,): mean of what is not NaN."""
+    return mean_of_known(values.T)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from raydebm.decision.calibration.grid import GridRow
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, with_trained_labels
+from raydebm.evaluation.pools.pool import Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
@@ -100,32 +100,32 @@ class Subject:
 
 def study(
     evaluation: Evaluation,
-    pools: Sequence[EvaluatedPool],
+    stack: Stack,
     *,
     subject: Subject = Subject(),
     grid: Sequence[GridRow] = (),
-    train: Sequence[EvaluatedPool] = (),
+    train: Stack | None = None,
     positive_frac: float = 0.25,
 ) -> StudyResults:
     """Study what was evaluated: the data, the generators, the ensemble, the two terms, and the thresholds.
 
     Args:
         evaluation: of these pools; says lambda, seed, and the number of bootstrap resamples.
-        pools: the test problems, with other scorers' columns (``EvaluatedPool.scores``) where there are any.
+        stack: the test problems, with other scorers' columns (``Stack.scores``) where there are any.
         subject: what the pool and the scorer are.
         grid: rows of calibration's grid (``CalibrationResult.rows``).
         train: labelled pools of the training problems, for the tables of data; energies are not looked at.
         positive_frac: see ``EvaluationInputs``.
     """
     lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
-    stack, trained = Stack.of(pools), Stack.of(with_trained_labels(pools, positive_frac))
-    bootstrap = Bootstrap.of(len(pools), num_bootstrap=num_bootstrap, seed=seed)
+    trained = stack.with_trained_labels(positive_frac)
+    bootstrap = Bootstrap.of(len(stack.problems), num_bootstrap=num_bootstrap, seed=seed)
     return StudyResults(
         name=subject.name or evaluation.title,
         evaluation=evaluation,
         overview=overview(stack, bootstrap),
         generators=generator_rows(stack, lambda_=lambda_, bootstrap=bootstrap, trained=trained),
-        energy_spread=energy_spread(trained.pools, bootstrap),
+        energy_spread=energy_spread(trained, bootstrap),
         ensemble_sizes=ensemble_sizes(
             stack, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory, trained=trained
         ),
@@ -136,10 +136,10 @@ def study(
         variance=variance_partition(stack, lambda_=lambda_, bootstrap=bootstrap),
         thresholds=threshold_rows(stack, lambda_=lambda_, bootstrap=bootstrap),
         grid=tuple(row for row in grid if row.lambda_ == lambda_),
-        judges=judge_agreement(pools, bootstrap),
+        judges=judge_agreement(stack, bootstrap),
         rated=rated_picks(stack, lambda_=lambda_, bootstrap=bootstrap),
         ridges=ridges(trained),
-        training=training_pool(train, num_bootstrap=num_bootstrap, seed=seed),
+        training=None if train is None else training_pool(train, num_bootstrap=num_bootstrap, seed=seed),
         num_train=subject.num_train,
         backbone=subject.backbone,
         repaired=subject.repaired,

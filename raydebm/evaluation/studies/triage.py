@@ -50,14 +50,22 @@ def threshold_rows(stack: Stack, *, lambda_: float, bootstrap: Bootstrap) -> tup
         # Written so that NaN (nothing picked) is never accepted.
         quiet = sigma <= theta
         accepted = quiet & (penalty == 0)
+        triage_rate, accuracy, abstain_frac, answered = bootstrap.proportions(
+            [
+                (~accepted).astype(float),
+                np.where(accepted, correct, math.nan),
+                (~quiet).astype(float),
+                np.where(quiet, correct, math.nan),
+            ]
+        )
         rows.append(
             ThresholdRow(
                 theta=theta,
                 where=where,
-                triage_rate=bootstrap.proportion((~accepted).astype(float)),
-                accepted=bootstrap.proportion(np.where(accepted, correct, math.nan)),
-                abstain_frac=bootstrap.proportion((~quiet).astype(float)),
-                answered=bootstrap.proportion(np.where(quiet, correct, math.nan)),
+                triage_rate=triage_rate,
+                accepted=accuracy,
+                abstain_frac=abstain_frac,
+                answered=answered,
             )
         )
     return tuple(rows)

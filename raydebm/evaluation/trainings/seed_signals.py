@@ -83,9 +83,9 @@ def _of_training(name: str, found: Certainty, counts: Floats, continuous: bool) 
     if n == 0:
         nothing = np.full(len(weights), math.nan)
         return _OneTraining(0, nothing, nothing, nothing)
-    curves = Ranking.of(values[known], right[known])
-    at_80 = curves.accuracy_without(LEFT_OUT, weights[:, known])
-    gain = at_80 - (1 - curves.risk(weights[:, known]))
+    curves = Ranking.of(values[known], right[known]).curves(weights[:, known], (LEFT_OUT,))
+    at_80 = curves.accuracy[:, 0]
+    gain = at_80 - (1 - curves.risk)
     return _OneTraining(n, at_80, gain, signal_auroc(values, found.correct, weights))
 
 

@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
+from raydebm.evaluation.certainty.confidence import Decided
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
@@ -21,9 +24,11 @@ def make_evaluation(context: StageContext) -> Facts:
 
     recipe = context.recipe
     policy, outcomes = evaluated_policy(context), outcomes_of(context)
+    stack, decided = _believed(context, policy)
     inputs = EvaluationInputs(
-        pools=evaluated_pools(context, TEST),
-        validation=evaluated_pools(context, VALIDATION),
+        pools=stack,
+        validation=Stack.of(evaluated_pools(context, VALIDATION)),
+        decided=decided,
         policy=policy,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
         outcomes=outcomes,
@@ -39,6 +44,12 @@ def make_evaluation(context: StageContext) -> Facts:
     result = replace(evaluate(inputs), saved=saved_samples(context))
     write_report(result, context.run, "evaluation", training=training_curves(context))
     return result.facts()
+
+
+def _believed(context: StageContext, policy: Policy) -> tuple[Stack, Decided | None]:
+    """The test split as columns, and what the posterior believes; the records themselves are not kept."""
+    pools = evaluated_pools(context, TEST)
+    return Stack.of(pools), Decided.of(pools, policy)
 
 
 def _evaluation_config(context: StageContext) -> EvaluationConfig:

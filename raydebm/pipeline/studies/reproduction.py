@@ -13,7 +13,8 @@ from raydebm.confounding.report import ConfoundingReport, spread_table
 from raydebm.decision.calibration.grid import GridRow
 from raydebm.evaluation.paper.reproduction import Picks, Reproduction, ReproductionSection, reproduction
 from raydebm.evaluation.paper.reproduction_report import write_reproduction
-from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.pool import EvaluatedPool, without_energies
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.provenance import command_line
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.studies.study import StudyResults, Subject, study
@@ -166,10 +167,10 @@ def _study_of(pipeline: Pipeline, evaluation: Evaluation, pools: Mapping[str, li
     )
     return study(
         evaluation,
-        pools[TEST],
+        Stack.of(pools[TEST]),
         subject=subject,
         grid=_grid(pipeline),
-        train=[*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION]],
+        train=Stack.of([without_energies(pool) for pool in (*evaluated_pools(pipeline, TRAIN), *pools[VALIDATION])]),
         positive_frac=recipe.pairs.positive_frac,
     )
 

@@ -101,10 +101,10 @@ def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: 
     """
     recipe, policy = pipeline.recipe, evaluated_policy(pipeline)
     adapters = [adapter.name for adapter in recipe.scorer.adapters]
-    decided = Decided.of(pools, policy)
-    selectors = selectors_of(pools, lambda_=policy.lambda_, adapters=adapters, validation=validation, decided=decided)
-    entries = [entry_of(selector, pools) for selector in selectors]
-    outcomes = outcome_values(pools, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
+    decided, stack, others = Decided.of(pools, policy), Stack.of(pools), Stack.of(validation)
+    selectors = selectors_of(stack, lambda_=policy.lambda_, adapters=adapters, validation=others, decided=decided)
+    entries = [entry_of(selector, stack) for selector in selectors]
+    outcomes = outcome_values(stack, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
     entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
     return Training(
@@ -112,12 +112,12 @@ def training_of(pipeline: Pipeline, pools: Sequence[EvaluatedPool], validation: 
         problem_ids=tuple(pool.problem.problem_id for pool in pools),
         entries=entries,
         certainty=certainty(
-            Stack.of(pools),
-            Stack.of(validation) if validation else None,
+            stack,
+            others,
             lambda_=policy.lambda_,
             bootstrap=bootstrap,
             seed=recipe.seed,
             constant=True,
         ),
-        decision=None if decided is None else decided.certainty(pools),
+        decision=None if decided is None else decided.certainty(stack),
     )

@@ -16,6 +16,7 @@ from raydebm.decision.evidence.reference import Author, Reference
 from raydebm.decision.rules import select
 from raydebm.errors import ConfigError
 from raydebm.evaluation.pools.pool import EvaluatedPool
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.records import Problem
 
@@ -233,10 +234,10 @@ def evaluated(pool):
 
 def answers_of(name, pool, *, lambda_):
     """The answers that a selector of the evaluation may choose; more than one in a tie."""
-    found = evaluated(pool)
-    selectors = {selector.name: selector for selector in standard_selectors([found], lambda_=lambda_)}
-    weights = selectors[name].weights(found)
-    return {item.report.vote_key for item, weight in zip(pool, weights, strict=True) if weight > 0}
+    stack = Stack.of([evaluated(pool)])
+    selectors = {selector.name: selector for selector in standard_selectors(stack, lambda_=lambda_)}
+    (weights,), (places,) = selectors[name].weights(stack), stack.place
+    return {pool[place].report.vote_key for place, weight in zip(places, weights, strict=True) if weight > 0}
 
 
 @given(pool=pools())

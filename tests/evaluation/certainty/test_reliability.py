@@ -137,7 +137,9 @@ def test_trust_finds_the_signal_that_tells(make_pool):
 
 
 def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
-    found = trust(Stack.of(leaning_pools(make_pool, 120, 0)), None, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
+    found = trust(
+        Stack.of(leaning_pools(make_pool, 120, 0)), Stack.of([]), lambda_=1.0, bootstrap=bootstrap(120), seed=0
+    )
 
     assert "5 folds" in found.fitted_on
     assert any("other folds" in row.name for row in found.reliabilities)

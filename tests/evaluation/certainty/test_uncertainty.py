@@ -24,15 +24,15 @@ def test_aurc_by_hand():
     """Most certain first: right, wrong, right. Risks 0, 1/2, 1/3."""
     ranking = Ranking.of(np.array([1.0, 3.0, 2.0]), np.array([1.0, 1.0, 0.0]))
 
-    assert ranking.aurc(ones(3))[0] == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
+    assert ranking.curves(ones(3)).aurc[0] == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
 
 
 def test_equal_certainty_shares_its_errors():
     """All equal: the risk is 1/2 at every coverage, whatever the order."""
     ranking = Ranking.of(np.zeros(4), np.array([1.0, 0.0, 1.0, 0.0]))
 
-    assert ranking.aurc(ones(4))[0] == pytest.approx(0.5)
-    assert ranking.accuracy_without(0.75, ones(4))[0] == pytest.approx(0.5)
+    assert ranking.curves(ones(4)).aurc[0] == pytest.approx(0.5)
+    assert ranking.curves(ones(4), (0.75,)).accuracy[0, 0] == pytest.approx(0.5)
 
 
 def test_aurc_of_a_weight_is_that_of_so_many_equal_problems():
@@ -40,7 +40,9 @@ def test_aurc_of_a_weight_is_that_of_so_many_equal_problems():
     certainty, right = np.array([2.0, 1.0]), np.array([1.0, 0.0])
     copied = Ranking.of(np.array([2.0, 2.0, 1.0]), np.array([1.0, 1.0, 0.0]))
 
-    assert Ranking.of(certainty, right).aurc(np.array([[2.0, 1.0]]))[0] == pytest.approx(copied.aurc(ones(3))[0])
+    assert Ranking.of(certainty, right).curves(np.array([[2.0, 1.0]])).aurc[0] == pytest.approx(
+        copied.curves(ones(3)).aurc[0]
+    )
 
 
 def test_a_perfect_signal_has_prr_one_and_a_reversed_one_less_than_nothing():
@@ -153,4 +155,4 @@ def test_what_is_left_out_is_rounded_once():
     ranking = Ranking.of(np.arange(15.0, 0, -1), right)
 
     assert kept(0.1, 15) == 13
-    assert ranking.accuracy_without(0.1, ones(15))[0] == 1.0
+    assert ranking.curves(ones(15), (0.1,)).accuracy[0, 0] == 1.0

@@ -3,10 +3,12 @@ import math
 import numpy as np
 import pytest
 
+from raydebm.evaluation.pools.pool import pool_of
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.selector_metrics import picks
-from raydebm.evaluation.selectors.selector import value_of
+from raydebm.evaluation.selectors.selector import values_of
 from raydebm.evaluation.selectors.standard import standard_selectors
+from raydebm.records import Problem
 
 
 @pytest.fixture
@@ -64,9 +66,57 @@ def test_it_selects_what_the_policy_selects_on_random_pools(make_pool):
         for index in range(60)
     ]
     stack = Stack.of(pools)
-    ours = next(selector for selector in standard_selectors(pools, lambda_=0.7) if selector.name == "ours")
+    ours = next(selector for selector in standard_selectors(stack, lambda_=0.7) if selector.name == "ours")
 
-    assert stack.correct_at(stack.select(0.7)).tolist() == [value_of(ours, pool).correct for pool in pools]
-    np.testing.assert_allclose(
-        stack.at(stack.sigma(), stack.select(0.7)), [pick.sigma for pick in picks(pools, 0.7)], equal_nan=True
+    assert stack.correct_at(stack.select(0.7)).tolist() == values_of(ours, stack).correct.tolist()
+    np.testing.assert_allclose(stack.at(stack.sigma(), stack.select(0.7)), picks(stack, 0.7).sigma, equal_nan=True)
+
+
+def test_a_tolerance_counts_what_violates_little_as_correct(make_pool):
+    stack = Stack.of([make_pool((1, {}), (0, {}), (0, {}), violations=[0.0, 0.15, 0.2])])
+
+    assert stack.with_tolerance(0.15).correct.tolist() == [[1.0, 1.0, 0.0]]
+    assert stack.correct.tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_a_stack_knows_what_texts_cost_and_how_they_ended(make_pool):
+    stack = Stack.of(
+        [
+            make_pool(
+                (1, {"text": "abc", "cost_usd": 0.5, "finish_reason": "length"}),
+                (0, {"text": "a", "finish_reason": "stop", "broken": [("budget", 1.0), ("budget", 0.5)]}),
+                (None, {"text": None, "generator": "h", "cost_usd": 0.25}),
+                (0, {"generator": "h", "greedy": True}),
+            ),
+            make_pool((1, {}), problem_id="q"),
+        ]
     )
+
+    assert stack.length.tolist() == [[3, 1], [4, pytest.approx(math.nan, nan_ok=True)]]
+    assert stack.cut_off.tolist()[0] == [1, 0]
+    np.testing.assert_array_equal(stack.cost_usd[0], [0.5, math.nan])
+    np.testing.assert_array_equal(stack.broken["budget"][0], [math.nan, 1.5])
+    assert [(request.pool, request.generator, request.cost_usd) for request in stack.failed] == [(0, "h", 0.25)]
+    assert (stack.generators, stack.greedy.generators) == (("g",), ("h",))
+    assert stack.greedy.present.tolist() == [[True], [False]]
+
+
+def test_columns_follow_the_ids_and_remember_the_place_in_the_pool(make_item):
+    problem = Problem(task="toy", problem_id="p", prompt="?")
+    stack = Stack.of([pool_of(problem, [make_item("b", key="x"), make_item("a", key="y"), make_item("c")], labels={})])
+
+    assert stack.place.tolist() == [[1, 0, 2]]
+    assert stack.answer.tolist() == [[0, 1, 2]]
+
+
+def test_some_of_the_pools_in_another_order(stack):
+    part = stack.only([2, 0])
+
+    assert [problem.problem_id for problem in part.problems] == ["p3", "p1"]
+    assert part.sizes.tolist() == [3, 2]
+    assert part.select(0.0).tolist() == [1, 1]
+
+
+def test_no_pools_are_an_empty_stack():
+    assert Stack.of([]).select(1.0).shape == (0,)
+    assert Stack.of([]).generators == ()

@@ -13,6 +13,7 @@ import pytest
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.drawing import (
     difficulty_figure,
     pass_at_n_figure,
@@ -77,7 +78,7 @@ def pools(make_pool):
 
 def evaluated(pools, **options):
     given = {"policy": Policy(), "config": CONFIG, "task": "toy", "adapters": ("a0", "a1")} | options
-    return evaluate(EvaluationInputs(pools=pools, **given))
+    return evaluate(EvaluationInputs(pools=Stack.of(pools), **given))
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,7 @@ def test_mean_violation_leads_the_table_and_the_summary_where_the_task_has_it(ma
 
 def test_stopping_rules_have_a_table(make_pool):
     pools = [make_pool(*((1, {"key": "a"}) for _ in range(8)), problem_id=str(index)) for index in range(3)]
-    found = evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=CONFIG, task="toy"))
+    found = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
 
     table = next(table for table in tables(found) if table.title == "Stopping early")
 
@@ -251,7 +252,7 @@ def test_stopping_rules_have_a_table(make_pool):
 
 def test_no_table_of_stopping_rules_where_no_two_answers_agree(make_pool):
     pools = [make_pool((1, {"key": "a"}), (0, {"key": "b"}))]
-    found = evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=CONFIG, task="toy"))
+    found = evaluate(EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=CONFIG, task="toy"))
     assert "Stopping early" not in {table.title for table in tables(found)}
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.evaluation_report import render_html, render_markdown
 from raydebm.evaluation.report.evaluation_tables import loop_table, main_table
 from raydebm.evaluation.report.headline import main_rows, sentences
@@ -25,7 +26,9 @@ def evaluation(make_pool):
         ),
     ]
     config = EvaluationConfig(num_bootstrap=100)
-    return evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=config, task="toy", adapters=("a0", "a1")))
+    return evaluate(
+        EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
+    )
 
 
 def test_the_main_rows_are_few_and_end_with_the_oracle(evaluation):

@@ -6,6 +6,7 @@ import pytest
 
 from raydebm.config import EvaluationConfig, PricesConfig
 from raydebm.decision.policy import Policy
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.drawing import cost_figure
 from raydebm.evaluation.report.evaluation_tables import cost_table
 from raydebm.evaluation.results.evaluating import EvaluationInputs, evaluate
@@ -17,7 +18,9 @@ ENERGIES = {"energies": 0.001}
 
 def costs(pools, **prices):
     config = EvaluationConfig(num_bootstrap=100, prices=PricesConfig(**prices))
-    found = evaluate(EvaluationInputs(pools=pools, policy=Policy(), config=config, task="toy", adapters=("a0", "a1")))
+    found = evaluate(
+        EvaluationInputs(pools=Stack.of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
+    )
     return found, {row.name: row for row in found.costs}
 
 

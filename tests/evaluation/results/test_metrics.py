@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.results.selector_metrics import (
-    energy_gap,
-    kendall_tau_b,
-    pair_accuracy,
+    EnergyPicks,
+    energy_gaps,
+    kendall_taus,
     pass_at_n_by_chance,
     pass_at_n_by_energy,
     picks,
@@ -20,6 +22,16 @@ from raydebm.evaluation.results.selector_metrics import (
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 
+def pair_accuracy(stack, energies):
+    (value,) = pair_accuracies(energies, stack.correct)
+    return value
+
+
+def kendall_tau_b(stack, energies):
+    (value,) = kendall_taus(stack, energies)
+    return value
+
+
 def bootstrap(n):
     return Bootstrap.of(n, num_bootstrap=200, seed=0)
 
@@ -27,40 +39,40 @@ def bootstrap(n):
 @pytest.fixture
 def ranked(make_pool):
     """Energies 0, 1, 2, 3 with labels 1, 0, 1, 0."""
-    return make_pool(*[(label, {"members": (float(energy),)}) for energy, label in enumerate([1, 0, 1, 0])])
+    return Stack.of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([1, 0, 1, 0])])])
 
 
 def test_pair_accuracy_counts_pairs(ranked):
-    assert pair_accuracy(ranked, ranked.mu) == 0.75  # 0<1, 0<3, 2<3 of four pairs
+    assert pair_accuracy(ranked, ranked.mu()) == 0.75  # 0<1, 0<3, 2<3 of four pairs
 
 
 def test_pair_accuracy_counts_ties_half(make_pool):
-    pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}))
+    pool = Stack.of([make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}))])
 
-    assert pair_accuracy(pool, pool.mu) == 0.5
+    assert pair_accuracy(pool, pool.mu()) == 0.5
 
 
 def test_pair_accuracy_needs_both_classes(make_pool):
-    pool = make_pool((1, {"members": (0.0,)}), (None, {"members": (1.0,)}))
+    pool = Stack.of([make_pool((1, {"members": (0.0,)}), (None, {"members": (1.0,)}))])
 
-    assert math.isnan(pair_accuracy(pool, pool.mu))
+    assert math.isnan(pair_accuracy(pool, pool.mu()))
 
 
 def test_an_unparsed_wrong_candidate_is_ranked_last_by_the_total_energy(make_pool):
-    pool = make_pool((1, {"members": (9.0,)}), (0, {"members": (0.0,), "penalty": math.inf}))
+    pool = Stack.of([make_pool((1, {"members": (9.0,)}), (0, {"members": (0.0,), "penalty": math.inf}))])
 
     assert pair_accuracy(pool, pool_energies(pool, 1.0)) == 1.0
-    assert pair_accuracy(pool, pool.mu) == 0.0
+    assert pair_accuracy(pool, pool.mu()) == 0.0
 
 
 def test_energy_gap_is_incorrect_minus_correct(ranked):
-    assert energy_gap(ranked, ranked.mu) == 1.0  # (1 + 3) / 2 - (0 + 2) / 2
+    assert energy_gaps(ranked, ranked.mu()).tolist() == [1.0]  # (1 + 3) / 2 - (0 + 2) / 2
 
 
 def test_kendall_tau_b_is_positive_when_low_energy_is_correct(ranked):
     expected = kendalltau([0, -1, -2, -3], [1, 0, 1, 0]).statistic
 
-    assert kendall_tau_b(ranked, ranked.mu) == pytest.approx(expected)
+    assert kendall_tau_b(ranked, ranked.mu()) == pytest.approx(expected)
     assert expected > 0
 
 
@@ -72,7 +84,9 @@ def test_kendall_tau_b_is_positive_when_low_energy_is_correct(ranked):
     )
 )
 def test_kendall_tau_b_agrees_with_scipy_also_on_ties_and_infinities(make_pool, rows):
-    pool = make_pool(*[(label, {"members": (energy,), "penalty": penalty}) for label, energy, penalty in rows])
+    pool = Stack.of(
+        [make_pool(*[(label, {"members": (energy,), "penalty": penalty}) for label, energy, penalty in rows])]
+    )
     energies = pool_energies(pool, 1.0)
     # A rank is all that counts; scipy cannot subtract infinities everywhere.
     expected = kendalltau(-np.where(np.isinf(energies), 99.0, energies), pool.correct).statistic
@@ -81,24 +95,24 @@ def test_kendall_tau_b_agrees_with_scipy_also_on_ties_and_infinities(make_pool, 
 
 
 def test_kendall_tau_b_uses_the_violation_score_where_there_is_one(make_pool):
-    pool = make_pool(*[(0, {"members": (float(e),)}) for e in range(3)], violations=[0.1, 0.2, 0.3])
+    pool = Stack.of([make_pool(*[(0, {"members": (float(e),)}) for e in range(3)], violations=[0.1, 0.2, 0.3])])
 
-    assert kendall_tau_b(pool, pool.mu) == pytest.approx(1.0)
+    assert kendall_tau_b(pool, pool.mu()) == pytest.approx(1.0)
 
 
 def test_pass_at_n_by_energy_and_by_chance(make_pool):
     """Correct is third by energy; by chance 1/4, 1/2, 3/4, 1."""
-    pool = make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([0, 0, 1, 0])])
+    pool = Stack.of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([0, 0, 1, 0])])])
 
-    np.testing.assert_array_equal(pass_at_n_by_energy(pool, 1.0, max_n=5), [0, 0, 1, 1, 1])
-    np.testing.assert_allclose(pass_at_n_by_chance(pool, max_n=5), [0.25, 0.5, 0.75, 1.0, 1.0])
+    np.testing.assert_array_equal(pass_at_n_by_energy(pool, 1.0, max_n=5)[0], [0, 0, 1, 1, 1])
+    np.testing.assert_allclose(pass_at_n_by_chance(pool, max_n=5)[0], [0.25, 0.5, 0.75, 1.0, 1.0])
 
 
 def test_chance_of_two_correct_among_four(make_pool):
     """1 - C(2,2)/C(4,2) = 5/6 for two draws."""
-    pool = make_pool((1, {}), (1, {}), (0, {}), (0, {}), (None, {}))
+    pool = Stack.of([make_pool((1, {}), (1, {}), (0, {}), (0, {}), (None, {}))])
 
-    np.testing.assert_allclose(pass_at_n_by_chance(pool, max_n=2), [0.5, 5 / 6])
+    np.testing.assert_allclose(pass_at_n_by_chance(pool, max_n=2)[0], [0.5, 5 / 6])
 
 
 def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
@@ -107,17 +121,16 @@ def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
         make_pool((0, {"members": (0.0, 0.0), "penalty": math.inf}), problem_id="q"),
     ]
 
-    first, second = picks(pools, 1.0)
+    found = picks(Stack.of(pools), 1.0)
 
-    assert (first.mu, first.sigma, first.correct) == (1.0, 1.0, 1.0)
-    assert math.isnan(second.sigma)
-    assert math.isnan(second.correct)
+    assert (found.mu[0], found.sigma[0], found.correct[0]) == (1.0, 1.0, 1.0)
+    assert math.isnan(found.sigma[1])
+    assert math.isnan(found.correct[1])
 
 
 def picked(make_pool, *rows):
-    return picks(
-        [make_pool((label, {"members": (-s, s)}), problem_id=f"p{i}") for i, (s, label) in enumerate(rows)], 1.0
-    )
+    pools = [make_pool((label, {"members": (-s, s)}), problem_id=f"p{i}") for i, (s, label) in enumerate(rows)]
+    return picks(Stack.of(pools), 1.0)
 
 
 def test_sigma_auroc_is_one_when_low_sigma_means_correct(make_pool):
@@ -132,7 +145,7 @@ def test_sigma_auroc_is_below_a_half_when_sigma_misleads(make_pool):
     found = picked(make_pool, (0.9, 1), (0.3, 0), (0.2, 0), (0.1, 1))
 
     assert sigma_auroc(found, bootstrap(4)).value == 0.5
-    assert sigma_auroc(found[:3], bootstrap(3)).value == 0.0
+    assert sigma_auroc(EnergyPicks(found.mu[:3], found.sigma[:3], found.correct[:3]), bootstrap(3)).value == 0.0
 
 
 def test_selections_of_equal_sigma_share_their_errors(make_pool):

@@ -14,6 +14,7 @@ from raydebm.decision.stopping.published_rules import (
 )
 from raydebm.decision.stopping.state import StopDecision
 from raydebm.errors import PoolError
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.results.stopping import (
     RecordedAnswers,
     joined,
@@ -171,7 +172,7 @@ def test_rows_of_a_report(make_pool):
         make_pool(*((1, {"key": "a"}) for _ in range(8)), problem_id="p"),
         make_pool(*((int(key == "a"), {"key": key}) for key in "abcdefgh"), problem_id="q"),
     ]
-    rows = {row.name: row for row in stopping_rows(pools, num_bootstrap=100, seed=0)}
+    rows = {row.name: row for row in stopping_rows(Stack.of(pools), num_bootstrap=100, seed=0)}
     assert rows["whole pool"].mean_samples.value == 8.0
     # Four equal answers have a Beta probability of 0.969, three one of 0.9375.
     assert rows["Beta, 0.95"].mean_samples.value == (4 + 8) / 2
@@ -183,7 +184,7 @@ def test_rows_of_many_problems_are_of_the_first_by_their_ids(make_pool, monkeypa
     agreeing = [
         make_pool(*((1, {"key": "a"}) for _ in range(size)), problem_id=name) for name, size in [("q", 3), ("p", 2)]
     ]
-    rows = {row.name: row for row in stopping_rows(agreeing, num_bootstrap=100, seed=0)}
+    rows = {row.name: row for row in stopping_rows(Stack.of(agreeing), num_bootstrap=100, seed=0)}
     assert (rows["whole pool"].accuracy.n, rows["whole pool"].mean_samples.value) == (1, 2.0)
 
 
@@ -202,4 +203,4 @@ def test_what_no_order_reaches_is_not_judged():
 
 def test_no_rows_where_answers_never_agree(make_pool):
     pool = make_pool((1, {"key": "a"}), (0, {"key": "b"}), (0, {"penalty": math.inf}))
-    assert stopping_rows([pool], num_bootstrap=10, seed=0) == []
+    assert stopping_rows(Stack.of([pool]), num_bootstrap=10, seed=0) == []

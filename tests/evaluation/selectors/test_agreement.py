@@ -3,8 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from raydebm.evaluation.selectors.agreement import agreement_selectors, best_temperature, learned_scores, tempered_vote
-from raydebm.evaluation.selectors.selector import value_of
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.selectors.agreement import (
+    agreement_selectors,
+    best_temperature,
+    learned_agreement,
+    learned_scores,
+)
+from raydebm.evaluation.selectors.selector import values_of
+from raydebm.evaluation.selectors.standard import tempered_vote
 
 
 @pytest.fixture
@@ -18,7 +25,7 @@ def divided(make_pool):
 
 
 def chosen(pool, temperature):
-    return tempered_vote(pool, lambda_=1.0, temperature=temperature).tolist()
+    return tempered_vote(Stack.of([pool]), lambda_=1.0, temperature=temperature)[0].tolist()
 
 
 def test_a_low_temperature_follows_the_energy_a_high_one_the_vote(divided):
@@ -34,9 +41,9 @@ def test_the_temperature_is_the_one_that_serves_validation_best(divided, make_po
         (1, {"members": (1.0,), "key": "y"}),
     )
 
-    assert best_temperature([divided], 1.0) == 1.0
-    assert best_temperature([crowd], 1.0) == 2.0
-    assert best_temperature([make_pool((None, {"members": (0.0,)}))], 1.0) is None
+    assert best_temperature(Stack.of([divided]), 1.0) == 1.0
+    assert best_temperature(Stack.of([crowd]), 1.0) == 2.0
+    assert best_temperature(Stack.of([make_pool((None, {"members": (0.0,)}))]), 1.0) is None
 
 
 def test_what_does_not_parse_does_not_vote(make_pool):
@@ -45,15 +52,15 @@ def test_what_does_not_parse_does_not_vote(make_pool):
     assert chosen(pool, 1.0) == [0.0, 1.0]
 
 
-def test_without_validation_or_energies_there_is_neither(divided, make_pool):
-    assert agreement_selectors([divided], [], lambda_=1.0) == []
-    assert agreement_selectors([divided], [make_pool((1, {}))], lambda_=1.0) == []
+def test_without_validation_or_energies_there_is_neither(make_pool):
+    assert agreement_selectors(Stack.of([]), lambda_=1.0) == []
+    assert agreement_selectors(Stack.of([make_pool((1, {}))]), lambda_=1.0) == []
 
 
 def agreeing_pools(make_pool, n, seed):
     """Energies say nothing; the right answer is the more frequent one."""
     rng = np.random.default_rng(seed)
-    return [
+    pools = [
         make_pool(
             *[
                 (
@@ -66,24 +73,24 @@ def agreeing_pools(make_pool, n, seed):
         )
         for problem in range(n)
     ]
+    return Stack.of(pools)
 
 
 def test_learned_agreement_learns_that_the_crowd_is_right_when_energies_are_noise(make_pool):
     test, validation = agreeing_pools(make_pool, 30, 0), agreeing_pools(make_pool, 30, 1)
-    learned = agreement_selectors(test, validation, lambda_=1.0)[-1]
+    learned = agreement_selectors(validation, lambda_=1.0)[-1]
 
     assert learned.name == "learned agreement"
-    assert np.mean([value_of(learned, pool).correct for pool in test]) == 1.0
+    assert values_of(learned, test).correct.mean() == 1.0
 
 
-def test_learned_scores_stand_in_the_order_of_the_pool(make_pool):
+def test_learned_scores_stand_in_the_columns_of_the_stack(make_pool):
     test, validation = agreeing_pools(make_pool, 3, 0), agreeing_pools(make_pool, 20, 1)
 
-    scores = learned_scores(test, validation, 1.0)
+    scores = learned_scores(test, model=learned_agreement(validation, 1.0), lambda_=1.0)
 
-    for pool in test:
-        assert (scores[pool.problem.problem_id].argmax() == np.flatnonzero(pool.correct == 1)).any()
+    assert (test.at(test.correct, scores.argmax(axis=1)) == 1).all()
 
 
 def test_validation_of_one_class_teaches_nothing(make_pool):
-    assert learned_scores([make_pool((1, {"members": (0.0,)}))], [make_pool((1, {"members": (0.0,)}))], 1.0) is None
+    assert learned_agreement(Stack.of([make_pool((1, {"members": (0.0,)}))]), 1.0) is None

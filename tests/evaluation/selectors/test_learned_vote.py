@@ -2,8 +2,9 @@ import math
 
 import numpy as np
 
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.learned_vote import learned_votes
-from raydebm.evaluation.selectors.selector import value_of
+from raydebm.evaluation.selectors.selector import values_of
 
 
 def expert_pools(make_pool, n, seed, *, energies=False):
@@ -32,13 +33,13 @@ def expert_pools(make_pool, n, seed, *, energies=False):
 
 
 def accuracy(selector, pools):
-    return np.mean([value_of(selector, pool).correct for pool in pools])
+    return values_of(selector, Stack.of(pools)).correct.mean()
 
 
 def test_an_expert_outvotes_two_that_are_usually_wrong(make_pool):
     test, validation = expert_pools(make_pool, 60, 0), expert_pools(make_pool, 60, 1)
 
-    (found,) = learned_votes(validation)
+    (found,) = learned_votes(Stack.of(validation))
 
     assert found.name == "generator-weighted vote"
     assert accuracy(found, test) == np.mean([pool.correct[0] for pool in test])
@@ -48,7 +49,7 @@ def test_the_learned_vote_reads_energies_relative_to_their_generator(make_pool):
     """Nearly everything solvable is solved, though mu itself is highest for the best generator."""
     test, validation = (expert_pools(make_pool, 80, seed, energies=True) for seed in (0, 1))
 
-    found = {selector.name: selector for selector in learned_votes(validation)}["learned vote"]
+    found = {selector.name: selector for selector in learned_votes(Stack.of(validation))}["learned vote"]
 
     solvable = np.mean([pool.correct.max() for pool in test])
     assert accuracy(found, test) > solvable - 0.02
@@ -58,14 +59,14 @@ def test_the_learned_vote_reads_energies_relative_to_their_generator(make_pool):
 def test_an_unknown_generator_votes_as_an_average_one(make_pool):
     stranger = make_pool((1, {"generator": "new", "key": "x"}), (0, {"generator": "h", "key": "y"}))
 
-    (found,) = learned_votes(expert_pools(make_pool, 30, 1))
+    (found,) = learned_votes(Stack.of(expert_pools(make_pool, 30, 1)))
 
-    assert value_of(found, stranger).correct == 1.0
+    assert values_of(found, Stack.of([stranger])).correct.tolist() == [1.0]
 
 
 def test_validation_of_one_class_or_none_teaches_nothing(make_pool):
-    assert learned_votes([]) == []
-    assert learned_votes([make_pool((1, {"generator": "g"}), (1, {"generator": "h"}))]) == []
+    assert learned_votes(Stack.of([])) == []
+    assert learned_votes(Stack.of([make_pool((1, {"generator": "g"}), (1, {"generator": "h"}))])) == []
 
 
 def test_what_cannot_vote_teaches_nothing_about_votes(make_pool):
@@ -83,9 +84,9 @@ def test_what_cannot_vote_teaches_nothing_about_votes(make_pool):
     ]
     test = make_pool((1, {**clean, "key": "x"}), (0, {**broken, "key": "y"}), problem_id="t")
 
-    found = {selector.name: selector for selector in learned_votes(validation)}["learned vote"]
+    found = {selector.name: selector for selector in learned_votes(Stack.of(validation))}["learned vote"]
 
-    assert value_of(found, test).correct == 1.0
+    assert values_of(found, Stack.of([test])).correct.tolist() == [1.0]
 
 
 def test_a_generator_counts_by_the_answers_with_which_it_votes(make_pool):
@@ -101,6 +102,6 @@ def test_a_generator_counts_by_the_answers_with_which_it_votes(make_pool):
     ]
     test = make_pool((1, {"generator": "g", "key": "x"}), (0, {"generator": "h", "key": "y"}), problem_id="t")
 
-    (found,) = learned_votes(validation)
+    (found,) = learned_votes(Stack.of(validation))
 
-    assert value_of(found, test).correct == 1.0
+    assert values_of(found, Stack.of([test])).correct.tolist() == [1.0]

@@ -5,7 +5,16 @@ import math
 import numpy as np
 import pytest
 
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.peers import best_alpha, majority_of_the_bests, peer_selectors, pessimistic
+
+
+def pessimist(pool, *, alpha):
+    return pessimistic(Stack.of([pool]), alpha=alpha)[0]
+
+
+def mode_of_the_bests(pool):
+    return majority_of_the_bests(Stack.of([pool]))[0]
 
 
 def test_pessimistic_verification_without_a_penalty_is_the_best_mean(make_pool):
@@ -15,7 +24,7 @@ def test_pessimistic_verification_without_a_penalty_is_the_best_mean(make_pool):
         (0, {"key": "a", "members": (-1.0,)}),
         (1, {"key": "b", "members": (-2.5,)}),
     )
-    assert pessimistic(pool, alpha=0.0).tolist() == [0.0, 0.0, 1.0]
+    assert pessimist(pool, alpha=0.0).tolist() == [0.0, 0.0, 1.0]
 
 
 def test_pessimistic_verification_distrusts_what_one_candidate_says(make_pool):
@@ -25,8 +34,8 @@ def test_pessimistic_verification_distrusts_what_one_candidate_says(make_pool):
         (0, {"key": "a", "members": (-1.0,)}),
         (1, {"key": "b", "members": (-2.5,)}),
     )
-    assert pessimistic(pool, alpha=2.7).tolist() == [0.0, 0.0, 1.0]
-    assert pessimistic(pool, alpha=2.8).tolist() == [0.5, 0.5, 0.0]
+    assert pessimist(pool, alpha=2.7).tolist() == [0.0, 0.0, 1.0]
+    assert pessimist(pool, alpha=2.8).tolist() == [0.5, 0.5, 0.0]
 
 
 def test_the_alpha_of_validation_problems(make_pool):
@@ -36,11 +45,11 @@ def test_the_alpha_of_validation_problems(make_pool):
         (1, {"key": "a", "members": (-1.0,)}),
         (0, {"key": "b", "members": (-2.5,)}),
     )
-    assert best_alpha([pool]) == 4.0
+    assert best_alpha(Stack.of([pool])) == 4.0
 
 
 def test_no_alpha_without_labels(make_pool):
-    assert best_alpha([make_pool((None, {"members": (1.0,)}))]) is None
+    assert best_alpha(Stack.of([make_pool((None, {"members": (1.0,)}))])) is None
 
 
 def test_majority_of_the_bests_by_hand(make_pool):
@@ -52,7 +61,7 @@ def test_majority_of_the_bests_by_hand(make_pool):
         (0, {"key": "b", "members": (3.0,)}),
         (1, {"key": "a", "members": (4.0,)}),
     )
-    assert majority_of_the_bests(pool).tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25])
+    assert mode_of_the_bests(pool).tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25])
 
 
 def test_majority_of_the_bests_overrules_a_single_best(make_pool):
@@ -60,7 +69,7 @@ def test_majority_of_the_bests_overrules_a_single_best(make_pool):
     pool = make_pool(
         (0, {"key": "a", "members": (1.0,)}), *((1, {"key": "b", "members": (mu,)}) for mu in (2.0, 3.0, 4.0))
     )
-    assert majority_of_the_bests(pool).tolist() == pytest.approx([0.0, 1 / 3, 1 / 3, 1 / 3])
+    assert mode_of_the_bests(pool).tolist() == pytest.approx([0.0, 1 / 3, 1 / 3, 1 / 3])
 
 
 def test_equal_energies_share_their_chance(make_pool):
@@ -68,10 +77,10 @@ def test_equal_energies_share_their_chance(make_pool):
     pool = make_pool(
         (1, {"key": "a", "members": (1.0,)}), (0, {"key": "b", "members": (1.0,)}), (0, {"key": "c", "members": (2.0,)})
     )
-    assert majority_of_the_bests(pool).tolist() == pytest.approx([0.5, 0.5, 0.0])
+    assert mode_of_the_bests(pool).tolist() == pytest.approx([0.5, 0.5, 0.0])
 
 
-@pytest.mark.parametrize("selector", [majority_of_the_bests, lambda pool: pessimistic(pool, alpha=1.0)])
+@pytest.mark.parametrize("selector", [mode_of_the_bests, lambda pool: pessimist(pool, alpha=1.0)])
 def test_what_has_no_answer_or_no_energy_is_not_chosen(make_pool, selector):
     pool = make_pool(
         (1, {"penalty": math.inf, "members": (-9.0,)}), (1, {"key": "b"}), (0, {"key": "c", "members": (5.0,)})
@@ -79,12 +88,12 @@ def test_what_has_no_answer_or_no_energy_is_not_chosen(make_pool, selector):
     assert selector(pool).tolist() == [0.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize("selector", [majority_of_the_bests, lambda pool: pessimistic(pool, alpha=1.0)])
+@pytest.mark.parametrize("selector", [mode_of_the_bests, lambda pool: pessimist(pool, alpha=1.0)])
 def test_nothing_is_chosen_where_nothing_was_scored(make_pool, selector):
     assert not np.any(selector(make_pool((1, {"key": "a"}), (0, {"key": "b"}))))
 
 
-@pytest.mark.parametrize("selector", [majority_of_the_bests, lambda pool: pessimistic(pool, alpha=0.7)])
+@pytest.mark.parametrize("selector", [mode_of_the_bests, lambda pool: pessimist(pool, alpha=0.7)])
 def test_the_order_of_the_pool_does_not_matter(make_pool, selector):
     rows = [
         (1, {"key": "a", "members": (1.0,)}),
@@ -95,11 +104,11 @@ def test_the_order_of_the_pool_does_not_matter(make_pool, selector):
 
 
 def test_rows_need_energies(make_pool):
-    assert peer_selectors([make_pool((1, {"key": "a"}))], []) == []
+    assert peer_selectors(Stack.of([make_pool((1, {"key": "a"}))]), Stack.of([])) == []
 
 
 def test_the_description_says_where_alpha_comes_from(make_pool):
     pool = make_pool((1, {"key": "a", "members": (1.0,)}), (0, {"key": "b", "members": (2.0,)}))
-    (plain, _), (tuned, _) = peer_selectors([pool], []), peer_selectors([pool], [pool])
+    (plain, _), (tuned, _) = (peer_selectors(Stack.of([pool]), Stack.of(validation)) for validation in ([], [pool]))
     assert "alpha=0.5 " in plain.description
     assert "alpha=0 chosen on validation problems" in tuned.description

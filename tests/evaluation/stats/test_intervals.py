@@ -9,6 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
 
+NUMBERS = st.sampled_from([0.0, 0.25, 1.0, 2.0, math.nan])
+
 
 def test_every_resample_has_n_problems():
     assert (Bootstrap.of(7, num_bootstrap=50, seed=0).counts.sum(axis=1) == 7).all()
@@ -123,3 +125,53 @@ def test_a_share_of_all_is_not_certain():
 def test_minus_an_estimate_turns_its_interval_around():
     assert -Estimate(value=0.5, low=0.2, high=0.9, n=3) == Estimate(value=-0.5, low=-0.9, high=-0.2, n=3)
     assert -NOTHING == NOTHING
+
+
+def test_sums_over_resamples_by_hand():
+    """Two resamples of three problems."""
+    counts = np.array([[2, 1, 0], [0, 0, 3]], dtype=np.uint8)
+
+    assert Bootstrap(counts).sums(np.array([1.0, 10.0, 100.0])).tolist() == [12.0, 300.0]
+    assert Bootstrap(counts).sums(np.array([[1.0, 0.5], [10.0, 0.5], [100.0, 0.5]])).tolist() == [[12, 1.5], [300, 1.5]]
+
+
+@given(rows=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=12))
+def test_many_ratios_at_once_are_the_ratios_one_by_one(rows):
+    one, other = np.array(rows).T
+    bootstrap = Bootstrap.of(len(rows), num_bootstrap=40, seed=0)
+    pairs = [(one, other), (other, one), (one, np.ones(len(one)))]
+
+    assert_alike(bootstrap.ratios(pairs), [bootstrap.ratio(*pair) for pair in pairs])
+    assert_alike(bootstrap.means([one, other]), [bootstrap.mean(one), bootstrap.mean(other)])
+
+
+def assert_alike(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.n == other.n
+        for name in ("value", "low", "high"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name))
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=8),
+    weights=st.lists(st.lists(st.integers(0, 3), min_size=8, max_size=8), min_size=1, max_size=20),
+)
+def test_weighted_auroc_counts_every_pair_also_in_more_resamples_than_a_block(rows, weights):
+    scores, positives = np.array(rows).T
+    counts = np.array(weights, dtype=np.uint8)[:, : len(rows)]
+
+    found = weighted_auroc(scores, positives, counts)
+
+    np.testing.assert_allclose(found, [area_by_pairs(scores, positives, row.tolist()) for row in counts])
+
+
+def area_by_pairs(scores, positives, weights):
+    items = list(zip(scores, positives, weights, strict=True))
+    pairs = [
+        (weight * rival, 1.0 if score > other else 0.5 * (score == other))
+        for score, label, weight in items
+        for other, rival_label, rival in items
+        if (label, rival_label) == (1, 0)
+    ]
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * won for weight, won in pairs) / total if total else math.nan

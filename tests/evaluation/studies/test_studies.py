@@ -6,13 +6,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from raydebm.evaluation.pools.pool import without_energies
 from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.pools.standings import pair_accuracies
 from raydebm.evaluation.results.violation_parts import dimension_table
 from raydebm.evaluation.selectors.standard import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.studies.decomposition import decomposition, lambda_sweep
-from raydebm.evaluation.studies.ensemble_size import ensemble_sizes, pair_accuracies, subsets
-from raydebm.evaluation.studies.generator_table import generator_rows, narrowed, pool_kinds
+from raydebm.evaluation.studies.ensemble_size import ensemble_sizes, subsets
+from raydebm.evaluation.studies.generator_table import generator_rows, pool_kinds
 from raydebm.evaluation.studies.judges import judge_agreement, rated_picks
 from raydebm.evaluation.studies.overview import overview, training_pool
 from raydebm.evaluation.studies.pool_size import pool_sizes
@@ -74,7 +76,7 @@ def test_tied_pairs_count_half(make_pool):
     pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (1.0,)}), (0, {"members": (2.0,)}))
     stack = Stack.of([pool])
 
-    assert pair_accuracies(stack, stack.mu()).tolist() == [0.75]
+    assert pair_accuracies(stack.mu(), stack.correct).tolist() == [0.75]
 
 
 # ---- pool size -------------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def test_generators_by_hand(two_writers):
 
 
 def test_a_narrowed_pool_holds_one_generator(two_writers):
-    part = narrowed(Stack.of(two_writers), 0)
+    part = Stack.of(two_writers).narrowed(0)
 
     assert part.sizes.tolist() == [2, 2]
     assert part.select(0.0).tolist() == [0, 0]
@@ -361,9 +363,9 @@ def test_dimensions_of_labels_by_selector(make_pool):
             dimensions=[{"budget": 0.2, "diversity": 0.0}, {"budget": 0.6, "diversity": 0.4}],
         )
     ]
-    wanted = [found for found in standard_selectors(pools, lambda_=1.0) if found.name in ("ours", "random")]
+    wanted = [found for found in standard_selectors(Stack.of(pools), lambda_=1.0) if found.name in ("ours", "random")]
 
-    found = dimension_table(pools, wanted, bootstrap(pools))
+    found = dimension_table(Stack.of(pools), wanted, bootstrap(pools))
 
     assert (found.source, found.selectors) == ("labels", ("random", "ours"))
     assert [(name, [e.value for e in values]) for name, values in found.rows] == [
@@ -378,18 +380,18 @@ def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
         make_pool((0, unparsed), violations=[0.6], dimensions=[{"budget": 0.6}], problem_id="p"),
         make_pool((0, {"members": (0.0,)}), violations=[0.1], dimensions=[{"budget": 0.1}], problem_id="q"),
     ]
-    ours = [found for found in standard_selectors(pools, lambda_=1.0) if found.name == "ours"]
+    ours = [found for found in standard_selectors(Stack.of(pools), lambda_=1.0) if found.name == "ours"]
 
-    (budget,) = dimension_table(pools, ours, bootstrap(pools)).rows
+    (budget,) = dimension_table(Stack.of(pools), ours, bootstrap(pools)).rows
 
     assert (budget[1][0].value, budget[1][0].n) == (pytest.approx((1 + 0.1) / 2), 2)
 
 
 def test_without_dimensions_the_constraints_penalties_are_shown(make_pool):
     pools = [make_pool((1, {}), (0, {"broken": [("budget", 0.5), ("budget", 0.25)], "penalty": 0.75}))]
-    chance = [found for found in standard_selectors(pools, lambda_=1.0) if found.name == "random"]
+    chance = [found for found in standard_selectors(Stack.of(pools), lambda_=1.0) if found.name == "random"]
 
-    found = dimension_table(pools, chance, bootstrap(pools))
+    found = dimension_table(Stack.of(pools), chance, bootstrap(pools))
 
     assert found.source == "constraint penalties of parsed candidates"
     assert found.rows[0][1][0].value == pytest.approx(0.375)
@@ -404,7 +406,7 @@ def test_judges_that_agree_in_rank_correlate_fully(make_pool):
         make_pool((1, {"members": (1.0,)}), (0, {"members": (5.0,)}), scores={"one": [8.0, 1.0], "other": [0.8, None]}),
     ]
 
-    found = {(row.one, row.other): row for row in judge_agreement(pools, bootstrap(pools))}
+    found = {(row.one, row.other): row for row in judge_agreement(Stack.of(pools), bootstrap(pools))}
 
     assert found["one", "other"].spearman.value == pytest.approx(1.0)
     assert (found["one", "other"].num_candidates, found["one", "other"].spearman.n) == (3, 2)
@@ -412,7 +414,7 @@ def test_judges_that_agree_in_rank_correlate_fully(make_pool):
 
 
 def test_pools_without_other_scorers_have_no_agreement(make_pool):
-    assert judge_agreement([make_pool((1, {}))], bootstrap([0])) == ()
+    assert judge_agreement(Stack.of([make_pool((1, {}))]), bootstrap([0])) == ()
 
 
 def scored(make_pool, energies, names="pq"):
@@ -463,25 +465,30 @@ def test_a_training_pool_by_generator(make_pool):
         make_pool((1, {"generator": "g"}), problem_id="q"),
     ]
 
-    found = training_pool(pools, num_bootstrap=100, seed=0)
+    found = training_pool(Stack.of(pools), num_bootstrap=100, seed=0)
 
     assert (found.num_problems, found.accuracy.value) == (2, pytest.approx(2 / 3))
     assert {name: value.value for name, value in found.by_generator.items()} == {"g": 0.75, "h": 0.0}
     assert found.best_quarter == {}
-    assert training_pool([], num_bootstrap=100, seed=0) is None
+    assert training_pool(Stack.of([]), num_bootstrap=100, seed=0) is None
 
 
 def test_a_training_pool_may_have_energies_of_different_numbers_of_adapters(make_pool):
     """Out of bag, a problem's candidates are scored by the adapters that did not learn from it."""
     one = make_pool((1, {"members": (0.1,)}), problem_id="p")
     two = make_pool((0, {"members": (0.1, 0.2)}), problem_id="q")
-    assert training_pool([one, two], num_bootstrap=100, seed=0).accuracy.value == 0.5
+    assert (
+        training_pool(
+            Stack.of([without_energies(one), without_energies(two)]), num_bootstrap=100, seed=0
+        ).accuracy.value
+        == 0.5
+    )
 
 
 def test_a_training_pool_of_plans_by_the_best_quarter(make_pool):
     rows = [(0, {"generator": name}) for name in "gghh"]
 
-    found = training_pool([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])], num_bootstrap=100, seed=0)
+    found = training_pool(Stack.of([make_pool(*rows, violations=[0.4, 0.1, 0.3, 0.2])]), num_bootstrap=100, seed=0)
 
     assert {name: value.value for name, value in found.best_quarter.items()} == {"g": 0.5, "h": 0.0}
 

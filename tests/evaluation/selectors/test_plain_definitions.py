@@ -1,0 +1,179 @@
+"""Selectors on padded columns against their definitions, written out in plain Python for one pool at a time."""
+
+import math
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydebm.evaluation.pools.stack import Stack
+from raydebm.evaluation.selectors.peers import majority_of_the_bests, pessimistic
+from raydebm.evaluation.selectors.selector import values_of
+from raydebm.evaluation.selectors.standard import standard_selectors, tempered_vote
+
+ENERGIES = st.sampled_from([-1.0, 0.0, 0.5, 2.0])
+ROWS = st.tuples(
+    st.sampled_from([1, 0, None]),
+    st.fixed_dictionaries(
+        {
+            "members": st.none() | st.tuples(ENERGIES),
+            "penalty": st.sampled_from([0.0, 0.5, math.inf]),
+            "key": st.sampled_from("xyz"),
+            "text": st.sampled_from(["a", "bb", "ccc"]),
+        }
+    ),
+)
+POOLS = st.lists(st.lists(ROWS, max_size=5), min_size=1, max_size=4)
+
+
+def one_by_one(pools, rule):
+    """What a rule of one pool's candidates gives, padded like the stack's columns."""
+    width = max(1, *(len(pool.candidates) for pool in pools))
+    return [[*(found := rule(pool)), *[0.0] * (width - len(found))] for pool in pools]
+
+
+def shared(pool, chosen):
+    return [float(row in chosen) / len(chosen) if chosen else 0.0 for row in range(len(pool.candidates))]
+
+
+def energy_of(scored):
+    mu = math.inf if scored.energies is None else scored.energies.mu
+    return mu + scored.report.penalty
+
+
+def voted(pool, votes):
+    """An answer's votes add up; those with most share the chance, and their labelled candidates share it further."""
+    totals = Counter()
+    for scored, weight in zip(pool.candidates, votes, strict=True):
+        if scored.report.vote_key is not None:
+            totals[scored.report.vote_key] += weight
+    top = max(totals.values(), default=0.0)
+    winners = [key for key, total in totals.items() if total > 0 and math.isclose(total, top, rel_tol=1e-12)]
+    weights = [0.0] * len(pool.candidates)
+    for winner in winners:
+        rows = [row for row, scored in enumerate(pool.candidates) if scored.report.vote_key == winner]
+        labelled = [row for row in rows if not math.isnan(pool.correct[row])] or rows
+        for row in labelled:
+            weights[row] = 1 / len(winners) / len(labelled)
+    return weights
+
+
+def majority(pool):
+    return voted(pool, [1.0] * len(pool.candidates))
+
+
+def shortest(pool):
+    lengths = [len(scored.candidate.text) for scored in pool.candidates]
+    return shared(pool, [row for row, length in enumerate(lengths) if length == min(lengths)])
+
+
+def lowest_energy(pool):
+    ranks = [
+        (energy_of(s), math.inf if s.energies is None else s.energies.mu, row) for row, s in enumerate(pool.candidates)
+    ]
+    return shared(pool, [min(ranks)[2]] if ranks and min(ranks)[0] < math.inf else [])
+
+
+def weighted(pool, *, temperature=1.0):
+    return voted(pool, [math.exp(-energy_of(scored) / temperature) for scored in pool.candidates])
+
+
+def usable_rows(pool):
+    return [row for row, s in enumerate(pool.candidates) if s.report.vote_key is not None and s.energies is not None]
+
+
+def pessimist(pool, *, alpha=0.5):
+    rows = usable_rows(pool)
+    by_answer = {}
+    for row in rows:
+        by_answer.setdefault(pool.candidates[row].report.vote_key, []).append(-pool.candidates[row].energies.mu)
+    scores = {
+        key: sum(found) / len(found) - alpha * math.log(len(rows)) / (len(found) + 1)
+        for key, found in by_answer.items()
+    }
+    return voted(
+        pool,
+        [
+            math.exp(scores[scored.report.vote_key]) / len(by_answer[scored.report.vote_key]) if row in rows else 0.0
+            for row, scored in enumerate(pool.candidates)
+        ],
+    )
+
+
+def mode_of_all_draws(pool):
+    """Every sequence of sqrt(N) draws with replacement, one by one; equal bests share."""
+    rows, votes = usable_rows(pool), [0.0] * len(pool.candidates)
+    if not rows:
+        return votes
+    for drawn in product(rows, repeat=round(math.sqrt(len(rows)))):
+        least = min(pool.candidates[row].energies.mu for row in drawn)
+        equals = [row for row in rows if pool.candidates[row].energies.mu == least]
+        for row in equals:
+            votes[row] += 1 / len(equals)
+    return voted(pool, votes)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("majority vote", majority),
+        ("shortest", shortest),
+        ("energy-weighted vote", weighted),
+        ("ours", lowest_energy),
+    ],
+)
+@given(rows=POOLS)
+def test_a_standard_selector_is_its_definition(make_pool, name, rule, rows):
+    pools = made(make_pool, rows)
+    stack = Stack.of(pools)
+    selectors = {selector.name: selector for selector in standard_selectors(stack, lambda_=1.0)}
+    if name in selectors:
+        _, weights = selectors[name].choices(stack)
+        assert weights.tolist() == [pytest.approx(expected) for expected in one_by_one(pools, rule)]
+
+
+@pytest.mark.parametrize(
+    ("selector", "rule"),
+    [
+        (
+            lambda stack: tempered_vote(stack, lambda_=1.0, temperature=0.5),
+            lambda pool: weighted(pool, temperature=0.5),
+        ),
+        (lambda stack: pessimistic(stack, alpha=0.5), pessimist),
+        (majority_of_the_bests, mode_of_all_draws),
+    ],
+    ids=["tempered-vote", "pessimistic", "majority-of-the-bests"],
+)
+@given(rows=POOLS)
+def test_a_vote_of_energies_is_its_definition(make_pool, selector, rule, rows):
+    pools = made(make_pool, rows)
+
+    weights = selector(Stack.of(pools))
+
+    assert weights.tolist() == [pytest.approx(expected) for expected in one_by_one(pools, rule)]
+
+
+@given(rows=POOLS)
+def test_a_value_is_the_mean_label_of_the_chosen_by_their_chance(make_pool, rows):
+    pools = made(make_pool, rows)
+    stack = Stack.of(pools)
+    vote = next(selector for selector in standard_selectors(stack, lambda_=1.0) if selector.name == "majority vote")
+
+    found = values_of(vote, stack).correct.tolist()
+
+    assert found == [pytest.approx(worth(pool, majority(pool)), nan_ok=True) for pool in pools]
+
+
+def worth(pool, weights):
+    labels = pool.correct.tolist()
+    known = [(weight, label) for weight, label in zip(weights, labels, strict=True) if not math.isnan(label)]
+    if not sum(weights):
+        return 0.0 if known else math.nan
+    mass = sum(weight for weight, _ in known)
+    return sum(weight * label for weight, label in known) / mass if mass else math.nan
+
+
+def made(make_pool, rows):
+    return [make_pool(*pool, problem_id=f"p{index}") for index, pool in enumerate(rows)]
