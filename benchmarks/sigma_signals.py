@@ -22,8 +22,8 @@ from raydebm.config import parse_recipe
 from raydebm.decision.evidence.built_in_terms import DEFAULT_CONTEXT, DEFAULT_TERMS
 from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, cross_fit, fit_posterior
 from raydebm.evaluation.certainty.signals import SIGMA, signals
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Bools, Floats, Ints
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.report.table_cells import number
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, weighted_auroc
 from raydebm.pipeline.context import TEST, VALIDATION

@@ -17,8 +17,8 @@ from raydebm.evaluation.certainty.reliability import Reliability, reliability
 from raydebm.evaluation.certainty.signals import Signal
 from raydebm.evaluation.certainty.trust import CONFIDENCE, Certainty
 from raydebm.evaluation.certainty.uncertainty import SignalRow, signal_rows
-from raydebm.evaluation.pools.pool import EvaluatedPool, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import EvaluatedPool, Floats, Ints
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.selectors.selector import Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 

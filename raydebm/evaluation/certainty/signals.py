@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Bools, Floats, Ints
+from raydebm.evaluation.pools.stack import Stack
 
 
 @dataclass(frozen=True, slots=True, eq=False)

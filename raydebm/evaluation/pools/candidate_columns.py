@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, Ints
 from raydebm.records import ScoredCandidate
 
-Ints = NDArray[np.intp]
 TRUNCATED = ("length", "max_tokens")
 """Finish reasons of a text that was cut off."""
 

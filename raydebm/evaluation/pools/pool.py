@@ -24,6 +24,7 @@ from raydebm.records import (
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.intp]
 
 Scores = Mapping[str, Mapping[str, float | None]]
 """What other scorers (reward models, judges) say: name -> candidate id -> score, higher is better.

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.energy import total_energies
-from raydebm.evaluation.pools.candidate_columns import FailedRequest, Ints, columns_of, laid_out
-from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, trained_labels
+from raydebm.evaluation.pools.candidate_columns import FailedRequest, columns_of, laid_out
+from raydebm.evaluation.pools.pool import Bools, EvaluatedPool, Floats, Ints, trained_labels
 from raydebm.records import Problem
 
 
@@ -257,4 +257,5 @@ def sum_by_answer(answer: Ints, values: Floats | Bools) -> Floats:
     has_answer = answer >= 0
     places = (np.maximum(answer, 0) + count * np.arange(len(answer))[:, None])[has_answer]
     sums = np.bincount(places, weights=np.asarray(values, dtype=np.float64)[has_answer], minlength=count * len(answer))
-    return sums.reshape(len(answer), count)
+    found: Floats = sums.reshape(len(answer), count).astype(np.float64)
+    return found

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from raydebm.evaluation.pools.candidate_columns import Ints
-from raydebm.evaluation.pools.pool import Bools, Floats
+from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 
 
 def standings(values: Floats) -> tuple[Ints, Ints]:

@@ -152,7 +152,8 @@ def _features(stack: Stack, known: _Known) -> Floats:
         np.log(stack.length + 1),
         *((names == name).astype(np.float64) for name in known.log_odds),
     ]
-    return np.nan_to_num(np.stack(columns, axis=2))
+    features: Floats = np.nan_to_num(np.stack(columns, axis=2))
+    return features
 
 
 def _of_model(stack: Stack, *, model: "Pipeline", known: _Known) -> Floats:

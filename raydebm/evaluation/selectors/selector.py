@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Bools, Floats, Ints
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.extensions import load_extensions
 
 SINGLE_SHOT = "single-shot "

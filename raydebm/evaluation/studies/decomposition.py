@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Bools
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Bools, Ints
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 

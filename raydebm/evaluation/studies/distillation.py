@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.evaluation.pools.pool import Floats, common_problems, of_problems
-from raydebm.evaluation.pools.stack import Ints, Stack
+from raydebm.evaluation.pools.pool import Floats, Ints, common_problems, of_problems
+from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, weighted_auroc
 from raydebm.evaluation.studies.variants import ScoredVariant, VariantStudy, variant_study
 

@@ -97,6 +97,7 @@ def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, 
             for values in (np.ones(len(x)), first, second, first**2, second**2, first * second)
         ],
         axis=1,
+        dtype=np.float64,
     )
     n, sx, sy, sxx, syy, sxy = bootstrap.sums(moments).T
     with np.errstate(invalid="ignore", divide="ignore"):

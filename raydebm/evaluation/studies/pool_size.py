@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.evaluation.pools.pool import Bools, Floats
-from raydebm.evaluation.pools.stack import Ints, Stack, sum_by_answer
+from raydebm.evaluation.pools.pool import Bools, Floats, Ints
+from raydebm.evaluation.pools.stack import Stack, sum_by_answer
 from raydebm.evaluation.results.selector_metrics import pass_at_n_by_chance
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, mean_of_known
 from raydebm.identity import seed_for
