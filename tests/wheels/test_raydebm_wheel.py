@@ -24,7 +24,7 @@ def test_the_package_is_imported_from_the_wheel(installed, tmp_path):
 def test_it_holds_the_embedded_models_and_not_the_scripts_that_made_them(wheels):
     with zipfile.ZipFile(wheels["raydebm"]) as wheel:
         parts = {name.split("/")[2] for name in wheel.namelist() if name.startswith("raydebm/embedded/")}
-    assert parts == {"__init__.py", "MODEL_CARD.md", "models"}
+    assert parts == {"__init__.py", "MODEL_CARD.md", "models", "pools"}
 
 
 @pytest.mark.parametrize("name", ["serve_config.yaml", "cluster.yaml"])

@@ -8,6 +8,7 @@ import time
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from raydebm.config import EvaluationConfig
@@ -146,7 +147,7 @@ def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
 
 
 def test_unlabeled_and_unparsed_candidates_are_counted(pools, evaluation):
-    assert evaluation.counts.unlabeled == sum(pool.num_unlabeled for pool in pools) > 0
+    assert evaluation.counts.unlabeled == sum(int(np.isnan(pool.correct[pool.in_pool]).sum()) for pool in pools) > 0
     assert evaluation.counts.unparsed == sum(math.isinf(p) for pool in pools for p in pool.penalty[pool.in_pool])
     assert (evaluation.counts.candidates, evaluation.counts.greedy) == (160, 20)
 
