@@ -19,7 +19,7 @@ from torch import Tensor
 from raydebm.errors import CheckpointError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
-from raydebm.scorer.ensemble import EnsembleScorer, MemberReader
+from raydebm.scorer.ensemble import EnsembleScorer, MemberReader, head_of
 from raydebm.scorer.member_groups import MemberGroup, group_members, load_backbones
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import micro_batches
@@ -182,17 +182,3 @@ def _without_heads(record: EnsembleRecord, adapters: Sequence[StoredAdapter]) ->
     configs = [dict(adapter.peft_config) for adapter in adapters]
     readings = [(member.backbone_fingerprint, member.pooling, member.max_length) for member in record.members]
     return readings, configs, weights
-
-
-def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:
-    """The adapter's energy head, in eval mode.
-
-    Raises:
-        CheckpointError: the stored weights are not of such a head.
-    """
-    head = EnergyHead(hidden_size, dropout=dropout)
-    try:
-        head.load_state_dict(dict(adapter.head))
-    except RuntimeError as error:
-        raise CheckpointError(f"adapter {adapter.record.adapter.name!r}: its head does not fit: {error}") from error
-    return head.eval()

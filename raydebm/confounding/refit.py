@@ -31,7 +31,7 @@ from raydebm.confounding.balance import (
     cell_weights,
     check_split,
 )
-from raydebm.confounding.features import FeatureExtractor, head_of
+from raydebm.confounding.features import FeatureExtractor
 from raydebm.errors import ConfigError, PoolError, ScoringError
 from raydebm.identity import seed_for
 from raydebm.scorer.checkpoint import (
@@ -41,6 +41,7 @@ from raydebm.scorer.checkpoint import (
     write_ensemble,
 )
 from raydebm.scorer.checkpoint_records import EnsembleRecord
+from raydebm.scorer.ensemble import head_of
 from raydebm.scorer.model.head import EnergyHead
 
 Balance = Literal["cells", "pairs"]

@@ -77,7 +77,11 @@ class MergedEngine:
         self._micro_batch_tokens = micro_batch_tokens
         made: list[tuple[StoredAdapter, nn.Module]] = []
         self._members = [
-            (_merged_encoder(backbone, adapter, made), _head(backbone, adapter), adapter.record.pooling)
+            (
+                _merged_encoder(backbone, adapter, made),
+                head_of(adapter, hidden_size=backbone.hidden_size).to(backbone.device),
+                adapter.record.pooling,
+            )
             for adapter in adapters
         ]
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
@@ -132,14 +136,19 @@ def _are_equal(one: StoredAdapter, other: StoredAdapter) -> bool:
     )
 
 
-def _head(backbone: Backbone, adapter: StoredAdapter) -> EnergyHead:
-    where = f"adapter {adapter.record.adapter.name!r}"
-    head = EnergyHead(backbone.hidden_size)
+def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:
+    """The adapter's energy head, in eval mode.
+
+    Raises:
+        CheckpointError: the stored weights are not of such a head.
+    """
+    head = EnergyHead(hidden_size, dropout=dropout)
     try:
         head.load_state_dict(dict(adapter.head))
     except RuntimeError as error:
+        where = f"adapter {adapter.record.adapter.name!r}"
         raise CheckpointError(f"{where}: its energy head does not fit: {error}") from error
-    return head.eval().to(backbone.device)
+    return head.eval()
 
 
 def leaders(sums: Sequence[float], *, share: float) -> list[int]:

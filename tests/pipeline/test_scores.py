@@ -10,6 +10,7 @@ from raydebm.generators import Journal
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import read_scores, score_baselines, waiting_baselines
+from raydebm.pipeline.studies.changed_scorer import run_of_scorer
 from raydebm.records import Candidate, CandidateScore, Label, Problem, Verdict
 from raydebm.run import fingerprints
 from raydebm.run.directory import RunDir
@@ -127,6 +128,18 @@ def test_the_key_of_a_judge_is_not_missed_once_it_has_rated(tmp_path, monkeypatc
     pipeline.run.remove("candidates", "manifest.json")
     with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
         pipeline.check_keys()
+
+
+def test_a_run_of_a_changed_scorer_has_its_baselines_scored_already(tmp_path):
+    pipeline = Pipeline(recipe=recipe_of(tmp_path / "run", baselines=[judge()]))
+    for stage in ("problems", "candidates", "labels", "pairs", "scorer"):
+        pipeline.run.finish(stage, new_manifest(stage, pipeline.recipe, pipeline.run, facts={}))
+    rated = {**baseline_state(pipeline.recipe.baselines[0]), "basis": pipeline.basis("pairs")}
+    pipeline.run.finish("scores", {"judge": rated})
+
+    changed = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": str(tmp_path / "repair")}))
+
+    assert waiting_baselines(changed.recipe, changed.run, changed.basis("pairs")) == []
 
 
 def test_new_scores_have_the_evaluation_made_again(local_ray, endpoint, tmp_path):

@@ -18,7 +18,7 @@ from raydebm.confounding.balance import (
     balanced_pairs,
     cell_weights,
 )
-from raydebm.confounding.features import FeatureExtractor, KeptFeatures, head_of
+from raydebm.confounding.features import FeatureExtractor, KeptFeatures
 from raydebm.confounding.pages import document, write_report
 from raydebm.confounding.refit import RepairSettings, repair_heads
 from raydebm.confounding.repair_report import RepairData
@@ -28,7 +28,7 @@ from raydebm.evaluation.pools.pool import RecordedPools, assemble_pools
 from raydebm.pairs import build_pairs, training_groups
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.run.directory import RunDir
-from raydebm.scorer.ensemble import EnsembleScorer, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
 from raydebm.scorer.training.settings import TrainingSettings
 
 

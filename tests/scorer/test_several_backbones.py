@@ -8,12 +8,12 @@ import torch
 
 from raydebm.config import AdapterConfig
 from raydebm.confounding.balance import RepairText
-from raydebm.confounding.features import FeatureExtractor, KeptFeatures, head_of
+from raydebm.confounding.features import FeatureExtractor, KeptFeatures
 from raydebm.confounding.refit import RepairSettings, repair_heads
 from raydebm.errors import CheckpointError
 from raydebm.run.ensemble_file import backbone_names, read_ensemble_file
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
-from raydebm.scorer.ensemble import EnsembleScorer
+from raydebm.scorer.ensemble import EnsembleScorer, head_of
 from raydebm.scorer.member_groups import group_members, load_backbones
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.training.adapter import train_adapter

@@ -6,12 +6,14 @@ from raydebm.config import Recipe
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.studies.children import share_scores
 from raydebm.run.fingerprints import new_manifest
 
 
 def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
     """Make the recipe's run directory, whose scorer is there already, one that can be scored, calibrated, evaluated and
-    served like any other. What comes before the scorer is copied from the original run.
+    served like any other. What comes before the scorer is copied from the original run, and so are the scores of its
+    baselines.
 
     Args:
         pipeline: the original run, with a trained scorer.
@@ -20,6 +22,7 @@ def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
     changed = replace(pipeline, recipe=recipe)
     for stage in ("problems", "candidates", "labels", "pairs"):
         pipeline.run.copy_stage(stage, changed.run)
+    share_scores(pipeline, changed)
     for stage in ("energies", "calibration", "evaluation"):  # of an earlier scorer
         changed.run.remove(stage)
     for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):  # its journals stay: they are paid

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from raydebm.config import PAPER_ADAPTERS
-from raydebm.confounding.features import FeatureExtractor, head_of
+from raydebm.confounding.features import FeatureExtractor
 from raydebm.errors import ConfigError
 from raydebm.export.examples import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
-from raydebm.scorer.ensemble import EnsembleScorer
+from raydebm.scorer.ensemble import EnsembleScorer, head_of
 from raydebm.scorer.model.pooling import check_pooling, pooled
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
