@@ -1,0 +1,202 @@
+"""What the triage service adds to its parts, and how it behaves from one client to many.
+
+The parts are scripted: an endpoint that answers each request after a fixed delay, with one of two texts whose energies
+the scorer keeps from the first request on. Needs a finished Knights and Knaves run, such as the demo's.
+
+python benchmarks/bench_triage.py --run runs/demo --clients 1 2 4 8 16 --seconds 15
+python benchmarks/bench_triage.py --run runs/demo --clients 8 --flame docs/images/triage.svg   # needs py-spy
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import Process, Queue
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ray
+from ray.util.state import list_actors
+
+from raydebm.generators.endpoint.vllm_process import free_port
+from raydebm.run.directory import RunDir
+from raydebm.serving.ray.app import start_local
+from raydebm.serving.ray.shutdown import stop_serve
+from raydebm.serving.settings.app_args import AppArgs
+
+TEXTS = ('Ava contradicts herself. {"Ava": "knave", "Zoey": "knight"}', '{"Ava": "knight", "Zoey": "knight"}')
+PROBLEM = (
+    "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+    'lie. You meet 2 inhabitants: Ava, and Zoey. Ava said, "Zoey is a knave and Ava is a knave." Zoey remarked, '
+    '"Ava is a knave". So who is a knight and who is a knave?'
+)
+REQUEST = {"problem": PROBLEM, "num_samples": 4, "max_passes": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What some clients saw who asked again as soon as they were answered."""
+
+    num_clients: int
+    per_second: float
+    milliseconds: tuple[float, ...]
+
+    def percentile(self, share: float) -> float:
+        return sorted(self.milliseconds)[min(len(self.milliseconds) - 1, int(share * len(self.milliseconds)))]
+
+
+# ---- the scripted endpoint, in a process of its own ----------------------------------------------------------------
+
+
+def endpoint(port: int, delay_s: float) -> None:
+    """Answers every POST with a chat completion, ``delay_s`` after it has arrived."""
+    asyncio.run(_listen(port, delay_s))
+
+
+async def _listen(port: int, delay_s: float) -> None:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = next(
+                    int(line.split(b":")[1])
+                    for line in head.lower().split(b"\r\n")
+                    if line.startswith(b"content-length")
+                )
+                body = json.loads(await reader.readexactly(length))
+                await asyncio.sleep(delay_s)
+                content = _completion(body["seed"])
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
+                writer.write(f"Content-Length: {len(content)}\r\n\r\n".encode() + content)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+def _completion(seed: int) -> bytes:
+    message = {"role": "assistant", "content": TEXTS[seed % len(TEXTS)]}
+    usage = {"prompt_tokens": 80, "completion_tokens": 20, "total_tokens": 100}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    return json.dumps(
+        {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": choices, "usage": usage}
+    ).encode()
+
+
+# ---- the load, in a process of its own ------------------------------------------------------------------------------
+
+
+def ask(url: str, num_clients: int, seconds: float, answers: "Queue[Any]") -> None:
+    """Send triage requests from ``num_clients`` at a time; puts (requests per second, latencies in seconds)."""
+    answers.put(asyncio.run(_ask(url, num_clients, seconds)))
+
+
+async def _ask(url: str, num_clients: int, seconds: float) -> tuple[float, list[float]]:
+    latencies: list[float] = []
+    limits = httpx.Limits(max_connections=num_clients)
+    async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+        started = time.perf_counter()
+
+        async def one_client() -> None:
+            while time.perf_counter() - started < seconds:
+                sent = time.perf_counter()
+                reply = await client.post(f"{url}/v1/triage", json=REQUEST)
+                reply.raise_for_status()
+                latencies.append(time.perf_counter() - sent)
+
+        await asyncio.gather(*(one_client() for _ in range(num_clients)))
+        return len(latencies) / (time.perf_counter() - started), latencies
+
+
+def load_of(url: str, num_clients: int, seconds: float) -> Load:
+    answers: Queue[Any] = Queue()
+    process = Process(target=ask, args=(url, num_clients, seconds, answers))
+    process.start()
+    per_second, latencies = answers.get()
+    process.join()
+    return Load(num_clients=num_clients, per_second=per_second, milliseconds=tuple(1000 * each for each in latencies))
+
+
+# ---- the service ----------------------------------------------------------------------------------------------------
+
+
+def scripted_run(original: str, folder: Path, port: int) -> str:
+    """A copy of what a service needs of a run, with the scripted endpoint as its only generator."""
+    run = RunDir(str(folder))
+    for name in ("scorer", "calibration", "problems"):
+        shutil.copytree(Path(original) / name, folder / name)
+    recipe = RunDir(original).read_json("recipe.json")
+    generator = {"kind": "openai", "name": "scripted", "model": "m", "base_url": f"http://127.0.0.1:{port}/v1"}
+    recipe["generators"] = [{**generator, "api_key_env": None, "max_in_flight": 512}]
+    recipe["triage"] = {**recipe["triage"], "regenerate_with": None}
+    run.write_json(recipe, "recipe.json")
+    return run.root
+
+
+def ingress_pid() -> int:
+    actors = [each for each in list_actors(detail=True) if "Ingress" in str(each.name) and each.state == "ALIVE"]
+    return next(each.pid for each in actors if each.pid is not None)
+
+
+def flame_graph(url: str, file: Path, *, num_clients: int, seconds: float) -> None:
+    command = ["py-spy", "record", "--pid", str(ingress_pid()), "--duration", str(int(seconds)), "--rate", "200"]
+    with subprocess.Popen([*command, "--format", "flamegraph", "--output", str(file)]) as profiler:
+        load_of(url, num_clients, seconds + 3)
+        profiler.wait()
+
+
+def _environment(delay_ms: float) -> str:
+    return (
+        f"Python {platform.python_version()}, Ray {ray.__version__}, {os.cpu_count()} cores; endpoint {delay_ms:g} ms\n"
+        "| clients | requests/s | p50, ms | p99, ms | above the endpoint's delay, p50, ms |\n|---:|---:|---:|---:|---:|"
+    )
+
+
+def _row(load: Load, delay_ms: float) -> str:
+    p50, p99 = statistics.median(load.milliseconds), load.percentile(0.99)
+    return f"| {load.num_clients} | {load.per_second:.1f} | {p50:.1f} | {p99:.1f} | {p50 - delay_ms:.1f} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", required=True, help="finished Knights and Knaves run")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--delay-ms", type=float, default=50, help="of the scripted endpoint")
+    parser.add_argument("--flame", type=Path, help="file for a flame graph of the ingress")
+    options = parser.parse_args(arguments)
+    port = free_port("127.0.0.1")
+    scripted = Process(target=endpoint, args=(port, options.delay_ms / 1000), daemon=True)
+    scripted.start()
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = scripted_run(options.run, Path(folder) / "run", port)
+        ray.init(num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
+        try:
+            url = start_local(AppArgs(run_dir=run_dir, threads=1, device="cpu"), port=free_port("127.0.0.1"))
+            load_of(url, 1, 3)  # warm: connections, energies
+            print(_environment(options.delay_ms))
+            for count in options.clients:
+                print(_row(load_of(url, count, options.seconds), options.delay_ms))
+            if options.flame is not None:
+                flame_graph(url, options.flame, num_clients=max(options.clients), seconds=options.seconds)
+        finally:
+            stop_serve()
+            ray.shutdown()
+            scripted.terminate()
+
+
+if __name__ == "__main__":
+    main()
