@@ -1,7 +1,9 @@
 """What the triage service adds to its parts, and how it behaves from one client to many.
 
 The parts are scripted: an endpoint that answers each request after a fixed delay, with one of two texts whose energies
-the scorer keeps from the first request on. Needs a finished Knights and Knaves run, such as the demo's.
+the scorer keeps from the first request on. Needs a finished Knights and Knaves run, such as the demo's. Beside it
+stands an empty graph: as many deployments of Ray Serve with the same calls between them, which do nothing and wait as
+long.
 
 python benchmarks/bench_triage.py --run runs/demo --clients 1 2 4 8 16 --seconds 15
 python benchmarks/bench_triage.py --run runs/demo --clients 8 --flame docs/images/triage.svg   # needs py-spy
@@ -17,14 +19,19 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Process, Queue
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import ray
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import LoggingConfig
 from ray.util.state import list_actors
 
 from raydebm.generators.endpoint.vllm_process import free_port
@@ -33,6 +40,7 @@ from raydebm.serving.ray.app import start_local
 from raydebm.serving.ray.shutdown import stop_serve
 from raydebm.serving.settings.app_args import AppArgs
 
+Handle: TypeAlias = "DeploymentHandle[Any]"
 TEXTS = ('Ava contradicts herself. {"Ava": "knave", "Zoey": "knight"}', '{"Ava": "knight", "Zoey": "knight"}')
 PROBLEM = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
@@ -129,6 +137,54 @@ def load_of(url: str, num_clients: int, seconds: float) -> Load:
     return Load(num_clients=num_clients, per_second=per_second, milliseconds=tuple(1000 * each for each in latencies))
 
 
+# ---- the empty graph ------------------------------------------------------------------------------------------------
+
+
+class EmptyGenerator:
+    async def stream(self, delay_s: float) -> AsyncIterator[list[str]]:
+        await asyncio.sleep(delay_s)
+        yield list(TEXTS) * 2
+
+
+class EmptyPart:
+    async def work(self, texts: list[str]) -> list[str]:
+        return texts
+
+
+empty_api = FastAPI()
+
+
+class EmptyIngress:
+    """Draws, then checks and scores side by side, as a triage request of one wave does."""
+
+    def __init__(self, generator: Handle, checker: Handle, scorer: Handle, delay_s: float) -> None:
+        self._generator, self._checker, self._scorer, self._delay_s = generator, checker, scorer, delay_s
+
+    @empty_api.post("/v1/triage")
+    async def triage(self, request: dict[str, Any]) -> dict[str, Any]:
+        candidates: Any = self._generator.options(stream=True).stream.remote(self._delay_s)
+        found = [
+            await asyncio.gather(self._checker.work.remote(some), self._scorer.work.remote(some))
+            async for some in candidates
+        ]
+        return {"found": found, "problem": request["problem"]}
+
+
+def _bound(kind: type, name: str, *arguments: Any) -> Any:
+    return serve.deployment(name=name, max_ongoing_requests=256)(kind).bind(*arguments)
+
+
+def start_empty(delay_s: float) -> str:
+    """Start the empty graph; returns its base URL."""
+    port = free_port("127.0.0.1")
+    quiet = LoggingConfig(enable_access_log=False)
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port), logging_config=quiet)
+    parts = _bound(EmptyGenerator, "generator"), _bound(EmptyPart, "checker"), _bound(EmptyPart, "scorer")
+    graph = _bound(serve.ingress(empty_api)(EmptyIngress), "ingress", *parts, delay_s)
+    serve.run(graph, name="empty", route_prefix="/", logging_config=quiet)
+    return f"http://127.0.0.1:{port}"
+
+
 # ---- the service ----------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +207,17 @@ def ingress_pid() -> int:
 
 
 def flame_graph(url: str, file: Path, *, num_clients: int, seconds: float) -> None:
-    command = ["py-spy", "record", "--pid", str(ingress_pid()), "--duration", str(int(seconds)), "--rate", "200"]
+    command = [
+        "py-spy",
+        "record",
+        "--pid",
+        str(ingress_pid()),
+        "--duration",
+        str(int(seconds)),
+        "--rate",
+        "100",
+        "--gil",
+    ]
     with subprocess.Popen([*command, "--format", "flamegraph", "--output", str(file)]) as profiler:
         load_of(url, num_clients, seconds + 3)
         profiler.wait()
@@ -160,13 +226,16 @@ def flame_graph(url: str, file: Path, *, num_clients: int, seconds: float) -> No
 def _environment(delay_ms: float) -> str:
     return (
         f"Python {platform.python_version()}, Ray {ray.__version__}, {os.cpu_count()} cores; endpoint {delay_ms:g} ms\n"
-        "| clients | requests/s | p50, ms | p99, ms | above the endpoint's delay, p50, ms |\n|---:|---:|---:|---:|---:|"
+        "| what | clients | requests/s | p50, ms | p99, ms |\n|---|---:|---:|---:|---:|"
     )
 
 
-def _row(load: Load, delay_ms: float) -> str:
-    p50, p99 = statistics.median(load.milliseconds), load.percentile(0.99)
-    return f"| {load.num_clients} | {load.per_second:.1f} | {p50:.1f} | {p99:.1f} | {p50 - delay_ms:.1f} |"
+def _measure(what: str, url: str, options: argparse.Namespace) -> None:
+    load_of(url, 1, 3)  # warm: connections, energies
+    for count in options.clients:
+        load = load_of(url, count, options.seconds)
+        p50, p99 = statistics.median(load.milliseconds), load.percentile(0.99)
+        print(f"| {what} | {count} | {load.per_second:.1f} | {p50:.1f} | {p99:.1f} |", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -185,11 +254,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_dir = scripted_run(options.run, Path(folder) / "run", port)
         ray.init(num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
         try:
-            url = start_local(AppArgs(run_dir=run_dir, threads=1, device="cpu"), port=free_port("127.0.0.1"))
-            load_of(url, 1, 3)  # warm: connections, energies
             print(_environment(options.delay_ms))
-            for count in options.clients:
-                print(_row(load_of(url, count, options.seconds), options.delay_ms))
+            url = start_empty(options.delay_ms / 1000)
+            _measure("empty graph", url, options)
+            stop_serve()
+            url = start_local(AppArgs(run_dir=run_dir, threads=1, device="cpu"), port=free_port("127.0.0.1"))
+            _measure("triage", url, options)
             if options.flame is not None:
                 flame_graph(url, options.flame, num_clients=max(options.clients), seconds=options.seconds)
         finally:

@@ -167,6 +167,8 @@ class Policy(PolicySettings):
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
         """
+        if not changes:
+            return self
         tau_answer = changes.get("tau_answer")
         if "tau_accept" not in changes and isinstance(tau_answer, int | float) and tau_answer > self.tau_accept:
             changes = {**changes, "tau_accept": tau_answer}

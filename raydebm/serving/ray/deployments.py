@@ -36,6 +36,10 @@ from raydebm.serving.settings.run_source import RunSource
 
 log = logging.getLogger(__name__)
 
+LINGER_S = 0.003
+"""Candidates that come so soon after another travel together: each message between two actors costs some milliseconds
+of CPU time, and each message of candidates leads to one more to the checks and one to the scorer."""
+
 
 def forget_client_keys() -> None:
     """Take the clients' API keys out of the environment of a replica that has no use for them, and of its children."""
@@ -98,7 +102,8 @@ class GeneratorDeployment:
         hedge: bool = True,
         source: RunSource | None = None,
     ) -> AsyncIterator[list[Candidate]]:
-        """One candidate per request in the order of their arrival, each time all that have come since the last time.
+        """One candidate per request in the order of their arrival, each time all that have come since the last time and
+        within ``LINGER_S`` of the first of them.
 
         A generator that does not work gives rows with ``error``.
 
@@ -123,6 +128,8 @@ class GeneratorDeployment:
             num_left = len({request.candidate_id for request in requests})
             while num_left:
                 some = [await arrivals.get()]
+                if len(some) < num_left:
+                    await asyncio.sleep(LINGER_S)
                 while not arrivals.empty():
                     some.append(arrivals.get_nowait())
                 num_left -= len(some)
