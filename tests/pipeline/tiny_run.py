@@ -31,6 +31,8 @@ def recipe_of(run_dir, **changes):
         "triage": {"num_regenerate": 2},
         "calibration": {"lambdas": [0.0, 1.0], "num_thresholds": 3},
         "evaluation": {"num_bootstrap": 100},
-        "ray": {"gpus_per_adapter": 0},  # a process that had a GPU ends with its task and is not used again
+        # A process that had a GPU ends with its task and is not used again; and of eight CPUs five leave room for one
+        # process that trains: most of the time of so small a training is starting processes.
+        "ray": {"gpus_per_adapter": 0, "cpus_per_adapter": 5},
     }
     return parse_recipe({**tree, **changes})
