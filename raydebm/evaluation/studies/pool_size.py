@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raydebm.evaluation.pools.pool import Bools, Floats, Ints
 from raydebm.evaluation.pools.stack import Stack, sum_by_answer
 from raydebm.evaluation.results.selector_metrics import pass_at_n_by_chance
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, mean_of_known
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, mean_of_known, on_all_cpus
 from raydebm.identity import seed_for
 
 NUM_DRAWS = 32
@@ -171,9 +171,14 @@ def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> t
     for rows in _parts(np.flatnonzero(stack.labelled & (sizes <= size))):
         drawn = np.broadcast_to(np.arange(stack.answer.shape[1]), (len(rows), 1, stack.answer.shape[1]))
         plain[rows], weighted[rows] = _votes(stack, rows, drawn, weights, worth)
-    for rows in _parts(np.flatnonzero(stack.labelled & (sizes > size))):
+
+    def of_subsets(rows: Ints) -> tuple[Floats, Floats]:
         drawn = np.stack([_drawn(stack.problems[row].problem_id, int(sizes[row]), size, seed) for row in rows])
-        plain[rows], weighted[rows] = _votes(stack, rows, drawn, weights, worth)
+        return _votes(stack, rows, drawn, weights, worth)
+
+    parts = _parts(np.flatnonzero(stack.labelled & (sizes > size)))
+    for rows, found in zip(parts, on_all_cpus(of_subsets, parts), strict=True):
+        plain[rows], weighted[rows] = found
     return plain, weighted
 
 

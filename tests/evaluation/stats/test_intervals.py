@@ -1,4 +1,5 @@
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap
 from sklearn.metrics import roc_auc_score
 
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_auroc
+from raydebm.cpus import usable_cpus
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, on_all_cpus, weighted_auroc
 
 NUMBERS = st.sampled_from([0.0, 0.25, 1.0, 2.0, math.nan])
 
@@ -175,3 +177,17 @@ def area_by_pairs(scores, positives, weights):
     ]
     total = sum(weight for weight, _ in pairs)
     return sum(weight * won for weight, won in pairs) / total if total else math.nan
+
+
+def test_parts_that_end_in_another_order_keep_their_own():
+    """The first part waits until the second is done."""
+    second_is_done = threading.Event()
+
+    def work(part):
+        if part == 1 and usable_cpus() > 1:
+            second_is_done.wait(60)
+        if part == 2:
+            second_is_done.set()
+        return 10 * part
+
+    assert on_all_cpus(work, [1, 2]) == [10, 20]
