@@ -9,6 +9,8 @@ import os
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 
 from raydebm.errors import ConfigError
 
@@ -23,8 +25,7 @@ def load_extensions() -> tuple[str, ...]:
     Raises:
         ConfigError: a module cannot be imported; the message names it and what named it.
     """
-    sources = {point.value: f"the entry point {point.name!r} of {GROUP}" for point in entry_points(group=GROUP)}
-    sources |= dict.fromkeys(os.environ.get(VARIABLE, "").replace(",", " ").split(), VARIABLE)
+    sources = _sources()
     for name, source in sources.items():
         try:
             import_module(name)
@@ -33,3 +34,24 @@ def load_extensions() -> tuple[str, ...]:
                 f"extension {name!r}, named by {source}, cannot be imported: {error!r}; is its folder in PYTHONPATH?"
             ) from error
     return tuple(sources)
+
+
+def extension_files() -> dict[str, Path]:
+    """The file of every named module, or its folder where it is a package, by name. No module is imported, and one that
+    is not found is left out."""
+    found = {}
+    for name in _sources():
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None and spec.origin is not None:
+            file = Path(spec.origin)
+            found[name] = file.parent if file.name == "__init__.py" else file
+    return found
+
+
+def _sources() -> dict[str, str]:
+    """What names each module."""
+    sources = {point.value: f"the entry point {point.name!r} of {GROUP}" for point in entry_points(group=GROUP)}
+    return sources | dict.fromkeys(os.environ.get(VARIABLE, "").replace(",", " ").split(), VARIABLE)

@@ -5,12 +5,14 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
 from raydebm.config import REPORTING, BaselineConfig, Recipe
 from raydebm.config.baselines import LocalModelBaseline
 from raydebm.embedded import local_path
+from raydebm.extensions import extension_files
 from raydebm.identity import content_id
 from raydebm.run.directory import RunDir
 from raydebm.run.stages import StageName, stage_named
@@ -41,10 +43,17 @@ def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
 def _stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
     """Ids of the contents of the local files and folders that matter to a stage, by the names the recipe gives them.
 
-    They are the sources of problems, recorded pools, and models in folders or embedded in the package. What a hub or a
-    URL holds, and the code of another package or of a user's module, count by their names alone.
+    They are the sources of problems, recorded pools, models in folders or embedded in the package, and from the
+    calibration on a user's modules (``raydebm.extensions``), whose terms and selectors are used there. What a hub or a
+    URL holds counts by its name alone, and so does the code of a task: no answer is paid for again because of it.
     """
-    return _contents(_names(recipe, stage_named(stage).settings))
+    sections = stage_named(stage).settings
+    found = _contents(_names(recipe, sections))
+    if "decision" in sections:
+        files = extension_files()
+        contents = _contents(str(file) for file in files.values())
+        found |= {f"extension {name}": contents[str(file)] for name, file in files.items() if str(file) in contents}
+    return found
 
 
 def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:
@@ -133,7 +142,7 @@ def _content(name: str) -> str | None:
     """None where the name is no file or folder of this machine."""
     path = local_path(name)
     try:
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _counts(file))
     except OSError:  # a name that no path can have, such as one too long
         return None
     if not files:
@@ -144,6 +153,10 @@ def _content(name: str) -> str | None:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "blake2b").digest())
     return digest.hexdigest()
+
+
+def _counts(file: Path) -> bool:
+    return file.is_file() and file.parent.name != "__pycache__"
 
 
 def _without_placement(section: Any) -> Any:

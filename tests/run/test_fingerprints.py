@@ -1,5 +1,6 @@
 """What makes a stage run again, and what does not."""
 
+import compileall
 import copy
 
 import pytest
@@ -55,6 +56,63 @@ def test_what_is_learnt_leaves_the_candidates_alone():
 def test_what_is_read_of_a_candidate_makes_pairs_again():
     assert fingerprint("pairs", scorer={"reasoning": "all"}) != fingerprint("pairs")
     assert fingerprint("pairs", scorer={"pooling": "mean"}) == fingerprint("pairs")
+
+
+@pytest.fixture
+def extension(tmp_path, monkeypatch):
+    """The file of a module that adds something."""
+    file = tmp_path / "an_extension_of_mine.py"
+    file.write_text("NUMBER = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RAYDEBM_EXTENSIONS", file.stem)
+    fingerprints._content.cache_clear()
+    return file
+
+
+@pytest.mark.parametrize(("stage", "is_kept"), [("energies", True), ("calibration", False), ("evaluation", False)])
+def test_a_changed_extension_decides_and_reports_again(extension, tmp_path, stage, is_kept):
+    recipe, run = parse_recipe(TREE), RunDir(str(tmp_path / "run"))
+    run.finish(stage, new_manifest(stage, recipe, run, facts={}))
+    assert current_manifest(stage, recipe, run) is not None
+
+    extension.write_text("NUMBER = 2\n")
+    fingerprints._content.cache_clear()
+
+    assert (current_manifest(stage, recipe, run) is not None) is is_kept
+
+
+def test_a_new_extension_decides_again(extension, tmp_path, monkeypatch):
+    recipe, run = parse_recipe(TREE), RunDir(str(tmp_path / "run"))
+    monkeypatch.delenv("RAYDEBM_EXTENSIONS")
+    run.finish("calibration", new_manifest("calibration", recipe, run, facts={}))
+
+    monkeypatch.setenv("RAYDEBM_EXTENSIONS", extension.stem)
+
+    assert current_manifest("calibration", recipe, run) is None
+
+
+def test_an_extension_that_was_compiled_has_not_changed(tmp_path, monkeypatch):
+    package = tmp_path / "a_package_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RAYDEBM_EXTENSIONS", package.name)
+    recipe, run = parse_recipe(TREE), RunDir(str(tmp_path / "run"))
+    run.finish("calibration", new_manifest("calibration", recipe, run, facts={}))
+
+    compileall.compile_dir(package, quiet=1)
+    fingerprints._content.cache_clear()
+
+    assert current_manifest("calibration", recipe, run) is not None
+
+
+def test_an_extension_that_is_not_found_is_no_matter_of_stages(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYDEBM_EXTENSIONS", "no_such_module_anywhere, no_such_package.module")
+    recipe, run = parse_recipe(TREE), RunDir(str(tmp_path / "run"))
+
+    run.finish("calibration", new_manifest("calibration", recipe, run, facts={}))
+
+    assert current_manifest("calibration", recipe, run) is not None
 
 
 def test_a_tasks_own_field_counts_whatever_its_name():
