@@ -39,7 +39,7 @@ def load_extensions() -> tuple[str, ...]:
 def extension_files() -> dict[str, Path]:
     """The file of every named module, or its folder where it is a package, by name. No module is imported, and one that
     is not found is left out."""
-    found = {}
+    files = {}
     for name in _sources():
         try:
             spec = find_spec(name)
@@ -47,8 +47,8 @@ def extension_files() -> dict[str, Path]:
             continue
         if spec is not None and spec.origin is not None:
             file = Path(spec.origin)
-            found[name] = file.parent if file.name == "__init__.py" else file
-    return found
+            files[name] = file.parent if file.name == "__init__.py" else file
+    return files
 
 
 def _sources() -> dict[str, str]:
