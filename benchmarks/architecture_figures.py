@@ -120,12 +120,12 @@ class Tree:
     @cached_property
     def _classes(self) -> dict[str, list[ast.ClassDef]]:
         """By name; classes of different modules may share one."""
-        found: dict[str, list[ast.ClassDef]] = defaultdict(list)
+        classes: dict[str, list[ast.ClassDef]] = defaultdict(list)
         for tree in self.parsed.values():
             for node in tree.body:
                 if isinstance(node, ast.ClassDef):
-                    found[node.name].append(node)
-        return found
+                    classes[node.name].append(node)
+        return classes
 
     def _family(self, node: ast.ClassDef) -> list[ast.ClassDef]:
         """The class and its base classes in the package."""
@@ -229,8 +229,8 @@ def figures(tree: Tree) -> dict[str, str]:
     graphs = {name: tree.entries(name) for name in tree.packages}
     highest = max(graphs, key=lambda name: levels(graphs[name]))
     longest = max(tree.sources, key=lambda name: tree.sources[name].count("\n"))
-    where, function = max(tree.functions(), key=lambda found: length(found[1]))
-    caller, widest = max(tree.functions(), key=lambda found: num_arguments(found[1]))
+    where, function = max(tree.functions(), key=lambda named: length(named[1]))
+    caller, widest = max(tree.functions(), key=lambda named: num_arguments(named[1]))
     documented = [is_documented for _, _, is_documented in tree.public_functions()]
     classes = [node.name for each in tree.parsed.values() for node in each.body if isinstance(node, ast.ClassDef)]
     chains = [levels(graphs[f"{PACKAGE}.{name}"]) for name in ("evaluation", "serving")]

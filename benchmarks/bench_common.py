@@ -91,14 +91,14 @@ def interleave(variants: Mapping[str, Callable[[], object]], *, rounds: int) -> 
     return [
         Timing(
             name=name,
-            seconds=statistics.median(found),
-            speedup=statistics.median(a / b for a, b in zip(reference, found, strict=True)),
+            seconds=statistics.median(seconds),
+            speedup=statistics.median(a / b for a, b in zip(reference, seconds, strict=True)),
         )
-        for name, found in times.items()
+        for name, seconds in times.items()
     ]
 
 
 def versions_line() -> str:
     names = ("torch", "transformers", "peft")
-    found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
-    return f"python {platform.python_version()}, {found}, {platform.processor() or platform.machine()}"
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"python {platform.python_version()}, {versions}, {platform.processor() or platform.machine()}"

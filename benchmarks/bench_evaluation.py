@@ -47,9 +47,9 @@ def _pool(problem_id: str, num_candidates: int, rng: random.Random) -> Evaluated
     items, labels = [], {}
     scores: dict[str, dict[str, float | None]] = {"judge": {}, "reward model": {}}
     for index in range(num_candidates):
-        item, correct = _candidate(problem_id, index, ease, rng)
-        identity = item.candidate.candidate_id
-        items.append(item)
+        scored, correct = _candidate(problem_id, index, ease, rng)
+        identity = scored.candidate.candidate_id
+        items.append(scored)
         verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
         labels[identity] = Label(
             candidate_id=identity,

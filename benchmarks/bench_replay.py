@@ -135,18 +135,18 @@ def write(folder: str, arguments: argparse.Namespace) -> float:
 
 def replayed(folder: str, changes: Changes) -> ReplayTally:
     tally = ReplayTally()
-    for found in replay_stored(stored_decisions(DecisionReader(folder)), changes):
-        tally.add(found, {})
+    for decision in replay_stored(stored_decisions(DecisionReader(folder)), changes):
+        tally.add(decision, {})
     return tally
 
 
 def seconds_of(work: Callable[[], object], *, rounds: int = 5) -> float:
-    found = []
+    times = []
     for _ in range(rounds):
         started = time.perf_counter()
         work()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
 
 
 def main() -> None:

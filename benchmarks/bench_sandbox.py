@@ -21,12 +21,12 @@ PROGRAM, STDIN = "print(2 * int(input()))", b"21\n"
 def timed(work: Callable[[], object], repeats: int) -> list[float]:
     """Milliseconds of each run, after one that is not counted."""
     work()
-    found = []
+    times = []
     for _ in range(repeats):
         started = time.perf_counter()
         work()
-        found.append((time.perf_counter() - started) * 1000)
-    return found
+        times.append((time.perf_counter() - started) * 1000)
+    return times
 
 
 def report(name: str, milliseconds: list[float]) -> None:

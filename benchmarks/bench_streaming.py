@@ -67,9 +67,9 @@ class Peaks:
 
     def take(self) -> tuple[float, float]:
         self._look()
-        found = self.driver, self.worker
+        peaks = self.driver, self.worker
         self.driver = self.worker = 0.0
-        return found
+        return peaks
 
     def _watch(self) -> None:
         while True:
@@ -173,8 +173,8 @@ def show(lines: list[dict[str, Any]], numbers: list[int], stages: list[str]) -> 
     print(f"{'stage':12}" + "".join(f"{number:>38,}" for number in numbers))
     print(f"{'':12}" + f"{'driver MiB':>12}{'worker MiB':>12}{'s':>7}{'CPU s':>7}" * len(numbers))
     for stage in stages:
-        found = [by_key[number, stage] for number in numbers]
-        cells = (f"{x['driver']:12.0f}{x['worker']:12.0f}{x['seconds']:7.0f}{x['cpu_s']:7.0f}" for x in found)
+        stage_lines = [by_key[number, stage] for number in numbers]
+        cells = (f"{x['driver']:12.0f}{x['worker']:12.0f}{x['seconds']:7.0f}{x['cpu_s']:7.0f}" for x in stage_lines)
         print(f"{stage:12}" + "".join(cells))
 
 

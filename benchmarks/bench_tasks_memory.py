@@ -29,15 +29,15 @@ def held(folders: list[str], is_shared: bool) -> list[float]:
 
 async def _held(folders: list[str], is_shared: bool) -> list[float]:
     replicas: list[Ensembles] = []
-    found: list[float] = []
+    megabytes: list[float] = []
     for folder in folders:
         if not (is_shared and replicas):
             replicas.append(Ensembles(device="cpu", dtype="float32", threads=1))
         scorer = await replicas[-1].get(read_ref(folder))
         scorer.score([("a question", "an answer")])
         gc.collect()
-        found.append(_resident_mb())
-    return found
+        megabytes.append(_resident_mb())
+    return megabytes
 
 
 def main() -> None:

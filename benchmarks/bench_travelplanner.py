@@ -67,8 +67,8 @@ def main() -> None:
 
 def _seconds(function: Callable[..., object], items: Sequence[tuple[Problem, Gold, list[Row], str]]) -> float:
     started = time.process_time()
-    for item in items:
-        function(*item)
+    for arguments in items:
+        function(*arguments)
     return time.process_time() - started
 
 

@@ -163,11 +163,11 @@ class EmptyIngress:
     @empty_api.post("/v1/triage")
     async def triage(self, request: dict[str, Any]) -> dict[str, Any]:
         candidates: Any = self._generator.options(stream=True).stream.remote(self._delay_s)
-        found = [
-            await asyncio.gather(self._checker.work.remote(some), self._scorer.work.remote(some))
-            async for some in candidates
+        checked = [
+            await asyncio.gather(self._checker.work.remote(block), self._scorer.work.remote(block))
+            async for block in candidates
         ]
-        return {"found": found, "problem": request["problem"]}
+        return {"found": checked, "problem": request["problem"]}
 
 
 def _bound(kind: type, name: str, *arguments: Any) -> Any:

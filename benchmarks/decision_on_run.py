@@ -68,16 +68,16 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
     )
     posterior = fitted.policy.posterior
     assert posterior is not None
-    found = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled], base.lambda_)
-    bootstrap = Bootstrap.of(len(found.pools), num_bootstrap=2000, seed=recipe.seed)
-    estimates = posterior.estimates(found.table)
-    chosen = {profile: winners(profile, found.table, estimates, posterior) for profile in PROFILES}
-    worth = {profile: np.where(rows >= 0, found.given_worth[rows], 0.0) for profile, rows in chosen.items()}
+    test_table = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled], base.lambda_)
+    bootstrap = Bootstrap.of(len(test_table.pools), num_bootstrap=2000, seed=recipe.seed)
+    estimates = posterior.estimates(test_table.table)
+    chosen = {profile: winners(profile, test_table.table, estimates, posterior) for profile in PROFILES}
+    worth = {profile: np.where(rows >= 0, test_table.given_worth[rows], 0.0) for profile, rows in chosen.items()}
     confidence = {profile: np.where(rows >= 0, estimates.probability[rows], 0.0) for profile, rows in chosen.items()}
     weights = {**posterior.weights, **posterior.context_weights}
     return [
         f"## {recipe.name}\n",
-        f"{len(labelled)} labelled problems, {len(found.pools)} test problems. Chosen profile: "
+        f"{len(labelled)} labelled problems, {len(test_table.pools)} test problems. Chosen profile: "
         f"**{fitted.policy.profile}**; answers are {posterior.competition}.\n",
         "Weights: " + ", ".join(f"{name} {value:.2f}" for name, value in weights.items()) + "\n",
         *(

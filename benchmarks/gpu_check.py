@@ -138,14 +138,14 @@ def equality(place: Place, sizes: Sizes) -> dict[str, Any]:
     ids = texts_of(sizes, count=min(sizes.num_texts, 8), seed=1)
     ids = [row[: max(8, sizes.num_tokens // 4 + index)] for index, row in enumerate(ids)]
     reference = _energies(Place(device=torch.device("cpu"), dtype=torch.float32), sizes, ids)
-    found = {}
+    differences = {}
     for dtype in (torch.float32, place.dtype):
         energies = _energies(Place(device=place.device, dtype=dtype), sizes, ids)
-        found[str(dtype).removeprefix("torch.")] = {
+        differences[str(dtype).removeprefix("torch.")] = {
             "max_difference": float((energies - reference).abs().max()),
             "rank_correlation": rank_correlation(reference, energies),
         }
-    return {"texts": len(ids), "spread": float(reference.std()), **found}
+    return {"texts": len(ids), "spread": float(reference.std()), **differences}
 
 
 def _energies(place: Place, sizes: Sizes, ids: Ids) -> torch.Tensor:

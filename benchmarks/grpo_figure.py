@@ -41,26 +41,26 @@ def read_runs(files: Sequence[Path]) -> dict[str, dict[int, list[Row]]]:
     Raises:
         SystemExit: one reward function was run under two settings, or twice with one seed.
     """
-    found: dict[str, dict[int, list[Row]]] = {}
+    by_reward: dict[str, dict[int, list[Row]]] = {}
     for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
         row = json.loads(line)
-        found.setdefault(row["reward_function"], {}).setdefault(row["seed"], []).append(row)
-    for name, runs in found.items():
+        by_reward.setdefault(row["reward_function"], {}).setdefault(row["seed"], []).append(row)
+    for name, runs in by_reward.items():
         for seed, rows in runs.items():
             if len({row["step"] for row in rows}) < len(rows):
                 raise SystemExit(f"{name}, seed {seed}: a step was measured twice; give the lines of one training each")
         last = max(rows[-1]["step"] for rows in runs.values())
-        found[name] = {seed: rows for seed, rows in sorted(runs.items()) if rows[-1]["step"] == last}
-    return found
+        by_reward[name] = {seed: rows for seed, rows in sorted(runs.items()) if rows[-1]["step"] == last}
+    return by_reward
 
 
-def figure_of(found: Mapping[str, Runs]) -> Figure:
+def figure_of(by_reward: Mapping[str, Runs]) -> Figure:
     figure = Figure(figsize=(12.0, 6.4), layout="constrained")
     for axes, (name, label, scale) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         tidy(axes)
         axes.set_xlabel("step")
         axes.set_ylabel(label)
-        for look, (reward, runs) in zip(LINES, found.items(), strict=False):
+        for look, (reward, runs) in zip(LINES, by_reward.items(), strict=False):
             draw(axes, runs, name, scale, label=reward, look=look)
     figure.axes[0].legend(frameon=False, fontsize="small")
     return figure
@@ -84,13 +84,13 @@ def right_shares(runs: Runs, place: int) -> Floats:
     return shares
 
 
-def table(found: Mapping[str, Runs]) -> list[str]:
+def table(by_reward: Mapping[str, Runs]) -> list[str]:
     lines = [
         "| reward | seeds | right at the start, % | right at the end, % | change, points | by seed | best on the "
         "way, % (step) | reward | -mu | sigma | KL | tokens | answered, % |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    return lines + [line(name, runs) for name, runs in found.items()]
+    return lines + [line(name, runs) for name, runs in by_reward.items()]
 
 
 def line(name: str, runs: Runs) -> str:
@@ -124,19 +124,19 @@ def bootstrapped(values: Floats) -> Estimate:
     return Bootstrap.of(len(values), num_bootstrap=2000, seed=0).mean(values)
 
 
-def comparisons(found: Mapping[str, Runs]) -> list[str]:
+def comparisons(by_reward: Mapping[str, Runs]) -> list[str]:
     """Differences in right texts at the end: by the uncertainty term, and of every reward to the control."""
-    pairs = [(f"{name}_sigma", name) for name in found if f"{name}_sigma" in found]
-    pairs += [(name, CONTROL) for name in found if name != CONTROL and CONTROL in found]
-    return [difference(found, first, second) for first, second in pairs]
+    pairs = [(f"{name}_sigma", name) for name in by_reward if f"{name}_sigma" in by_reward]
+    pairs += [(name, CONTROL) for name in by_reward if name != CONTROL and CONTROL in by_reward]
+    return [difference(by_reward, first, second) for first, second in pairs]
 
 
-def difference(found: Mapping[str, Runs], first: str, second: str) -> str:
+def difference(by_reward: Mapping[str, Runs], first: str, second: str) -> str:
     """Over the seeds that both were trained with, on the same puzzles."""
-    seeds = sorted({*found[first]} & {*found[second]})
+    seeds = sorted({*by_reward[first]} & {*by_reward[second]})
     if not seeds:
         return f"- {first} - {second}: no seed in common"
-    one, other = ({seed: found[name][seed] for seed in seeds} for name in (first, second))
+    one, other = ({seed: by_reward[name][seed] for seed in seeds} for name in (first, second))
     gain = bootstrapped(right_shares(one, -1) - right_shares(other, -1))
     return f"- {first} - {second}: {points(gain)} points, {gain.n} puzzles, {len(seeds)} seeds"
 
@@ -146,9 +146,9 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path, help="what `grpo_rewards --out` wrote")
     parser.add_argument("--figure", type=Path, required=True, help="SVG file to write")
     given = parser.parse_args()
-    found = read_runs(given.files)
-    given.figure.write_text(svg_of(figure_of(found)), encoding="utf-8")
-    print("\n".join([*table(found), "", *comparisons(found)]))
+    by_reward = read_runs(given.files)
+    given.figure.write_text(svg_of(figure_of(by_reward)), encoding="utf-8")
+    print("\n".join([*table(by_reward), "", *comparisons(by_reward)]))
 
 
 if __name__ == "__main__":

@@ -137,16 +137,16 @@ class HeldOut:
 
     def _rewarded(self, prompts: Sequence[str], texts: Sequence[str]) -> dict[str, list[float]]:
         """Rewards and logs of ``/get_reward``, in the order of its requests: a prompt's texts stay together."""
-        found: dict[str, list[float]] = {"rewards": [], "answered": [], "mu": [], "sigma": []}
+        columns: dict[str, list[float]] = {"rewards": [], "answered": [], "mu": [], "sigma": []}
         for places in reward_groups(prompts):
             call = rewards_call(prompts, texts, places, self.settings)
             answer = (
                 self.service.http.post(call.path, params=dict(call.query), json=call.body).raise_for_status().json()
             )
-            found["rewards"] += answer["rewards"]
+            columns["rewards"] += answer["rewards"]
             for name in ("answered", "mu", "sigma"):
-                found[name] += answer["extra_logs"][name]
-        return found
+                columns[name] += answer["extra_logs"][name]
+        return columns
 
 
 def _mean_where(flags: Sequence[float], values: Sequence[float]) -> float:
@@ -177,11 +177,11 @@ class Measuring(TrainerCallback):
 
     def _measure(self, step: int, model: Any) -> None:
         started = time.monotonic()
-        found = self._held_out.measure(model)
+        measures = self._held_out.measure(model)
         row = {
             **self._facts,
             "step": step,
-            **{name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()},
+            **{name: round(value, 5) if isinstance(value, float) else value for name, value in measures.items()},
             "seconds": round(started - self._started, 1),
             "measuring_s": round(time.monotonic() - started, 1),
         }

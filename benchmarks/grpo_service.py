@@ -50,11 +50,11 @@ class LocalBackend:
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         """Equal texts are scored once."""
         unique = {(text.prompt, text.text): text for text in texts}
-        found = dict(zip(unique, energies_of_lists(self.scorer, [list(unique.values())])[0], strict=True))
+        by_text = dict(zip(unique, energies_of_lists(self.scorer, [list(unique.values())])[0], strict=True))
         return [
             None if energies is None else replace(energies, candidate_id=text.candidate_id)
             for text in texts
-            for energies in [found[text.prompt, text.text]]
+            for energies in [by_text[text.prompt, text.text]]
         ]
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
@@ -78,7 +78,7 @@ def policy_without_constraints(run_dir: str, base: Policy) -> Policy:
     pools = [
         replace(
             pool,
-            candidates=[replace(item, report=without_constraints(item.report)) for item in pool.candidates],
+            candidates=[replace(scored, report=without_constraints(scored.report)) for scored in pool.candidates],
         )
         for pool in labelled_pools(evaluated_pools(Pipeline(recipe=recipe), VALIDATION))
         if pool.is_labelled

@@ -64,8 +64,8 @@ def programs(count: int) -> tuple[dict[str, Problem], dict[str, Gold], list[tupl
     rows = _mixed(
         row for name, _ in PROGRAMS for _, row in read_json_lines(str(DATA / "code" / f"pool_{name}.jsonl.gz"))
     )
-    found = ((row, f"```python\n{row['code']}\n```") for row in rows if row.get("code"))
-    return problems, golds, list(islice(_candidates(found, "taco", by_source), count))
+    texts = ((row, f"```python\n{row['code']}\n```") for row in rows if row.get("code"))
+    return problems, golds, list(islice(_candidates(texts, "taco", by_source), count))
 
 
 def formulas(count: int) -> tuple[dict[str, Problem], dict[str, Gold], list[tuple[Candidate, bool | None]]]:
@@ -75,14 +75,14 @@ def formulas(count: int) -> tuple[dict[str, Problem], dict[str, Gold], list[tupl
         problems[problem.problem_id], golds[problem.problem_id] = problem, gold
         by_source[problem.data.get("source_id")] = problem
     rows = _mixed(row for _, row in read_json_lines(str(DATA / "math" / "pool_zeroeval_l5.jsonl.gz")))
-    found = ((row, row["text"]) for row in rows if row.get("text"))
-    return problems, golds, list(islice(_candidates(found, "math500", by_source), count))
+    texts = ((row, row["text"]) for row in rows if row.get("text"))
+    return problems, golds, list(islice(_candidates(texts, "math500", by_source), count))
 
 
 def _mixed(rows: Iterator[Any]) -> list[Any]:
-    found = list(rows)
-    random.Random(seed_for(0, "label_hostile")).shuffle(found)
-    return found
+    mixed = list(rows)
+    random.Random(seed_for(0, "label_hostile")).shuffle(mixed)
+    return mixed
 
 
 def _candidates(
@@ -108,16 +108,16 @@ def plant(
     recorded: list[tuple[Candidate, bool | None]], hostile: Sequence[str], *, every: int
 ) -> list[tuple[Candidate, bool | None]]:
     """The recorded answers with one of the hostile texts after each ``every - 1`` of them."""
-    found: list[tuple[Candidate, bool | None]] = []
-    for number, item in enumerate(recorded):
-        found.append(item)
+    planted: list[tuple[Candidate, bool | None]] = []
+    for number, answer in enumerate(recorded):
+        planted.append(answer)
         if number % (every - 1) == 0:
-            near = item[0]
+            near = answer[0]
             text = hostile[(number // (every - 1)) % len(hostile)]
             name = f"hostile: {text[:40]!r}"
             problem = Problem(task=near.task, problem_id=near.problem_id, prompt="")
-            found.append((_candidate(near.task, problem, name, text, -number), None))
-    return found
+            planted.append((_candidate(near.task, problem, name, text, -number), None))
+    return planted
 
 
 def show(name: str, recipe: Recipe, parts: tuple[Any, Any, Any], hostile: Sequence[str], *, every: int) -> None:
@@ -126,24 +126,24 @@ def show(name: str, recipe: Recipe, parts: tuple[Any, Any, Any], hostile: Sequen
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir(folder)
-        run.write_candidates(found for found, _ in planted)
+        run.write_candidates(candidate for candidate, _ in planted)
         summary = label(problems, golds, run.stored_candidates(), recipe=recipe, run=run)
         labels = run.labels()
     seconds = time.monotonic() - started
     print(f"\n{name}: {len(planted)} answers, {len(planted) - len(recorded)} of them hostile, {seconds:.0f} s")
     print(f"  {len(planted) / seconds:.0f} answers/s; verdicts {dict(summary.verdicts)}")
-    wanted = {found.candidate_id: verdict for found, verdict in planted}
-    generators = {found.candidate_id: found.generator for found, _ in planted}
+    wanted = {candidate.candidate_id: verdict for candidate, verdict in planted}
+    generators = {candidate.candidate_id: candidate.generator for candidate, _ in planted}
     known = [row for row in labels if isinstance(wanted[row.candidate_id], bool) and row.verdict != "unlabeled"]
     agreed = sum((row.verdict == "correct") == wanted[row.candidate_id] for row in known)
     print(f"  recorded labels: {agreed} of {len(known)} agree ({100 * agreed / max(1, len(known)):.2f} %)")
     print(f"  unlabeled recorded answers: {dict(Counter(_reason(row) for row in labels if _is_open(row, generators)))}")
-    found = Counter(
+    counts = Counter(
         (generators[row.candidate_id], row.verdict, _reason(row))
         for row in labels
         if generators[row.candidate_id].startswith("hostile")
     )
-    for (generator, verdict, reason), count in sorted(found.items()):
+    for (generator, verdict, reason), count in sorted(counts.items()):
         print(f"  {count:5} {generator:60} {verdict:10} {reason}")
     assert len(labels) == len(planted), "a row was lost"
 

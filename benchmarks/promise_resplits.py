@@ -135,8 +135,8 @@ def recorded(path: str) -> tuple[list[LabelledPool], str, Policy]:
         )
         worth.setdefault(row["problem_id"], []).append(float(row["correct"]))
     pools = [
-        LabelledPool(problem_id=name, candidates=found, worth=np.array(worth[name]))
-        for name, found in candidates.items()
+        LabelledPool(problem_id=name, candidates=answers, worth=np.array(worth[name]))
+        for name, answers in candidates.items()
     ]
     return pools, "correct", Policy(max_passes=1)
 
@@ -145,7 +145,7 @@ def resplits(
     pools: Sequence[LabelledPool], outcome: str, base: Policy, *, size: int, given: argparse.Namespace
 ) -> list[Row]:
     """One row per promised error."""
-    found: dict[float, list[tuple[bool, bool, float, bool, float, float]]] = {error: [] for error in given.errors}
+    by_error: dict[float, list[tuple[bool, bool, float, bool, float, float]]] = {error: [] for error in given.errors}
     for split in range(given.resplits):
         order = np.random.default_rng([given.seed, size, split]).permutation(len(pools))
         calibration, test = ([pools[place] for place in part] for part in (order[:size], order[size:]))
@@ -164,7 +164,7 @@ def resplits(
         for error, promise in zip(given.errors, fitted.promises, strict=True):
             tau = np.inf if promise.tau is None else promise.tau
             naive = lowest_threshold(fitted.confidence, 1 - fitted.worth, error)
-            found[error].append(
+            by_error[error].append(
                 (
                     promise.certified,
                     risk(confidence, 1 - worth, tau) > error,
@@ -175,7 +175,7 @@ def resplits(
                 )
             )
     rows = []
-    for error, results in found.items():
+    for error, results in by_error.items():
         means = np.array(results, dtype=np.float64).mean(axis=0)
         names = ("certified", "broken", "coverage", "naive_broken", "naive_coverage", "hindsight_coverage")
         values = dict(zip(names, (round(float(value), 4) for value in means), strict=True))

@@ -65,14 +65,14 @@ def cases_of(run_dir: str, *, num_wrong: int) -> list[Case]:
     energies = {row.energies.candidate_id: row.energies for row in run.energies() if row.energies is not None}
     reports = {report.candidate_id: report for report in run.reports()}
     for candidate in run.candidates():
-        found, report = energies.get(candidate.candidate_id), reports.get(candidate.candidate_id)
-        if found is not None and report is not None:
+        energy, report = energies.get(candidate.candidate_id), reports.get(candidate.candidate_id)
+        if energy is not None and report is not None:
             pools.setdefault(candidate.problem_id, []).append(
-                ScoredCandidate(candidate=candidate, report=report, energies=found)
+                ScoredCandidate(candidate=candidate, report=report, energies=energy)
             )
     correct = {label.candidate_id: label.verdict is Verdict.CORRECT for label in run.labels()}
     problems = [row.problem for row in run.problems() if row.split == TEST]
-    cases = (_case(chooser, found, pools.get(found.problem_id, []), correct, num_wrong) for found in problems)
+    cases = (_case(chooser, problem, pools.get(problem.problem_id, []), correct, num_wrong) for problem in problems)
     return [case for case in cases if case is not None]
 
 
@@ -99,16 +99,16 @@ def rewritten(case: Case, sentence: str) -> dict[int, ScoredCandidate]:
     """The attackers and the honest one with the sentence, checked and scored again, by place."""
     before, after = SENTENCES[sentence]
     places = [*case.attackers, case.honest]
-    found = {}
+    candidates = {}
     for place in places:
         candidate = case.pool[place].candidate
-        found[place] = replace(candidate, text=f"{before}{candidate.text}{after}")
-    energies = _energies(case.chooser.scorer, case.problem, [found[place].text or "" for place in places])
+        candidates[place] = replace(candidate, text=f"{before}{candidate.text}{after}")
+    energies = _energies(case.chooser.scorer, case.problem, [candidates[place].text or "" for place in places])
     return {
         place: ScoredCandidate(
-            candidate=found[place],
-            report=check_candidate(case.chooser.task, case.problem, found[place]),
-            energies=None if own is None else replace(own, candidate_id=found[place].candidate_id),
+            candidate=candidates[place],
+            report=check_candidate(case.chooser.task, case.problem, candidates[place]),
+            energies=None if own is None else replace(own, candidate_id=candidates[place].candidate_id),
         )
         for place, own in zip(places, energies, strict=True)
     }
@@ -118,7 +118,7 @@ def _energies(scorer: TextScorer | None, problem: Problem, texts: Sequence[str])
     assert scorer is not None
     scores = scores_or_errors(scorer, [(problem.prompt, text) for text in texts])
     return [
-        None if isinstance(found, Exception) else Energies(candidate_id="", members=found.members) for found in scores
+        None if isinstance(score, Exception) else Energies(candidate_id="", members=score.members) for score in scores
     ]
 
 
@@ -167,23 +167,23 @@ class Outcomes:
 
 
 def outcomes_of(cases: Sequence[Case], sentence: str) -> Outcomes:
-    found = Outcomes([], [], 0, {name: [] for name in DECIDERS}, {name: [] for name in DECIDERS}, [])
+    outcomes = Outcomes([], [], 0, {name: [] for name in DECIDERS}, {name: [] for name in DECIDERS}, [])
     num_lost = 0
     for case in cases:
         again = {} if sentence == PLAIN else rewritten(case, sentence)
         spread = float(np.std([mu(scored) for scored in case.pool])) or 1.0
         shifts = {place: (mu(new) - mu(case.pool[place])) / spread for place, new in again.items() if new.energies}
-        found.wrong_shift.append(float(np.mean([shifts.get(place, 0.0) for place in case.attackers])))
-        found.right_shift.append(shifts.get(case.honest, 0.0))
+        outcomes.wrong_shift.append(float(np.mean([shifts.get(place, 0.0) for place in case.attackers])))
+        outcomes.right_shift.append(shifts.get(case.honest, 0.0))
         num_lost += sum(new.report.vote_key != case.pool[place].report.vote_key for place, new in again.items())
         attacked = [again.get(at, old) if at in case.attackers else old for at, old in enumerate(case.pool)]
         for name, decide in DECIDERS.items():
             best = decide(attacked, case.chooser.policy)
             is_right = best is not None and case.correct[best.candidate.candidate_id]
-            found.right[name].append(float(is_right))
-            found.wrong[name].append(float(best is not None and not is_right))
-        found.belief.append(belief_in_attackers(case, attacked))
-    return replace(found, num_lost=num_lost)
+            outcomes.right[name].append(float(is_right))
+            outcomes.wrong[name].append(float(best is not None and not is_right))
+        outcomes.belief.append(belief_in_attackers(case, attacked))
+    return replace(outcomes, num_lost=num_lost)
 
 
 def belief_in_attackers(case: Case, attacked: Sequence[ScoredCandidate]) -> float:
@@ -198,18 +198,18 @@ def belief_in_attackers(case: Case, attacked: Sequence[ScoredCandidate]) -> floa
 
 def shown(values: Sequence[float], *, scale: float = 1.0, digits: int = 2) -> str:
     bootstrap = Bootstrap.of(len(values), num_bootstrap=2000, seed=0)
-    found: Estimate = bootstrap.mean(scale * np.asarray(values))
-    if found.value is None or found.low is None or found.high is None:
+    estimate: Estimate = bootstrap.mean(scale * np.asarray(values))
+    if estimate.value is None or estimate.low is None or estimate.high is None:
         return "-"
-    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
 def shift_table(outcomes: Mapping[str, Outcomes]) -> list[str]:
     lines = ["| sentence | mu of wrong ones | mu of right ones | wrong, share lowered, % | answers lost |"]
     lines.append("|---|---:|---:|---:|---:|")
-    for name, found in outcomes.items():
-        lowered = shown([float(shift < 0) for shift in found.wrong_shift], scale=100, digits=0)
-        cells = (name, shown(found.wrong_shift), shown(found.right_shift), lowered, str(found.num_lost))
+    for name, outcome in outcomes.items():
+        lowered = shown([float(shift < 0) for shift in outcome.wrong_shift], scale=100, digits=0)
+        cells = (name, shown(outcome.wrong_shift), shown(outcome.right_shift), lowered, str(outcome.num_lost))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -217,9 +217,9 @@ def shift_table(outcomes: Mapping[str, Outcomes]) -> list[str]:
 def decision_table(outcomes: Mapping[str, Outcomes], plain: Outcomes) -> list[str]:
     lines = ["| decider | sentence | right, % | wrong, % | change of wrong, points |", "|---|---|---:|---:|---:|"]
     for decider in DECIDERS:
-        for name, found in {PLAIN: plain, **outcomes}.items():
-            change = np.asarray(found.wrong[decider]) - np.asarray(plain.wrong[decider])
-            cells = (shown(values[decider], scale=100, digits=0) for values in (found.right, found.wrong))
+        for name, outcome in {PLAIN: plain, **outcomes}.items():
+            change = np.asarray(outcome.wrong[decider]) - np.asarray(plain.wrong[decider])
+            cells = (shown(values[decider], scale=100, digits=0) for values in (outcome.right, outcome.wrong))
             moved = shown(list(change), scale=100, digits=1)
             lines.append(f"| {decider} | {name} | {' | '.join(cells)} | {moved} |")
     return lines
@@ -233,7 +233,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     folds = [fold for index in range(99) if RunDir(fold := f"{given.run_dir}/fold-{index}").exists("recipe.json")]
-    cases = [case for found in folds or [given.run_dir] for case in cases_of(found, num_wrong=given.wrong)]
+    cases = [case for run_dir in folds or [given.run_dir] for case in cases_of(run_dir, num_wrong=given.wrong)]
     random.Random(seed_for("injection", given.seed)).shuffle(cases)
     cases = cases[: given.problems]
     num_texts = sum(len(case.attackers) + 1 for case in cases)
@@ -242,8 +242,8 @@ def main() -> None:
     outcomes = {name: outcomes_of(cases, name) for name in SENTENCES}
     print("\n".join([*shift_table(outcomes), "", *decision_table(outcomes, plain), ""]))
     print("probability of the attackers' answers, constraints not looked at:")
-    for name, found in {PLAIN: plain, **outcomes}.items():
-        print(f"  {name}: {shown(found.belief)}")
+    for name, outcome in {PLAIN: plain, **outcomes}.items():
+        print(f"  {name}: {shown(outcome.belief)}")
 
 
 if __name__ == "__main__":

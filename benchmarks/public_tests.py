@@ -93,21 +93,21 @@ def recorded_labels(recipe: Recipe) -> dict[tuple[str | None, str | None], Verdi
 
 
 async def _recorded(recipe: Recipe, task: Task, problems: Sequence[Problem]) -> Mapping[str, list[Candidate]]:
-    found: dict[str, list[Candidate]] = {problem.problem_id: [] for problem in problems}
+    answers: dict[str, list[Candidate]] = {problem.problem_id: [] for problem in problems}
     requests = PassRequests(recipe=recipe, task=task)
     for generator in recorded_generators(recipe.generators, problems=problems):
         for problem in problems:
             mine = [request for request in requests.first(problem) if request.generator == generator.name]
             async for candidate in generator.stream(mine):
                 if candidate.text is not None:
-                    found[problem.problem_id].append(candidate)
-    return found
+                    answers[problem.problem_id].append(candidate)
+    return answers
 
 
 def _row(
     pool: str, task: Task, problem: Problem, candidates: Sequence[Candidate], labels: Mapping[str, Verdict]
 ) -> Row:
-    found, checking_s, distinct = [], 0.0, set()
+    entries, checking_s, distinct = [], 0.0, set()
     for candidate in candidates:
         answer = task.parse(problem, candidate.text or "")
         started = time.perf_counter()
@@ -117,7 +117,7 @@ def _row(
             raise RuntimeError(f"{problem.data.get('source_id')}: {report.error}")
         distinct.add(str(answer))
         verdict = labels[candidate.candidate_id]
-        found.append(
+        entries.append(
             {
                 "generator": candidate.generator,
                 "correct": None if verdict is Verdict.UNLABELED else verdict is Verdict.CORRECT,
@@ -135,7 +135,7 @@ def _row(
         "tests": sum(test.expected is not None for test in tests),
         "distinct": len(distinct),
         "checking_s": checking_s,
-        "candidates": found,
+        "candidates": entries,
     }
 
 
@@ -161,10 +161,10 @@ def values_of(row: Row) -> dict[str, float]:
 
 def _vote(candidates: Sequence[Row], key: str, among: np.ndarray[Any, Any]) -> Floats:
     keys = [candidate[key] if may_vote else None for candidate, may_vote in zip(candidates, among, strict=True)]
-    counts = {found: keys.count(found) for found in keys if found is not None}
+    counts = {vote: keys.count(vote) for vote in keys if vote is not None}
     most = max(counts.values(), default=0)
     # Tied answers share the choice, whatever their order; each has the same number of candidates.
-    return np.array([float(counts.get(found, -1) == most) for found in keys])
+    return np.array([float(counts.get(vote, -1) == most) for vote in keys])
 
 
 def _mean(correct: Floats, weights: Floats) -> float:
@@ -262,8 +262,8 @@ def _accuracy(rows: Sequence[Row], seed: int, title: str, is_chosen: Callable[[R
     for pool in POOLS:
         chosen = [row for row in rows if row["pool"] == pool and is_chosen(row) and _is_labelled(row)]
         bootstrap = Bootstrap.of(len(chosen), num_bootstrap=NUM_BOOTSTRAP, seed=seed)
-        found = [values_of(row) for row in chosen]
-        values = {name: np.array([value[name] for value in found]) for name in SELECTORS}
+        by_row = [values_of(row) for row in chosen]
+        values = {name: np.array([value[name] for value in by_row]) for name in SELECTORS}
         cells = [_percent(bootstrap.proportion(values[name])) for name in SELECTORS]
         yield f"| {pool} | {len(chosen)} | {' | '.join(cells)} |"
         gap = values["oracle"] - values["random"]

@@ -80,16 +80,16 @@ def table(given: argparse.Namespace) -> None:
     done = {row["problem_id"] for row in rows}
     pools = [pool for pool in recorded_pools(recipe) if pool.problem.problem_id in done]
     scores = {name: {row["candidate_id"]: float(row[name]) for row in rows} for name in SIGNALS}
-    found = labelled(recipe, pools, scores)
+    labelled_pools = labelled(recipe, pools, scores)
     features = {row["candidate_id"]: np.array(row["features"]) for row in rows}
-    middle, last = (probe_scores(found, features, half=half) for half in (0, 1))
-    found = labelled(recipe, pools, {**scores, "probe, middle layer": middle, "probe, last layer": last})
+    middle, last = (probe_scores(labelled_pools, features, half=half) for half in (0, 1))
+    labelled_pools = labelled(recipe, pools, {**scores, "probe, middle layer": middle, "probe, last layer": last})
     tokens, cpu = sum(row["num_tokens"] for row in rows), sum(row["cpu_s"] for row in rows)
     print(
-        f"{len(found)} problems, {len(rows)} answers of {tokens / len(rows):.0f} tokens; "
+        f"{len(labelled_pools)} problems, {len(rows)} answers of {tokens / len(rows):.0f} tokens; "
         f"{1000 * cpu / len(rows):.0f} CPU seconds per 1,000 answers\n"
     )
-    print("\n".join(tables(found, list(found[0].candidates[0].scores))))
+    print("\n".join(tables(labelled_pools, list(labelled_pools[0].candidates[0].scores))))
 
 
 def _write(rows: Sequence[dict[str, Any]], target: Path) -> None:

@@ -35,15 +35,15 @@ Scores = Mapping[str, Mapping[str, float]]
 
 def labelled(recipe: Recipe, pools: Sequence[RecordedPool], scores: Scores) -> list[LabelledPool]:
     """The pools with their labels, and the scores as evidence."""
-    found = []
+    labelled_pools = []
     for pool in pools:
         candidates, worth = checked(recipe, pool)
         own = [
-            replace(item, scores={name: by_id[item.candidate.candidate_id] for name, by_id in scores.items()})
-            for item in candidates
+            replace(scored, scores={name: by_id[scored.candidate.candidate_id] for name, by_id in scores.items()})
+            for scored in candidates
         ]
-        found.append(LabelledPool(problem_id=pool.problem.problem_id, candidates=own, worth=np.array(worth)))
-    return found
+        labelled_pools.append(LabelledPool(problem_id=pool.problem.problem_id, candidates=own, worth=np.array(worth)))
+    return labelled_pools
 
 
 def probe_scores(
@@ -58,16 +58,16 @@ def probe_scores(
     size = len(next(iter(features.values()))) // 2
     by_problem = {
         pool.problem_id: np.array(
-            [features[item.candidate.candidate_id][half * size : (half + 1) * size] for item in pool.candidates]
+            [features[scored.candidate.candidate_id][half * size : (half + 1) * size] for scored in pool.candidates]
         )
         for pool in pools
     }
     groups = [group for group in map(_group, pools) if group.pairs]
     heads, folds = fit_heads(groups, by_problem, num_components=num_components, num_folds=NUM_FOLDS, seed=seed)
     return {
-        item.candidate.candidate_id: float(score)
+        scored.candidate.candidate_id: float(score)
         for pool in pools
-        for item, score in zip(
+        for scored, score in zip(
             pool.candidates,
             heads.scores(by_problem[pool.problem_id], [folds.get(pool.problem_id)] * len(pool.candidates)),
             strict=True,
@@ -81,7 +81,7 @@ def _group(pool: LabelledPool) -> TrainingGroup:
     return TrainingGroup(
         problem_id=pool.problem_id,
         prompt=pool.problem_id,
-        texts=tuple(item.candidate.text or "" for item in pool.candidates),
+        texts=tuple(scored.candidate.text or "" for scored in pool.candidates),
         pairs=tuple((int(better), int(worse)) for better in right for worse in wrong),
     )
 
@@ -106,8 +106,8 @@ def alone(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Boots
     for name in scores:
         cells = (
             with_interval(bootstrap.proportion(_worth_of_best(pools, name))),
-            _with_interval(*within(pools, name, bootstrap, group=lambda item: item.author)),
-            _with_interval(*within(pools, name, bootstrap, group=lambda item: str(item.problem))),
+            _with_interval(*within(pools, name, bootstrap, group=lambda answer: answer.author)),
+            _with_interval(*within(pools, name, bootstrap, group=lambda answer: str(answer.problem))),
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
@@ -120,7 +120,7 @@ def _mean_worth(pools: Sequence[LabelledPool]) -> Floats:
 def _worth_of_best(pools: Sequence[LabelledPool], name: str) -> Floats:
     best = []
     for pool in pools:
-        values = np.array([item.scores[name] for item in pool.candidates])
+        values = np.array([scored.scores[name] for scored in pool.candidates])
         best.append(float(np.nanmean(pool.worth[values == values.max()])))
     return np.array(best)
 
@@ -141,31 +141,31 @@ def within(
     for place, pool in enumerate(pools):
         for scored, worth in zip(pool.candidates, pool.worth, strict=True):
             if np.isfinite(worth):
-                item = _Item(
+                answer = _Item(
                     problem=place,
                     author=scored.candidate.generator,
                     right=bool(worth > 0.5),
                     value=scored.scores[name],
                 )
-                groups.setdefault(group(item), []).append(item)
+                groups.setdefault(group(answer), []).append(answer)
     weights = np.vstack([np.ones(len(pools)), bootstrap.counts])
     top, bottom = np.zeros(len(weights)), np.zeros(len(weights))
     for items in groups.values():
-        right, wrong = ([item for item in items if item.right is side] for side in (True, False))
+        right, wrong = ([answer for answer in items if answer.right is side] for side in (True, False))
         if not right or not wrong:
             continue
-        values = [np.array([item.value for item in side])[:, None] for side in (right, wrong)]
+        values = [np.array([answer.value for answer in side])[:, None] for side in (right, wrong)]
         won = (values[0] > values[1].T) + 0.5 * (values[0] == values[1].T)
-        own, other = (weights[:, [item.problem for item in side]] for side in (right, wrong))
-        if len({item.problem for item in items}) == 1:  # a problem that occurs twice brings its pairs twice
+        own, other = (weights[:, [answer.problem for answer in side]] for side in (right, wrong))
+        if len({answer.problem for answer in items}) == 1:  # a problem that occurs twice brings its pairs twice
             top += own[:, 0] * won.sum()
             bottom += own[:, 0] * won.size
         else:
             top += ((own @ won) * other).sum(axis=1)
             bottom += own.sum(axis=1) * other.sum(axis=1)
-    found = top / np.maximum(bottom, 1e-12)
-    low, high = np.quantile(found[1:], [0.025, 0.975])
-    return float(found[0]), float(low), float(high)
+    aurocs = top / np.maximum(bottom, 1e-12)
+    low, high = np.quantile(aurocs[1:], [0.025, 0.975])
+    return float(aurocs[0]), float(low), float(high)
 
 
 def _with_interval(value: float, low: float, high: float) -> str:
@@ -177,9 +177,9 @@ def _with_interval(value: float, low: float, high: float) -> str:
 
 def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap: Bootstrap) -> list[str]:
     """The posterior without energies, with and without scores, each problem decided by what other problems taught."""
-    found = LabelledTable.of(pools, 1.0)
-    vote = _selected(found, "vote", ())[0]
-    plain = _selected(found, "posterior", ())[0]
+    labelled_table = LabelledTable.of(pools, 1.0)
+    vote = _selected(labelled_table, "vote", ())[0]
+    plain = _selected(labelled_table, "posterior", ())[0]
     lines = [
         "| selection | right, % | minus vote | minus posterior without | AUROC | ECE | 80 % most certain, % |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -190,7 +190,7 @@ def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap:
     variants += [("posterior with all readings", "posterior", readings)] if len(readings) > 1 else []
     variants += [("posterior with everything", "posterior", tuple(scores))] if len(scores) > len(readings) > 0 else []
     for name, profile, used in variants:
-        worth, confidence = _selected(found, profile, used)
+        worth, confidence = _selected(labelled_table, profile, used)
         (signal,) = signal_rows([Signal("confidence", "", confidence)], worth, bootstrap)
         calibration = confidence_calibration("confidence", "right", confidence, worth, bootstrap)
         cells = (
@@ -205,19 +205,19 @@ def as_evidence(pools: Sequence[LabelledPool], scores: Sequence[str], bootstrap:
     return lines
 
 
-def _selected(found: LabelledTable, profile: str, scores: Sequence[str]) -> tuple[Floats, Floats]:
+def _selected(labelled_table: LabelledTable, profile: str, scores: Sequence[str]) -> tuple[Floats, Floats]:
     """(worth, confidence) of each problem's selection, by the posterior of the other folds."""
     terms = (*WITHOUT_ENERGIES, *(SCORE + name for name in scores))
     context = (*CONTEXT_WITHOUT, *(POOL_SCORE + name for name in scores))
     crossed = cross_fit(
-        found,
-        lambda used: fit_posterior(found, lambda_=1.0, terms=terms, context=context, used=used),
+        labelled_table,
+        lambda used: fit_posterior(labelled_table, lambda_=1.0, terms=terms, context=context, used=used),
         num_folds=NUM_FOLDS,
     )
     estimates = Estimates(probability=crossed.probability, none=crossed.none)
-    chosen = np.full(len(found.pools), -1, dtype=np.intp)
+    chosen = np.full(len(labelled_table.pools), -1, dtype=np.intp)
     for fold, posterior in enumerate(crossed.posteriors):
         inside = crossed.fold == fold
-        chosen[inside] = winners(profile, found.table, estimates, posterior)[inside]  # type: ignore[arg-type]
-    worth = np.where(chosen >= 0, found.given_worth[chosen], 0.0)
+        chosen[inside] = winners(profile, labelled_table.table, estimates, posterior)[inside]  # type: ignore[arg-type]
+    worth = np.where(chosen >= 0, labelled_table.given_worth[chosen], 0.0)
     return worth, np.where(chosen >= 0, crossed.probability[chosen], 0.0)

@@ -39,7 +39,7 @@ def recorded_pools(recipe: Recipe, *, most: int | None = None) -> list[RecordedP
     )
     problems = [problem for _, problem, _ in loaded[:most]]
     requests = PassRequests(recipe=recipe, task=task_of(recipe.task))
-    generators = {found.name: found for found in recorded_generators(recipe.generators, problems=problems)}
+    generators = {generator.name: generator for generator in recorded_generators(recipe.generators, problems=problems)}
     return [
         RecordedPool(
             split=split,

@@ -39,9 +39,9 @@ OTHERS = {
 def texts(file: Path, field: str, most: int) -> list[str]:
     """The questions of a file of JSON lines, in an order shuffled by a fixed seed."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
-        found = [str(json.loads(line)[field]) for line in lines]
-    order = np.random.default_rng(0).permutation(len(found))
-    return [found[place] for place in order[:most]]
+        questions = [str(json.loads(line)[field]) for line in lines]
+    order = np.random.default_rng(0).permutation(len(questions))
+    return [questions[place] for place in order[:most]]
 
 
 def main() -> None:
@@ -75,8 +75,8 @@ def choice(known: KnownProblems, tasks: Mapping[str, Task], text: str) -> tuple[
     readers = [name for name, task in tasks.items() if can_read(task, text)]
     if not readers:
         return GENERAL, "refused"
-    found = [choose(known, text, readers, (), has_general=general).task for general in (True, False)]
-    return found[0], found[1]
+    choices = [choose(known, text, readers, (), has_general=general).task for general in (True, False)]
+    return choices[0], choices[1]
 
 
 def can_read(task: Task, text: str) -> bool:

@@ -58,15 +58,21 @@ def main() -> None:
 
 def gains(pools: list[LabelledPool], lambda_: float, *, name: str, seed: int) -> list[str]:
     """One line per change of the posterior's terms."""
-    found = LabelledTable.of(pools, lambda_)
+    labelled_table = LabelledTable.of(pools, lambda_)
     bootstrap = Bootstrap.of(len(pools), num_bootstrap=2000, seed=seed)
 
     def likelihood(terms: tuple[str, ...], context: tuple[str, ...]) -> Floats:
-        fit = partial(fit_posterior, found, lambda_=lambda_, terms=terms, context=context)
-        crossed = cross_fit(found, lambda used: fit(used=used))
-        right = np.bincount(found.table.pool_of_cluster, crossed.probability * (found.cluster_worth >= 0.5), len(pools))
-        some = np.bincount(found.table.pool_of_cluster, found.cluster_worth >= 0.5, len(pools)) > 0
-        logs: Floats = np.log(np.clip(np.where(some, right, crossed.none), 1e-9, 1))
+        fit = partial(fit_posterior, labelled_table, lambda_=lambda_, terms=terms, context=context)
+        crossed = cross_fit(labelled_table, lambda used: fit(used=used))
+        right = np.bincount(
+            labelled_table.table.pool_of_cluster,
+            crossed.probability * (labelled_table.cluster_worth >= 0.5),
+            len(pools),
+        )
+        has_right = (
+            np.bincount(labelled_table.table.pool_of_cluster, labelled_table.cluster_worth >= 0.5, len(pools)) > 0
+        )
+        logs: Floats = np.log(np.clip(np.where(has_right, right, crossed.none), 1e-9, 1))
         return logs
 
     default = likelihood(DEFAULT_TERMS, DEFAULT_CONTEXT)
@@ -90,7 +96,7 @@ def rows(stack: Stack, lambda_: float, *, name: str, seed: int) -> list[str]:
     authors = np.where(picked >= 0, stack.generator[np.arange(len(picked)), picked], -1)
     shares = strata(by_name["vote share"])
     bootstrap = Bootstrap.of(len(picked), num_bootstrap=2000, seed=seed)
-    found = {
+    columns = {
         "sigma of the pick": by_name[SIGMA],
         "spread of the margin": -margin_spread(stack, picked),
         "agreement of the members": by_name["adapter agreement"],
@@ -100,7 +106,7 @@ def rows(stack: Stack, lambda_: float, *, name: str, seed: int) -> list[str]:
         f"| {name} | {signal} | {number(bootstrap.auroc(values, correct))} | "
         + " | ".join(number(within(values, correct, groups, bootstrap)) for groups in (shares, authors))
         + " |"
-        for signal, values in found.items()
+        for signal, values in columns.items()
     ]
 
 

@@ -93,11 +93,13 @@ def _by_problem(
         RecordedAnswers(
             problem_id=problem_id,
             group="all",
-            answers=tuple(key(row["answer"]) for row in found),
-            correct=np.array([np.nan if row["correct"] is None else float(bool(row["correct"])) for row in found]),
-            tokens=np.array([len(str(row["text"] or "")) for row in found], dtype=np.float64),
+            answers=tuple(key(row["answer"]) for row in problem_rows),
+            correct=np.array(
+                [np.nan if row["correct"] is None else float(bool(row["correct"])) for row in problem_rows]
+            ),
+            tokens=np.array([len(str(row["text"] or "")) for row in problem_rows], dtype=np.float64),
         )
-        for problem_id, found in rows.items()
+        for problem_id, problem_rows in rows.items()
     )
 
 

@@ -50,7 +50,7 @@ SHARES = (0.15, 0.2, 0.3, 0.4)
 def pool_section(replayer: Replayer, sweeps: Sequence[Sweep], bootstrap: Bootstrap) -> Iterator[str]:
     """One pool: rules as published, tuned rules, and rules at equal budgets."""
     pool = replayer.pool
-    groups = len({found.group for found in pool.answers})
+    groups = len({answers.group for answers in pool.answers})
     yield f"## {pool.name}"
     yield ""
     yield (
@@ -69,9 +69,9 @@ def pool_section(replayer: Replayer, sweeps: Sequence[Sweep], bootstrap: Bootstr
             name = f"**{sweep.family.name}, epsilon .05, prior of the other half**"
             yield _row(stopping_row(name, sweep.default(), bootstrap))
         if sweep.family.setting != "budget":
-            found, settings = sweep.tuned()
+            replayed, settings = sweep.tuned()
             name = f"{sweep.family.name}, tuned ({settings[0]:g}; {settings[1]:g})"
-            yield _row(stopping_row(name, found, bootstrap))
+            yield _row(stopping_row(name, replayed, bootstrap))
     yield ""
     whole = replayer.fixed(FixedBudgetRule(), None).full_correct
     curves = {sweep.family.name: sweep.everywhere() for sweep in sweeps}
@@ -80,7 +80,7 @@ def pool_section(replayer: Replayer, sweeps: Sequence[Sweep], bootstrap: Bootstr
     yield ""
     yield f"| rule | {' | '.join(columns)} |"
     yield f"|---|{'---:|' * len(columns)}"
-    at = {name: [at_share(found, share) for share in SHARES] for name, found in curves.items()}
+    at = {name: [at_share(curve, share) for share in SHARES] for name, curve in curves.items()}
     for name, values in at.items():
         yield f"| {name} | {' | '.join(_points(bootstrap, value, whole) for value in values)} |"
     for ours, theirs in EQUAL_BUDGET_PAIRS:
@@ -117,16 +117,16 @@ def summary_rows(replayer: Replayer, sweeps: Sequence[Sweep], bootstrap: Bootstr
         ours = by_name.get(f"settled, {kind}")
         if ours is None:
             continue
-        found = ours.default()
-        row, share = stopping_row(pool.name, found, bootstrap), share_of(found)
-        loss = float(np.nanmean(found.full_correct - found.correct))
+        replayed = ours.default()
+        row, share = stopping_row(pool.name, replayed, bootstrap), share_of(replayed)
+        loss = float(np.nanmean(replayed.full_correct - replayed.correct))
         names = (f"Beta, {kind}", "Beta, single samples", "ESC", "fixed budget")
         others = [at_share(by_name[name].everywhere(), share) if name in by_name else None for name in names]
         cells = [
-            pool.name, pool.unit, kind, str(len(pool.problem_ids)), f"{100 * np.nanmean(found.full_correct):.1f}",
+            pool.name, pool.unit, kind, str(len(pool.problem_ids)), f"{100 * np.nanmean(replayed.full_correct):.1f}",
             _cell(row.sample_share, 100), _cell(row.token_share, 100), _cell(row.difference, 100, digits=2, sign=True),
             "yes" if share <= ALLOWED_SHARE and loss <= ALLOWED_POINTS else "no",
-            *(_points(bootstrap, other, found.correct) for other in others),
+            *(_points(bootstrap, other, replayed.correct) for other in others),
         ]  # fmt: skip
         yield f"| {' | '.join(cells)} |"
 
@@ -140,11 +140,13 @@ def _row(row: StoppingRow) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(found: Estimate, factor: float, *, digits: int = 1, sign: bool = False) -> str:
-    if found.value is None or found.low is None or found.high is None:
+def _cell(estimate: Estimate, factor: float, *, digits: int = 1, sign: bool = False) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
         return "-"
     plus = "+" if sign else ""
-    value, low, high = (f"{factor * number:{plus}.{digits}f}" for number in (found.value, found.low, found.high))
+    value, low, high = (
+        f"{factor * number:{plus}.{digits}f}" for number in (estimate.value, estimate.low, estimate.high)
+    )
     return f"{value} [{low}, {high}]"
 
 
@@ -178,8 +180,8 @@ def _by_author(
     parts = []
     for half, setting in enumerate(settings):
         judged = set(replayer.halves[1 - half])
-        found = replayer.of_group(group, replayer.pool.waves)
-        replayed = replay_threshold(found, lead_probabilities(found, family.rule(replayer.priors[half])), setting)
+        played = replayer.of_group(group, replayer.pool.waves)
+        replayed = replay_threshold(played, lead_probabilities(played, family.rule(replayer.priors[half])), setting)
         parts.append(replayed.only([name for name in replayed.problem_ids if name in judged]))
     together = joined(parts)
     bootstrap = Bootstrap.of(len(together.problem_ids), num_bootstrap=NUM_BOOTSTRAP, seed=replayer.seed)
@@ -204,14 +206,14 @@ def known_results(data: Path, *, num_replays: int, seed: int) -> Iterator[str]:
         if (name, pool.group) in wanted:
             pools.setdefault((name, pool.group), []).append(pool)
     for (name, model), answers in sorted(pools.items()):
-        found = trajectories(answers, waves=SINGLES, max_samples=32, num_replays=num_replays, seed=seed)
+        played = trajectories(answers, waves=SINGLES, max_samples=32, num_replays=num_replays, seed=seed)
         bootstrap = Bootstrap.of(len(answers), num_bootstrap=NUM_BOOTSTRAP, seed=seed)
         for label, rule in (
             ("whole budget", FixedBudgetRule()),
             ("Beta .95", BetaRule(0.95)),
             ("Beta .99", BetaRule(0.99)),
         ):
-            row = stopping_row(label, replay(found, rule), bootstrap)
+            row = stopping_row(label, replay(played, rule), bootstrap)
             yield (
                 f"| {NAMES[name]} | {model} | {len(answers)} | {label} | {_cell(row.accuracy, 1, digits=3)} | "
                 f"{_cell(row.mean_samples, 1)} | {_cell(row.token_share, 100)} |"
@@ -227,9 +229,10 @@ def figure_of(curves: Sequence[tuple[str, Mapping[str, Sequence[ReplayedStopping
         tidy(axes)
         axes.axhline(0, color=GREY, linewidth=0.9, linestyle="--")
         axes.axhline(-0.5, color=GREY, linewidth=0.9, linestyle=":")
-        for (name, found), (colour, mark, line) in zip(by_rule.items(), LINES, strict=False):
+        for (name, curve), (colour, mark, line) in zip(by_rule.items(), LINES, strict=False):
             points = sorted(
-                (100 * share_of(item), 100 * float(np.nanmean(item.correct - item.full_correct))) for item in found
+                (100 * share_of(replayed), 100 * float(np.nanmean(replayed.correct - replayed.full_correct)))
+                for replayed in curve
             )
             axes.plot(
                 *zip(*points, strict=True),

@@ -137,16 +137,16 @@ class Replayer:
 
     def fixed(self, rule: StoppingRule, waves: tuple[int, ...] | None) -> ReplayedStopping:
         """A rule without anything fitted, on all problems, in the order of the halves."""
-        found = replay(self.under(waves or self.pool.waves), rule)
-        return found.only([*self.halves[0], *self.halves[1]])
+        replayed = replay(self.under(waves or self.pool.waves), rule)
+        return replayed.only([*self.halves[0], *self.halves[1]])
 
     def sweep(self, family: Family) -> "Sweep":
         """Every setting, with the prior of either half, on the calibration half and on the other one."""
         replayed = [self._settings(family, prior) for prior in self.priors]
         return Sweep(
             family=family,
-            calibration=[[item.only(self.halves[half]) for item in replayed[half]] for half in (0, 1)],
-            test=[[item.only(self.halves[1 - half]) for item in replayed[half]] for half in (0, 1)],
+            calibration=[[stopping.only(self.halves[half]) for stopping in replayed[half]] for half in (0, 1)],
+            test=[[stopping.only(self.halves[1 - half]) for stopping in replayed[half]] for half in (0, 1)],
         )
 
     def _settings(self, family: Family, prior: ConcentrationPrior) -> list[ReplayedStopping]:
@@ -154,12 +154,12 @@ class Replayer:
         if family.setting == "window":
             return [replay(self.under((int(window),)), rule) for window in family.settings]
         if family.setting == "budget":
-            found = self.under(self.budgets)
-            drawn = np.array([state[1] for state in found.states], dtype=np.float64)
-            return [replay_threshold(found, drawn, size) for size in np.cumsum(self.budgets)]
-        found = self.under(family.waves or self.pool.waves)
-        leads = lead_probabilities(found, rule)
-        return [replay_threshold(found, leads, threshold) for threshold in family.settings]
+            played = self.under(self.budgets)
+            drawn = np.array([state[1] for state in played.states], dtype=np.float64)
+            return [replay_threshold(played, drawn, size) for size in np.cumsum(self.budgets)]
+        played = self.under(family.waves or self.pool.waves)
+        leads = lead_probabilities(played, rule)
+        return [replay_threshold(played, leads, threshold) for threshold in family.settings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Sweep:
 
     def tuned(self) -> tuple[ReplayedStopping, tuple[float, float]]:
         """Each half's cheapest setting that loses at most ``ALLOWED_LOSS`` there, judged on the other half."""
-        chosen = [_cheapest(found) for found in self.calibration]
+        chosen = [_cheapest(curve) for curve in self.calibration]
         parts = [self.test[half][index] for half, index in enumerate(chosen)]
         # The half that is judged is the other one: problems then stand in the order of the halves.
         first, second = (self.family.settings[index] for index in chosen)
@@ -187,22 +187,22 @@ class Sweep:
         return self.everywhere()[self.family.settings.index(DEFAULT_LEAD)]
 
 
-def share_of(found: ReplayedStopping) -> float:
-    return float(found.tokens.sum() / found.full_tokens.sum())
+def share_of(replayed: ReplayedStopping) -> float:
+    return float(replayed.tokens.sum() / replayed.full_tokens.sum())
 
 
-def _cheapest(found: Sequence[ReplayedStopping]) -> int:
-    losses = [float(np.nanmean(item.full_correct - item.correct)) for item in found]
+def _cheapest(curve: Sequence[ReplayedStopping]) -> int:
+    losses = [float(np.nanmean(replayed.full_correct - replayed.correct)) for replayed in curve]
     allowed = [index for index, loss in enumerate(losses) if loss <= ALLOWED_LOSS]
-    return min(allowed or [int(np.argmin(losses))], key=lambda index: share_of(found[index]))
+    return min(allowed or [int(np.argmin(losses))], key=lambda index: share_of(curve[index]))
 
 
-def at_share(found: Sequence[ReplayedStopping], share: float) -> np.ndarray | None:
+def at_share(curve: Sequence[ReplayedStopping], share: float) -> np.ndarray | None:
     """Correctness per problem at exactly this token share; None where the settings do not reach it.
 
     Two settings on either side are mixed at random in the proportion that spends the share, so this can be had.
     """
-    ordered = sorted(found, key=share_of)
+    ordered = sorted(curve, key=share_of)
     for low, high in pairwise(ordered):
         if share_of(low) <= share <= share_of(high):
             width = share_of(high) - share_of(low)

@@ -132,8 +132,8 @@ class Chooser:
         folder = RunDir(str(run))
         recipe = folder.recipe()
         task = task_of(recipe.task)
-        found = read_policy(folder, recipe, task, policy)
-        if not energies and found.rule == "paper":
+        policy_in_force = read_policy(folder, recipe, task, policy)
+        if not energies and policy_in_force.rule == "paper":
             raise ConfigError(
                 "the policy's rule is paper, which selects by energies; calibrate with triage.rule: posterior, or "
                 "leave energies=False out"
@@ -142,7 +142,12 @@ class Chooser:
         baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
         reporter = None if check_timeout_s is None else Reporter(deadline_s=check_timeout_s)
         return cls(
-            task=task, policy=found, scorer=scorer, baselines=baselines, reporter=reporter, task_config=recipe.task
+            task=task,
+            policy=policy_in_force,
+            scorer=scorer,
+            baselines=baselines,
+            reporter=reporter,
+            task_config=recipe.task,
         )
 
     def close(self) -> None:
@@ -156,8 +161,8 @@ class Chooser:
         written = _candidates(candidates, task=self.task, problem=asked)
         reports, energies = self._reports(asked, written), self._energies(asked, written)
         pool = [
-            ScoredCandidate(candidate=candidate, report=report, energies=found, scores=own)
-            for candidate, report, found, own in zip(
+            ScoredCandidate(candidate=candidate, report=report, energies=energy, scores=own)
+            for candidate, report, energy, own in zip(
                 written, reports, energies, self._scores(asked, written), strict=True
             )
         ]
@@ -252,13 +257,13 @@ def _load_baselines(configs: Sequence[BaselineConfig], run: RunDir) -> "Evidence
 def _candidates(given: Sequence[Given], *, task: Task, problem: Problem) -> list[Candidate]:
     if isinstance(given, str) or not given:
         raise ConfigError("best_of needs a list of candidates with at least one in it")
-    return [_candidate(item, index, task=task, problem=problem) for index, item in enumerate(given)]
+    return [_candidate(entry, index, task=task, problem=problem) for index, entry in enumerate(given)]
 
 
-def _candidate(item: Given, index: int, *, task: Task, problem: Problem) -> Candidate:
-    if isinstance(item, Candidate):
-        return item
-    text, author = (item, UNKNOWN_AUTHOR) if isinstance(item, str) else _pair(item, index)
+def _candidate(entry: Given, index: int, *, task: Task, problem: Problem) -> Candidate:
+    if isinstance(entry, Candidate):
+        return entry
+    text, author = (entry, UNKNOWN_AUTHOR) if isinstance(entry, str) else _pair(entry, index)
     answer, thinking = split_reasoning(well_formed(text))
     return Candidate(
         candidate_id=content_id("given", problem.problem_id, index, well_formed(text)),
@@ -271,11 +276,11 @@ def _candidate(item: Given, index: int, *, task: Task, problem: Problem) -> Cand
     )
 
 
-def _pair(item: Any, index: int) -> tuple[str, str]:
-    is_pair = isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item)
+def _pair(entry: Any, index: int) -> tuple[str, str]:
+    is_pair = isinstance(entry, tuple) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
     if not is_pair:
-        raise ConfigError(f"candidate {index} must be a text, a (text, author) pair or a Candidate, got {item!r:.80}")
-    return item[0], item[1]
+        raise ConfigError(f"candidate {index} must be a text, a (text, author) pair or a Candidate, got {entry!r:.80}")
+    return entry[0], entry[1]
 
 
 def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:

@@ -98,14 +98,14 @@ class CheckpointError(RaydebmError):
 class TrainingError(RaydebmError):
     """Some adapters could not be trained; the finished ones are kept on disk."""
 
-    def __init__(self, failed: dict[str, str], kept: tuple[str, ...]) -> None:
-        super().__init__(failed, kept)
-        self.failed, self.kept = failed, kept
+    def __init__(self, failed: dict[str, str], finished: tuple[str, ...]) -> None:
+        super().__init__(failed, finished)
+        self.failed, self.finished = failed, finished
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(self.failed.items()))
-        kept = ", ".join(self.kept) or "none"
-        return f"training failed for {reasons}. Finished adapters kept: {kept}. Run the same command again to resume"
+        names = ", ".join(self.finished) or "none"
+        return f"training failed for {reasons}. Finished adapters kept: {names}. Run the same command again to resume"
 
 
 class ResourceError(RaydebmError):

@@ -108,8 +108,8 @@ def bag(problem_ids: Iterable[str], *, bag_frac: float, seed: int, adapter: str)
     Drawn by the adapter's name, so each adapter has a bag of its own and keeps it when others are added.
     """
     ids = list(dict.fromkeys(problem_ids))
-    kept = set(_ranked(ids, "bag", seed, adapter)[: max(round(bag_frac * len(ids)), 1)])
-    return [name for name in ids if name in kept]
+    drawn = set(_ranked(ids, "bag", seed, adapter)[: max(round(bag_frac * len(ids)), 1)])
+    return [name for name in ids if name in drawn]
 
 
 def out_of_bag(
@@ -194,15 +194,15 @@ class PairMaker:
             label_of: by candidate id.
         """
         config, seed = self._config, self._seed
-        found: list[tuple[Label, Label]] = []
+        pairs: list[tuple[Label, Label]] = []
         all_texts: list[Label] = []
         for author, written in _compared(pool, config).items():
             texts = _labelled_texts(written, label_of)
             capped = _capped(texts, config, seed_for(seed, "caps", problem_id, *author))
-            found += _all_pairs(capped, positive_frac=config.positive_frac)
+            pairs += _all_pairs(capped, positive_frac=config.positive_frac)
             all_texts += texts
-        self._kinds[_kind(all_texts, has_pairs=bool(found))] += 1
-        thinned = _thinned(found, config.max_pairs, seed_for(seed, "pairs", problem_id))
+        self._kinds[_kind(all_texts, has_pairs=bool(pairs))] += 1
+        thinned = _thinned(pairs, config.max_pairs, seed_for(seed, "pairs", problem_id))
         self.num_pairs += len(thinned)
         return [
             Pair(problem_id=problem_id, chosen=chosen.candidate_id, rejected=rejected.candidate_id)
@@ -253,14 +253,14 @@ def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) ->
 def _capped(texts: list[Label], config: PairsConfig, seed: int) -> list[Label]:
     """At most so many of either verdict, in the order in which they come; continuous labels are not capped."""
     limits = {Verdict.CORRECT: config.max_correct, Verdict.INCORRECT: config.max_incorrect}
-    kept: set[str] = set()
+    candidate_ids: set[str] = set()
     for verdict, limit in limits.items():
         same = [label for label in texts if label.verdict is verdict]
         if limit is not None and len(same) > limit and not any(label.violation_score is not None for label in same):
             same = sorted(same, key=lambda label: (_severity(label), content_id("cap", seed, label.candidate_id)))
             same = same[:limit]
-        kept.update(label.candidate_id for label in same)
-    return [label for label in texts if label.candidate_id in kept]
+        candidate_ids.update(label.candidate_id for label in same)
+    return [label for label in texts if label.candidate_id in candidate_ids]
 
 
 def _severity(label: Label) -> float:
@@ -277,7 +277,7 @@ def _all_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[La
 
 def _continuous_pairs(texts: Sequence[Label], *, positive_frac: float) -> list[tuple[Label, Label]]:
     scored = [(label.violation_score, label) for label in texts if label.violation_score is not None]
-    scored.sort(key=lambda item: (item[0], item[1].candidate_id))
+    scored.sort(key=lambda entry: (entry[0], entry[1].candidate_id))
     num_chosen = max(round(positive_frac * len(scored)), 1)
     return [
         (chosen, rejected)
@@ -303,8 +303,8 @@ def _kind(texts: Sequence[Label], *, has_pairs: bool) -> str:
 def _thinned(pairs: list[tuple[Label, Label]], limit: int | None, seed: int) -> list[tuple[Label, Label]]:
     if limit is None or len(pairs) <= limit:
         return pairs
-    kept = sorted(Random(seed).sample(range(len(pairs)), limit))
-    return [pairs[index] for index in kept]
+    places = sorted(Random(seed).sample(range(len(pairs)), limit))
+    return [pairs[index] for index in places]
 
 
 def training_groups(

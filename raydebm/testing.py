@@ -45,12 +45,12 @@ def check(task: Task | str, problem: Problem | str, text: str) -> ConstraintRepo
         ConfigError: the task file is missing or wrong.
         TaskDataError: the text is not a problem of the task.
     """
-    found = find_task(task) if isinstance(task, str) else task
-    asked = found.problem_from_text(problem) if isinstance(problem, str) else problem
+    loaded_task = find_task(task) if isinstance(task, str) else task
+    asked = loaded_task.problem_from_text(problem) if isinstance(problem, str) else problem
     candidate = Candidate(
-        candidate_id="candidate", task=found.name, problem_id=asked.problem_id, generator="author", text=text
+        candidate_id="candidate", task=loaded_task.name, problem_id=asked.problem_id, generator="author", text=text
     )
-    return check_candidate(found, asked, candidate)
+    return check_candidate(loaded_task, asked, candidate)
 
 
 def scored_candidate(
@@ -117,8 +117,8 @@ def chances(weights: Weights, pool: EvaluatedPool) -> list[float]:
         pool: its candidates, without greedy ones.
     """
     stack = Stack.of([pool])
-    found = dict(zip(stack.place[0].tolist(), weights(stack)[0].tolist(), strict=True))
-    return [found[place] for place in range(len(pool.candidates))]
+    by_place = dict(zip(stack.place[0].tolist(), weights(stack)[0].tolist(), strict=True))
+    return [by_place[place] for place in range(len(pool.candidates))]
 
 
 def measured(

@@ -217,5 +217,5 @@ def trace_id() -> str | None:
         return None
     from opentelemetry import trace
 
-    found = trace.get_current_span().get_span_context()
-    return trace.format_trace_id(found.trace_id) if found.is_valid else None
+    context = trace.get_current_span().get_span_context()
+    return trace.format_trace_id(context.trace_id) if context.is_valid else None

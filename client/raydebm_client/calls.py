@@ -143,7 +143,7 @@ def batch_call(bodies: Sequence[Mapping[str, Any]], max_parallel: int) -> Call[l
     return Call(
         path="/v1/triage/batch",
         body={"requests": list(bodies), "max_parallel": max_parallel},
-        read=lambda body: [_batch_item(item) for item in body["data"]],
+        read=lambda body: [_batch_item(entry) for entry in body["data"]],
     )
 
 
@@ -189,7 +189,7 @@ def rewards_call(
     body = {"query": [responses[place] for place in places], "prompts": [prompts[place] for place in places]}
     query = _named(settings, RewardSettings)
     return Call(
-        path="/get_reward", body=body, query=query, read=lambda found: dict(zip(places, rewards(found), strict=True))
+        path="/get_reward", body=body, query=query, read=lambda reply: dict(zip(places, rewards(reply), strict=True))
     )
 
 
@@ -266,8 +266,8 @@ def error_of(status: int, content: bytes, headers: Mapping[str, str]) -> Service
     request_id = headers.get("x-request-id")
     where = f" (HTTP {status}{f', request {request_id}' if request_id else ''})"
     try:
-        found = json.loads(content)["error"]
-        return ServiceError(f"{found['message']}{where}", status, found["code"], found.get("param"))
+        error = json.loads(content)["error"]
+        return ServiceError(f"{error['message']}{where}", status, error["code"], error.get("param"))
     except (ValueError, KeyError, TypeError):
         text = content[:200].decode("utf-8", "replace").strip()
         return ServiceError(f"the service answered {text or 'nothing'}{where}", status, "http_error")
@@ -291,11 +291,11 @@ def answer_of(call: Call[T], content: bytes) -> T:
         raise ServiceError(message, 502, "unexpected_answer") from error
 
 
-def _batch_item(item: Mapping[str, Any]) -> TriageResult | ServiceError:
-    if item.get("error") is None:
-        return triage_result(item["result"])
-    error = item["error"]
-    return ServiceError(error["message"], item["status"], error["code"], error.get("param"))
+def _batch_item(entry: Mapping[str, Any]) -> TriageResult | ServiceError:
+    if entry.get("error") is None:
+        return triage_result(entry["result"])
+    error = entry["error"]
+    return ServiceError(error["message"], entry["status"], error["code"], error.get("param"))
 
 
 def content(call: Call[Any]) -> dict[str, Any]:
@@ -329,8 +329,8 @@ def _seconds(retry_after: str | None) -> float | None:
     if retry_after is None:
         return None
     try:
-        found = float(retry_after)
-        return found if 0 <= found < float("inf") else None
+        seconds = float(retry_after)
+        return seconds if 0 <= seconds < float("inf") else None
     except ValueError:
         pass
     try:

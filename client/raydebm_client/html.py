@@ -20,18 +20,18 @@ class Scored(Protocol):
     def sigma(self) -> float | None: ...
 
 
-def triage_table(found: Any) -> str:
+def triage_table(triaged: Any) -> str:
     """A decision (``results.TriageResult``): the head, and the candidates by energy when they are there."""
-    sign = "✓ accept" if found.decision == "accept" else "∅ abstain"
-    shown = found.answer if found.answer is not None else "no answer is given"
+    sign = "✓ accept" if triaged.decision == "accept" else "∅ abstain"
+    shown = triaged.answer if triaged.answer is not None else "no answer is given"
     head = (
-        f"<p><strong>{escape(sign)}</strong> · {escape(found.task)} · {escape(_cut(shown))}<br>"
-        f"<small>{escape(_cut(found.reason))}</small></p>"
+        f"<p><strong>{escape(sign)}</strong> · {escape(triaged.task)} · {escape(_cut(shown))}<br>"
+        f"<small>{escape(_cut(triaged.reason))}</small></p>"
     )
-    pool = found.candidates if found.candidates is not None else [found.candidate] if found.candidate else []
+    pool = triaged.candidates if triaged.candidates is not None else [triaged.candidate] if triaged.candidate else []
     if not pool:
         return f"<div>{head}</div>"
-    best = None if found.candidate is None else found.candidate.candidate_id
+    best = None if triaged.candidate is None else triaged.candidate.candidate_id
     ranked = sorted(pool, key=lambda one: (one.energy is None, one.energy or 0.0))
     scale = _scale(ranked)
     rows = [

@@ -207,26 +207,26 @@ def triage_result(body: Mapping[str, Any]) -> TriageResult:
     if body.get("candidate") is not None:
         changes["candidate"] = record(CandidateResult, body["candidate"])
     if body.get("candidates") is not None:
-        changes["candidates"] = [record(CandidateResult, found) for found in body["candidates"]]
+        changes["candidates"] = [record(CandidateResult, candidate) for candidate in body["candidates"]]
     return record(TriageResult, body, **changes)
 
 
 def streamed_result(body: Mapping[str, Any], *, content: str | None) -> TriageResult:
     """Read the ``raydebm`` object at the end of a stream, with the text that came before it."""
     pool = body.get("candidates") or []
-    finite = [found for found in pool if found.get("energy") is not None]
+    finite = [candidate for candidate in pool if candidate.get("energy") is not None]
     last = body["passes"][-1].get("selected") if body.get("passes") else None
-    best = next((found for found in finite if found["candidate_id"] == last), None)
+    best = next((candidate for candidate in finite if candidate["candidate_id"] == last), None)
     return triage_result({**body, "text": content if body.get("decision") == "accept" else None, "candidate": best})
 
 
 def score_result(body: Mapping[str, Any]) -> ScoreResult:
-    data = [record(ScoredText, item) for item in record_list(body, "data")]
+    data = [record(ScoredText, entry) for entry in record_list(body, "data")]
     return record(ScoreResult, body, data=data, raw=body)
 
 
 def rerank_result(body: Mapping[str, Any]) -> RerankResult:
-    results = [record(RankedDocument, item) for item in record_list(body, "results")]
+    results = [record(RankedDocument, entry) for entry in record_list(body, "results")]
     return record(RerankResult, body, results=results, raw=body)
 
 
@@ -240,10 +240,10 @@ def rewards(body: Mapping[str, Any]) -> list[float]:
 
 def record_list(body: Mapping[str, Any], name: str) -> list[Any]:
     """The list of that name. Raises ServiceError where the body has no such list."""
-    found = body.get(name)
-    if not isinstance(found, list):
+    entries = body.get(name)
+    if not isinstance(entries, list):
         raise _unexpected(f"no list {name!r}")
-    return found
+    return entries
 
 
 def record(kind: type[T], body: Any, **changes: Any) -> T:

@@ -105,21 +105,21 @@ def _client(base_url: str | None, process_id: int) -> Raydebm:
 
 
 def _question(extra_info: Mapping[str, Any] | None, key: str) -> str:
-    found = (extra_info or {}).get(key)
-    if not isinstance(found, str):
+    question = (extra_info or {}).get(key)
+    if not isinstance(question, str):
         raise ValueError(
-            f"extra_info has no text {key!r}, got {found!r}; put the problem's text there in the dataset, or name "
+            f"extra_info has no text {key!r}, got {question!r}; put the problem's text there in the dataset, or name "
             "another key in custom_reward_function.reward_kwargs.question_key"
         )
-    return found
+    return question
 
 
 def _last_text(value: Text, role: str) -> str:
     """A text as it is; of a chat, the content of the role's last message, or "" where it has none."""
     if isinstance(value, str):
         return value
-    found = [message.get("content") for message in value if message.get("role", role) == role]
-    content = found[-1] if found else None
+    contents = [message.get("content") for message in value if message.get("role", role) == role]
+    content = contents[-1] if contents else None
     if isinstance(content, str) or content is None:
         return content or ""
     return "".join(str(part["text"]) for part in content if part.get("type") == "text")

@@ -93,14 +93,14 @@ class Raydebm:
     ) -> list[TriageResult | ServiceError]:
         """Triage many problems; one that fails is a ServiceError in its place, and the others go on."""
         bodies = [calls.triage_body(problem, None, task, overrides) for problem in problems]
-        found: list[TriageResult | ServiceError] = []
-        for some in calls.groups(bodies):
+        answers: list[TriageResult | ServiceError] = []
+        for group in calls.groups(bodies):
             try:
-                part = self._do(calls.batch_call(some, max_parallel))
+                part = self._do(calls.batch_call(group, max_parallel))
             except ServiceError as error:  # what came before it was paid for
-                part = calls.all_failed(error, some)
-            found += part
-        return found
+                part = calls.all_failed(error, group)
+            answers += part
+        return answers
 
     def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
@@ -135,11 +135,11 @@ class Raydebm:
                 log(p / (1 - p)), p being the probability that the response is right.
         """
         calls.check_paired(prompts, responses)
-        found: dict[int, float] = {}
+        by_place: dict[int, float] = {}
         for places in calls.reward_groups(prompts):
             rewards: dict[int, float] = self._do(calls.rewards_call(prompts, responses, places, settings))
-            found |= rewards
-        return [found[place] for place in range(len(prompts))]
+            by_place |= rewards
+        return [by_place[place] for place in range(len(prompts))]
 
     def report_outcome(
         self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None

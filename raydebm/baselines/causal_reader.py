@@ -149,11 +149,11 @@ class Reader:
     def _read(self, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
         moved = batch.to(self._loaded.device)
         first = min(row.start for row in rows) - 1
-        kept = int(moved.ids.shape[1]) - first
+        num_logits = int(moved.ids.shape[1]) - first
         output: Any = self._loaded.model(
             input_ids=moved.ids,
             attention_mask=moved.mask,
-            logits_to_keep=kept,
+            logits_to_keep=num_logits,
             output_hidden_states=self._states is not None,
         )
         offset = int(moved.ids.shape[1]) - output.logits.shape[1]

@@ -128,9 +128,9 @@ class _EormTexts:
 
 
 def _first(*ids: int | None) -> int:
-    for found in ids:
-        if found is not None:
-            return found
+    for token_id in ids:
+        if token_id is not None:
+            return token_id
     raise CheckpointError("EORM's tokenizer has neither of [CLS], BOS and EOS; choose another baselines.tokenizer")
 
 

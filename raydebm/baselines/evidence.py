@@ -43,13 +43,13 @@ class EvidenceScorers:
             PoolTexts(problem=Problem(task="", problem_id=prompt, prompt=prompt), texts=tuple(by_text))
             for prompt, by_text in places.items()
         ]
-        found: list[dict[str, float]] = [{} for _ in texts]
+        mappings: list[dict[str, float]] = [{} for _ in texts]
         for scorer in self._scorers:
             for pool, scores in zip(pools, scorer.score(pools), strict=True):
                 for text, score in zip(pool.texts, scores, strict=True):
                     for place in places[pool.problem.prompt][text]:
-                        found[place] |= _named(scorer.name, score)
-        return list(found)
+                        mappings[place] |= _named(scorer.name, score)
+        return list(mappings)
 
 
 def _loaded(config: BaselineConfig, run: RunDir) -> CandidateScorer:

@@ -41,14 +41,14 @@ def read_rating(reply: str, highest: int = HIGHEST) -> float | str:
     ``highest``. Never a guess: a number that is not marked as the rating, or is one of another scale, is not one.
     """
     tail = reply[-_TAIL_CHARS:]
-    found = _MARKED.findall(tail)
-    if not found:
+    ratings = _MARKED.findall(tail)
+    if not ratings:
         lines = [line for line in tail.splitlines() if line.strip()]
         alone = _ALONE.match(lines[-1]) if lines else None
         if alone is None or alone.group(2) not in (None, str(highest)):
             return f"no rating in the judge's reply: {_shown(tail)}"
-        found = [alone.group(1)]
-    rating = float(found[-1])
+        ratings = [alone.group(1)]
+    rating = float(ratings[-1])
     if not LOWEST <= rating <= highest:
         return f"the judge's rating {rating:g} is not from {LOWEST} to {highest}: {_shown(tail)}"
     return rating

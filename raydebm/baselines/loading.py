@@ -56,8 +56,8 @@ class LoadedModel:
 
     def pad_id(self) -> int | None:
         """Id of the padding token; None for a tokenizer without one, whose texts are scored one at a time."""
-        found: int | None = self.tokenizer.pad_token_id
-        return found
+        token_id: int | None = self.tokenizer.pad_token_id
+        return token_id
 
     @torch.inference_mode()
     def over(

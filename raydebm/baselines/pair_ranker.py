@@ -97,15 +97,15 @@ class PairRanker:
 
     def _mark_id(self, field: str, mark: str) -> int:
         tokenizer = self._loaded.tokenizer
-        found = getattr(self._loaded.model.config, field, None)
-        if found is None:
-            found = tokenizer.convert_tokens_to_ids(mark)
-        if found is None or found == tokenizer.unk_token_id:
+        token_id = getattr(self._loaded.model.config, field, None)
+        if token_id is None:
+            token_id = tokenizer.convert_tokens_to_ids(mark)
+        if token_id is None or token_id == tokenizer.unk_token_id:
             raise CheckpointError(
                 f"baseline {self.name!r}: the tokenizer of {self._config.model!r} has no token {mark!r}; give a pair "
                 "ranker that was trained with it, such as llm-blender/PairRM-hf"
             )
-        return int(found)
+        return int(token_id)
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
         return [self._pool(pool) for pool in pools]
@@ -169,7 +169,7 @@ def pairwise_scores(
 
     A comparison that failed in either order is left out; a candidate without any is not scored, unless it is alone.
     """
-    found: list[list[float]] = [[] for _ in range(num_texts)]
+    comparisons: list[list[float]] = [[] for _ in range(num_texts)]
     errors: list[str | None] = [None] * num_texts
     for index, (first, second) in enumerate(pairs):
         forward, backward = logits[2 * index], logits[2 * index + 1]
@@ -178,9 +178,9 @@ def pairwise_scores(
             continue
         difference = (forward.value - backward.value) / 2
         for text, signed in ((first, difference), (second, -difference)):
-            found[text].append(0.5 + 0.5 * ((signed > 0) - (signed < 0)) if wins else signed)
+            comparisons[text].append(0.5 + 0.5 * ((signed > 0) - (signed < 0)) if wins else signed)
     scores = []
-    for results, error in zip(found, errors, strict=True):
+    for results, error in zip(comparisons, errors, strict=True):
         if results:
             scores.append(TextScore.of(sum(results) / len(results)))
         elif error is not None:

@@ -41,11 +41,11 @@ def split_steps(text: str, *, separator: re.Pattern[str], prefix: str, step_toke
     The step token inside the text is removed: where it stands decides what is read.
     """
     steps = [step.strip() for step in separator.split(text.replace(step_token, " "))]
-    found = []
+    prefixed = []
     for number, step in enumerate((step for step in steps if step), start=1):
         opening = prefix.format(n=number)
-        found.append(step if opening and step.startswith(opening.strip()) else opening + step)
-    return found
+        prefixed.append(step if opening and step.startswith(opening.strip()) else opening + step)
+    return prefixed
 
 
 class ProcessRewardModel:
@@ -91,8 +91,8 @@ class ProcessRewardModel:
             scores.append(None if error is None else TextScore.failed(error))
             if error is None:
                 ids.append(tokens)
-        found = iter(self._loaded.over(ids, read=self._read))
-        return regrouped(pools, [next(found) if score is None else score for score in scores])
+        read_scores = iter(self._loaded.over(ids, read=self._read))
+        return regrouped(pools, [next(read_scores) if score is None else score for score in scores])
 
     def _ids(self, problem: str, text: str) -> tuple[tuple[int, ...], str | None]:
         """Token ids of the marked solution, or why it cannot be marked."""

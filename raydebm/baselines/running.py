@@ -32,7 +32,7 @@ def score_candidates(
         ScoringError: the scorer gave another number of scores than it got texts.
     """
     pools = _pools(problems, candidates)
-    found: dict[tuple[str, str], TextScore] = {}
+    by_text: dict[tuple[str, str], TextScore] = {}
     done = 0
     for start in range(0, len(pools), pools_per_call):
         chunk = pools[start : start + pools_per_call]
@@ -43,11 +43,11 @@ def score_candidates(
                 f"{[len(pool.texts) for pool in chunk]} texts"
             )
         for pool, row in zip(chunk, scores, strict=True):
-            found |= {(pool.problem.problem_id, text): score for text, score in zip(pool.texts, row, strict=True)}
+            by_text |= {(pool.problem.problem_id, text): score for text, score in zip(pool.texts, row, strict=True)}
         done += len(chunk)
         if on_progress is not None:
             on_progress(done, len(pools))
-    return [_row(scorer.name, candidate, found) for candidate in candidates]
+    return [_row(scorer.name, candidate, by_text) for candidate in candidates]
 
 
 def _pools(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> list[PoolTexts]:
@@ -60,15 +60,15 @@ def _pools(problems: Mapping[str, Problem], candidates: Iterable[Candidate]) -> 
             )
         if candidate.text is not None:
             texts.setdefault(candidate.problem_id, {})[candidate.text] = None
-    return [PoolTexts(problem=problems[name], texts=tuple(found)) for name, found in texts.items()]
+    return [PoolTexts(problem=problems[name], texts=tuple(distinct)) for name, distinct in texts.items()]
 
 
-def _row(name: str, candidate: Candidate, found: Mapping[tuple[str, str], TextScore]) -> CandidateScore:
+def _row(name: str, candidate: Candidate, by_text: Mapping[tuple[str, str], TextScore]) -> CandidateScore:
     if candidate.text is None:
         return CandidateScore(
             candidate_id=candidate.candidate_id, name=name, score=None, error=f"no text to score: {candidate.error}"
         )
-    score = found[candidate.problem_id, candidate.text]
+    score = by_text[candidate.problem_id, candidate.text]
     return CandidateScore(
         candidate_id=candidate.candidate_id, name=name, score=score.value, error=score.error, parts=score.parts
     )

@@ -15,8 +15,8 @@ def flattened(pools: Sequence[PoolTexts]) -> list[tuple[str, str]]:
 
 def regrouped(pools: Sequence[PoolTexts], items: Sequence[Item]) -> list[list[Item]]:
     """Results of ``flattened`` texts, as one list per pool."""
-    found, start = [], 0
+    groups, start = [], 0
     for pool in pools:
-        found.append(list(items[start : start + len(pool.texts)]))
+        groups.append(list(items[start : start + len(pool.texts)]))
         start += len(pool.texts)
-    return found
+    return groups

@@ -109,11 +109,11 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, dict):
-        if all(isinstance(item, dict) for item in value.values()) and len(value) > 2:
+        if all(isinstance(part, dict) for part in value.values()) and len(value) > 2:
             return ", ".join(value)
-        return "(" + ", ".join(f"{_clipped(name)} {_short(item)}" for name, item in value.items()) + ")"
+        return "(" + ", ".join(f"{_clipped(name)} {_short(part)}" for name, part in value.items()) + ")"
     if isinstance(value, list):
-        return ", ".join(_short(item) for item in value)
+        return ", ".join(_short(part) for part in value)
     return _clipped(str(value))
 
 

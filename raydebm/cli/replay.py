@@ -206,7 +206,7 @@ def _move_rows(tally: "ReplayTally") -> Iterator[tuple[str, str, str, str]]:
     from raydebm.records import Decision
 
     words = {Decision.REGENERATE: "would draw a pass or wave that is not recorded"}
-    for (old, new), count in sorted(tally.moves.items(), key=lambda item: (-item[1], item[0])):
+    for (old, new), count in sorted(tally.moves.items(), key=lambda move: (-move[1], move[0])):
         if old is new is Decision.ACCEPT and tally.num_other_answer:
             other = tally.num_other_answer
             yield str(old), "accept, the same answer", f"{count - other:,}", _percent(count - other, tally)

@@ -189,7 +189,7 @@ def distill(recipe: "Recipe") -> None:
         from raydebm.evaluation.report.distillation_tables import distillation_summary
         from raydebm.pipeline.studies.distill import distill_run
 
-        found, address = distill_run(pipeline)
-        console.print(distillation_summary(found), markup=False)
+        distillation, address = distill_run(pipeline)
+        console.print(distillation_summary(distillation), markup=False)
         console.print(f"report: {address}")
         console.print(f"To serve the student: raydebm serve --run-dir {pipeline.run.uri('distilled')}")

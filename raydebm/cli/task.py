@@ -83,13 +83,13 @@ def validate(
     try:
         task = find_task(file)
         console.print(f"task {task.name}: {len(task.constraints)} constraint(s), max_length {task.defaults.max_length}")
-        found, faults = _read_rows(task, data or [])
-        for line in _describe_rows(task, found):
+        rows, faults = _read_rows(task, data or [])
+        for line in _describe_rows(task, rows):
             console.print(line, markup=False, soft_wrap=True)
-        if answers is not None and found:
-            _show_answers(task, _config_of(file), found, answers)
+        if answers is not None and rows:
+            _show_answers(task, _config_of(file), rows, answers)
     except RaydebmError as error:
-        found, faults = [], [str(error)]
+        rows, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
         console.print(f"[bold red]error[/bold red] {escape(fault)}", soft_wrap=True)
     if len(faults) > MAX_SHOWN:
@@ -110,40 +110,40 @@ def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem
     paths = list(files) or [task.file_of(split, None) for split in named]
     if not paths:
         return [], [f"task {task.name!r} names no data; set data.train in the task file, or give --data"]
-    found: list[tuple[Problem, Gold]] = []
+    rows: list[tuple[Problem, Gold]] = []
     faults: list[str] = []
     for path in paths:
-        before = len(found) + len(faults)
+        before = len(rows) + len(faults)
         try:
             for where, row in file_rows(path):
                 try:
-                    found.append(task.problem_and_gold(row, where))
+                    rows.append(task.problem_and_gold(row, where))
                 except RaydebmError as error:
                     faults.append(str(error))
         except RaydebmError as error:
             faults.append(str(error))
-        if len(found) + len(faults) == before:
+        if len(rows) + len(faults) == before:
             faults.append(f"file {str(path)!r} has no rows")
-    return found, faults
+    return rows, faults
 
 
-def _describe_rows(task: "Task", found: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
+def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
     """What people should know of the data before they spend money on it."""
     from raydebm.tasks.declared import DeclaredTask
 
-    distinct = {problem.problem_id for problem, _ in found}
-    repeated = len(found) - len(distinct)
-    yield f"{len(found)} row(s), {len(distinct)} problem(s)" + (f", {repeated} of them repeated" if repeated else "")
+    distinct = {problem.problem_id for problem, _ in rows}
+    repeated = len(rows) - len(distinct)
+    yield f"{len(rows)} row(s), {len(distinct)} problem(s)" + (f", {repeated} of them repeated" if repeated else "")
     if not isinstance(task, DeclaredTask):
         return
-    without = sum(not gold.value for _, gold in found)
+    without = sum(not gold.value for _, gold in rows)
     if task.definition.labels != "constraints" and without:
-        yield f"warning: {without} of {len(found)} rows have no reference answer; their candidates stay unlabeled"
-    shown = sum(task.shows_gold(problem, gold) for problem, gold in found)
+        yield f"warning: {without} of {len(rows)} rows have no reference answer; their candidates stay unlabeled"
+    shown = sum(task.shows_gold(problem, gold) for problem, gold in rows)
     if shown:
-        yield f"warning: in {shown} of {len(found)} rows the reference answer stands in another column that is shown"
-    for rule, expression, count in task.empty_operands([problem for problem, _ in found]):
-        yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(found)} rows do not have"
+        yield f"warning: in {shown} of {len(rows)} rows the reference answer stands in another column that is shown"
+    for rule, expression, count in task.empty_operands([problem for problem, _ in rows]):
+        yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(rows)} rows do not have"
 
 
 def _config_of(file: str) -> "TaskConfig":
@@ -153,7 +153,7 @@ def _config_of(file: str) -> "TaskConfig":
     return TaskConfig.model_validate(with_definition({"task": {"name": file}})["task"])
 
 
-def _show_answers(task: "Task", config: "TaskConfig", found: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
+def _show_answers(task: "Task", config: "TaskConfig", rows: Sequence[tuple["Problem", "Gold"]], file: Path) -> None:
     """Counts of all answers, and for the first ones: what was parsed, what it costs, which label it gets.
 
     They are checked in a child process, each within a time limit, as the labels of a run are.
@@ -165,8 +165,8 @@ def _show_answers(task: "Task", config: "TaskConfig", found: Sequence[tuple["Pro
     from raydebm.generators.recorded import import_pool
     from raydebm.reporter import DEADLINE_S
 
-    problems = {problem.problem_id: problem for problem, _ in found}
-    golds = {gold.problem_id: gold for _, gold in found}
+    problems = {problem.problem_id: problem for problem, _ in rows}
+    golds = {gold.problem_id: gold for _, gold in rows}
     checked = []
     with closing(DeadlineChecker(config, deadline_s=DEADLINE_S)) as checker:
         for candidate in import_pool(file, task=task.name, problems=problems.values()):

@@ -27,18 +27,18 @@ def _expand(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return _VARIABLE.sub(lambda match: _lookup(match, where), value)
     if isinstance(value, Mapping):
-        return {key: _expand(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+        return {key: _expand(child, f"{where}.{key}" if where else str(key)) for key, child in value.items()}
     if isinstance(value, list):
-        return [_expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [_expand(child, f"{where}[{index}]") for index, child in enumerate(value)]
     return value
 
 
 def _lookup(match: re.Match[str], where: str) -> str:
     name, default = match.group(1), match.group(2)
-    found = os.environ.get(name, default)
-    if found is None:
+    value = os.environ.get(name, default)
+    if value is None:
         raise ConfigError(f"{where}: environment variable {name} is not set; export it or write ${{{name}:-default}}")
-    return found
+    return value
 
 
 def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

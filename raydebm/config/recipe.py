@@ -61,7 +61,7 @@ class RayConfig(Section):
 
 
 def _reasons(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
+    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
 
 
 class Recipe(Section):

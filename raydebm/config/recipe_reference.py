@@ -33,22 +33,22 @@ def page(schema: Schema, *, head: str, title: str) -> str:
     definitions: Mapping[str, Schema] = schema["$defs"]
     parts: list[str] = [head, f"## {title}\n", _table(schema)]
     for name in _reachable(schema, definitions):
-        found = definitions[name]
+        definition = definitions[name]
         parts += [f"## {_title(name)}\n"]
-        if found.get("description"):
-            parts += [_joined(found["description"]) + "\n"]
-        parts += [_table(found)]
+        if definition.get("description"):
+            parts += [_joined(definition["description"]) + "\n"]
+        parts += [_table(definition)]
     return "\n".join(parts)
 
 
 def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for field in schema["properties"].values():
         for name in _references(field):
-            if name not in found:
-                found[name] = None
-                found |= dict.fromkeys(_reachable(definitions[name], definitions))
-    return list(found)
+            if name not in names:
+                names[name] = None
+                names |= dict.fromkeys(_reachable(definitions[name], definitions))
+    return list(names)
 
 
 def _references(value: Any) -> Iterator[str]:
@@ -91,15 +91,15 @@ def _type(field: Schema) -> str:
             return " or ".join(dict.fromkeys(_type(inner) for inner in field[union]))
     if field.get("type") == "array":
         inner = field.get("prefixItems") or [field.get("items", {})]
-        return f"list of {' and '.join(dict.fromkeys(_type(item) for item in inner))}"
+        return f"list of {' and '.join(dict.fromkeys(_type(element) for element in inner))}"
     kind = str(field.get("type", "any"))
     return {"null": "none", "object": "mapping"}.get(kind, kind) + _bounds(field)
 
 
 def _bounds(field: Schema) -> str:
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    found = [f"{sign} {field[name]:g}" for name, sign in signs.items() if name in field]
-    return f" ({', '.join(found)})" if found else ""
+    bounds = [f"{sign} {field[name]:g}" for name, sign in signs.items() if name in field]
+    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def _value(default: Any) -> str:

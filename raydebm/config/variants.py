@@ -75,7 +75,7 @@ class VariantConfig(Section):
         unknown = [name for name in wanted if name not in known]
         if unknown:
             raise ValueError(f"variants.{self.name}: {unknown[0]!r} is none of the generators {', '.join(known)}")
-        tree["generators"] = [self._thinned(found) for found in tree["generators"] if found["name"] in wanted]
+        tree["generators"] = [self._thinned(config) for config in tree["generators"] if config["name"] in wanted]
         if self.num_samples is not None:
             tree["generation"]["num_samples"] = min(self.num_samples, tree["generation"]["num_samples"])
         if tree["triage"]["regenerate_with"] not in wanted and "regenerate_with" not in self.triage:

@@ -42,18 +42,18 @@ class AblationRow:
 
 def variants(*, styles: Sequence[str] = tuple(STYLES)) -> dict[str, tuple[str, Variant]]:
     """Name -> (description, rewriting): the original, each feature alone, all up to it, code and explanation."""
-    found: dict[str, tuple[str, Variant]] = {ORIGINAL: ("as generated", lambda text: text)}
+    by_name: dict[str, tuple[str, Variant]] = {ORIGINAL: ("as generated", lambda text: text)}
     for name in styles:
-        found[f"no {name}"] = (f"without {name}", STYLES[name])
+        by_name[f"no {name}"] = (f"without {name}", STYLES[name])
     for count in range(2, len(styles) + 1):
         names = tuple(styles[:count])
-        found[f"no {' + '.join(names)}"] = (f"without {', '.join(names)}", _without(names))
-    found["code only"] = ("the code alone; candidates without code are left out", code_only)
-    found["explanation only"] = (
+        by_name[f"no {' + '.join(names)}"] = (f"without {', '.join(names)}", _without(names))
+    by_name["code only"] = ("the code alone; candidates without code are left out", code_only)
+    by_name["explanation only"] = (
         "everything but the code; candidates that are only code are left out",
         explanation_only,
     )
-    return found
+    return by_name
 
 
 def _without(names: tuple[str, ...]) -> Variant:
@@ -78,7 +78,11 @@ def style_ablation(
         chosen: which variants; None: all of ``variants()``.
     """
     wanted = dict(variants() if chosen is None else chosen)
-    original = {item.candidate.candidate_id: item.candidate.text for pool in pools for item in pool.candidates}
+    original = {
+        scored_candidate.candidate.candidate_id: scored_candidate.candidate.text
+        for pool in pools
+        for scored_candidate in pool.candidates
+    }
     texts = {name: _rewritten(pools, rewrite) for name, (_, rewrite) in wanted.items()}
     changes = {name: _num_changed(rewritten, original) for name, rewritten in texts.items()}
     texts = {name: rewritten for name, rewritten in texts.items() if changes[name] or name == ORIGINAL}
@@ -90,7 +94,11 @@ def style_ablation(
     }
     rows = []
     for name, energies in by_variant.items():
-        having = [index for index, pool in enumerate(pools) if any(_id(item) in energies for item in pool.candidates)]
+        having = [
+            index
+            for index, pool in enumerate(pools)
+            if any(_id(scored_candidate) in energies for scored_candidate in pool.candidates)
+        ]
         part = [restricted(pools[index], energies.keys()) for index in having]
         within = Bootstrap(bootstrap.counts[:, having])
         before = with_energies(part, by_variant[ORIGINAL]) if ORIGINAL in by_variant else part
@@ -98,9 +106,9 @@ def style_ablation(
             AblationRow(
                 name=name,
                 description=wanted[name][0],
-                num_candidates=sum(found is not None for found in energies.values()),
+                num_candidates=sum(energy is not None for energy in energies.values()),
                 num_changed=changes[name],
-                num_failed=sum(found is None for found in energies.values()),
+                num_failed=sum(energy is None for energy in energies.values()),
                 screen=screen(
                     with_energies(part, energies), lambda_=lambda_, bootstrap=within, best_generator=best_generator
                 ),
@@ -110,19 +118,19 @@ def style_ablation(
     return tuple(rows)
 
 
-def _id(item: ScoredCandidate) -> str:
-    return item.candidate.candidate_id
+def _id(scored: ScoredCandidate) -> str:
+    return scored.candidate.candidate_id
 
 
 def _rewritten(pools: Sequence[EvaluatedPool], rewrite: Variant) -> dict[str, tuple[str, str]]:
     """Candidate id -> (problem, text) of the candidates that have the variant."""
-    found = {}
+    texts = {}
     for pool in pools:
-        for item in pool.candidates:
-            text = None if item.candidate.text is None else rewrite(item.candidate.text)
+        for scored in pool.candidates:
+            text = None if scored.candidate.text is None else rewrite(scored.candidate.text)
             if text is not None and text.strip():
-                found[item.candidate.candidate_id] = (pool.problem.prompt, text)
-    return found
+                texts[scored.candidate.candidate_id] = (pool.problem.prompt, text)
+    return texts
 
 
 def _num_changed(rewritten: Mapping[str, tuple[str, str]], original: Mapping[str, str | None]) -> int:

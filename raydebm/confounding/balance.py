@@ -34,12 +34,12 @@ def balanced_cells(
     generators = sorted({generator for generator, _ in cells})
     sizes = {name: (len(cells[name, True]), len(cells[name, False])) for name in generators}
     left_out = {name: size for name, size in sizes.items() if min(size) < min_cell}
-    kept: list[RepairText] = []
+    examples: list[RepairText] = []
     for name in generators:
         for label in (True, False):
             cell = [] if name in left_out else cells[name, label]
-            kept += Random(seed_for(seed, "cell", name, label)).sample(cell, min(cap, len(cell)))
-    return kept, left_out
+            examples += Random(seed_for(seed, "cell", name, label)).sample(cell, min(cap, len(cell)))
+    return examples, left_out
 
 
 def cell_weights(texts: Sequence[RepairText]) -> list[float]:
@@ -63,12 +63,12 @@ def balanced_pairs(texts: Sequence[RepairText]) -> tuple[list[tuple[int, int]], 
             for rejected in rows:
                 if texts[chosen].correct and not texts[rejected].correct:
                     groups[texts[chosen].generator, texts[rejected].generator].append((chosen, rejected))
-    both = {key: found for key, found in groups.items() if key[::-1] in groups}
+    both = {key: group for key, group in groups.items() if key[::-1] in groups}
     # Frequent generator pairs tell more, so each two weigh by the rarer of their two directions.
     sizes = {key: min(len(both[key]), len(both[key[::-1]])) for key in both}
     total = sum(sizes.values())
-    pairs = [pair for found in both.values() for pair in found]
-    weights = [sizes[key] / (total * len(found)) for key, found in both.items() for _ in found]
+    pairs = [pair for group in both.values() for pair in group]
+    weights = [sizes[key] / (total * len(group)) for key, group in both.items() for _ in group]
     return pairs, weights
 
 

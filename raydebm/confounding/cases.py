@@ -136,7 +136,7 @@ def _count(counted: Counter[tuple[str, str, str]], generator: str, difficulty: s
     )
 
 
-def case_tables(found: CaseStudies) -> list[Table]:
+def case_tables(studies: CaseStudies) -> list[Table]:
     """Selections by generator and difficulty, and the cases; the latter only where there are any."""
     counts = Table(
         title="Selections by generator and difficulty",
@@ -150,18 +150,18 @@ def case_tables(found: CaseStudies) -> list[Table]:
                 row.generator, row.difficulty or "-", str(row.num_picked), str(row.num_right), str(row.num_avoidable),
                 str(row.num_hopeless),
             )
-            for row in found.counts
+            for row in studies.counts
         ),
     )  # fmt: skip
-    return [counts, _case_table(found)] if found.cases else [counts]
+    return [counts, _case_table(studies)] if studies.cases else [counts]
 
 
-def _case_table(found: CaseStudies) -> Table:
-    by_generator = ", ".join(f"{count} of {name}" for name, count in found.by_generator().most_common())
+def _case_table(studies: CaseStudies) -> Table:
+    by_generator = ", ".join(f"{count} of {name}" for name, count in studies.by_generator().most_common())
     return Table(
         title="Wrong selections where a right answer was there",
         caption=(
-            f"{len(found.cases)} problems; the selections are {by_generator}. Shown are the {MAX_SHOWN} at most in "
+            f"{len(studies.cases)} problems; the selections are {by_generator}. Shown are the {MAX_SHOWN} at most in "
             "which the best right answer lost by most. Lost by: its E minus that of the selection, and the same of mu."
         ),
         headers=(
@@ -173,7 +173,7 @@ def _case_table(found: CaseStudies) -> Table:
                 f"{case.num_right} of {case.num_candidates}", _number(case.margin, "not selectable"),
                 _number(case.margin_mu), _number(case.sigma),
             )
-            for case in found.cases[:MAX_SHOWN]
+            for case in studies.cases[:MAX_SHOWN]
         ),
     )  # fmt: skip
 

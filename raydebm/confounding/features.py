@@ -94,14 +94,14 @@ class FeatureExtractor:
         where = f"adapter {adapter.record.adapter.name!r}"
         updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
         encoder = merged_copy(backbone.encoder, updates, where=where)
-        found = torch.empty(len(ids), backbone.hidden_size)
+        features_ND = torch.empty(len(ids), backbone.hidden_size)
         pad_id = int(backbone.tokenizer.pad_token_id)
         for batch in micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=pad_id):
             moved = batch.to(backbone.device)
             states_BTD = encoder(input_ids=moved.ids, attention_mask=moved.mask).last_hidden_state
             features_BD = pooled(states_BTD, moved.mask, pooling=adapter.record.pooling)
-            found[list(batch.positions)] = features_BD.float().cpu()
-        return found
+            features_ND[list(batch.positions)] = features_BD.float().cpu()
+        return features_ND
 
 
 class KeptFeatures:

@@ -51,13 +51,13 @@ class ReportPage(Protocol):
 def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
     """The picks of each scorer and the share of correct answers; None where nothing was picked."""
     shares = {
-        name: {row.generator: row.pick_share.value for row in found.generators if row.pick_share.value is not None}
-        for name, found in screens.items()
+        name: {row.generator: row.pick_share.value for row in screen.generators if row.pick_share.value is not None}
+        for name, screen in screens.items()
     }
     correct = {
         row.generator: row.correct_share.value
-        for found in screens.values()
-        for row in found.generators
+        for screen in screens.values()
+        for row in screen.generators
         if row.correct_share.value is not None
     }
     if not correct or not any(shares.values()):
@@ -71,7 +71,7 @@ def pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
 
 def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
     """Mean energies of each generator's answers; None without any energy."""
-    known = (row.energy_correct.value for found in screens.values() for row in found.generators)
+    known = (row.energy_correct.value for screen in screens.values() for row in screen.generators)
     if all(value is None for value in known):
         return None
     caption = (
@@ -79,7 +79,7 @@ def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
         "scorer that reads answers has all circles left of all crosses. Where circle and cross of one generator lie "
         "together and the generators apart, it reads authors."
     )
-    titles = {name.removeprefix("picked "): found for name, found in screens.items()}
+    titles = {name.removeprefix("picked "): screen for name, screen in screens.items()}
     return plate_of(_energies_by_generator_figure(titles), "Energies by generator", caption)
 
 
@@ -118,14 +118,14 @@ def _energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
     names = [row.generator for row in next(iter(screens.values())).generators]
     figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
     panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()
-    for axes, (title, found) in zip(panels, screens.items(), strict=True):
+    for axes, (title, screen) in zip(panels, screens.items(), strict=True):
         tidy(axes)
-        rows = {row.generator: row for row in found.generators}
+        rows = {row.generator: row for row in screen.generators}
         for offset, label, colour, mark in ((-0.14, "correct", BLUE, "o"), (0.14, "incorrect", RED, "x")):
             for place, name in enumerate(names):
                 row = rows.get(name)
-                found_energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
-                span = None if found_energy is None else percent_of(found_energy)
+                energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
+                span = None if energy is None else percent_of(energy)
                 if span is not None:
                     value, low, high = (part / 100 for part in span)
                     height = place + offset

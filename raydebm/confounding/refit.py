@@ -149,8 +149,8 @@ def repair_heads(
             f"repair needs at least two generators with {settings.min_cell} correct and {settings.min_cell} incorrect "
             f"answers each; left out: {_sizes_text(left_out)}"
         )
-    kept = {example.generator for example in fit}
-    check = [example for example in validation if example.generator in kept]
+    generators = {example.generator for example in fit}
+    check = [example for example in validation if example.generator in generators]
     extractor = FeatureExtractor.load(checkpoint, device=device, dtype=dtype)
     features = extractor.stream([(example.prompt, example.text) for example in (*fit, *check)])
     heads: list[HeadResult] = []
@@ -159,7 +159,7 @@ def repair_heads(
         trainer = _HeadTrainer(adapter, seen.states, fit=fit, check=check, settings=settings)
         heads.append(trainer.run())
         _write(out / seen.adapter, adapter, trainer.head, heads[-1], settings)
-    cells = {name: _cell_size(fit, name) for name in sorted(kept)}
+    cells = {name: _cell_size(fit, name) for name in sorted(generators)}
     record = _gather(out, extractor, settings=settings, cells=cells, left_out=left_out, heads=heads)
     return RepairResult(
         folder=out,

@@ -95,10 +95,11 @@ class ConfoundingReport:
 
     def summary(self) -> str:
         """What was found, in sentences that follow from the numbers alone."""
-        found = self.screen
-        says = "The screen warns" if found.warnings() else "The screen"
+        screening = self.screen
+        says = "The screen warns" if screening.warnings() else "The screen"
         return (
-            f"Scorer {self.scorer}, {found.num_problems} problems, lambda {self.lambda_:g}. {says}: {found.verdict()}."
+            f"Scorer {self.scorer}, {screening.num_problems} problems, lambda {self.lambda_:g}. "
+            f"{says}: {screening.verdict()}."
         )
 
     def screens(self) -> dict[str, Screen]:
@@ -186,7 +187,7 @@ def _probes(pools: Sequence[EvaluatedPool], features: Features, settings: Confou
     return probes(data, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
 
 
-def generator_table(found: Screen) -> Table:
+def generator_table(screening: Screen) -> Table:
     """Who is picked, and how the energy treats each generator's answers."""
     return Table(
         title="Generators",
@@ -206,7 +207,7 @@ def generator_table(found: Screen) -> Table:
                 percent(row.pick_share), points(row.excess), _number(row.energy_correct),
                 _number(row.energy_incorrect), _number(row.offset), number(row.within_auroc),
             )
-            for row in found.generators
+            for row in screening.generators
         ),
     )  # fmt: skip
 
@@ -246,30 +247,30 @@ def spread_table(screens: Sequence[tuple[str, Screen]]) -> Table:
             "they alone can be compared between scorers. Last column: what points to a shortcut."
         ),
         headers=("figure", *(name or "value" for name, _ in screens), "a shortcut when"),
-        rows=tuple((title, *(read(found) for _, found in screens), sign) for title, sign, read in lines),
+        rows=tuple((title, *(read(screening) for _, screening in screens), sign) for title, sign, read in lines),
     )
 
 
-def _spread(found: Screen) -> str:
-    return number(found.relative_spread) if found.relative_spread.value is not None else "no gap"
+def _spread(screening: Screen) -> str:
+    return number(screening.relative_spread) if screening.relative_spread.value is not None else "no gap"
 
 
 def _pairs(estimate: Estimate) -> str:
     return "no such pairs" if estimate.n == 0 else f"{number(estimate)}, n={estimate.n}"
 
 
-def _accuracy(found: Screen, name: str) -> str:
-    estimate = found.accuracy.get(name)
+def _accuracy(screening: Screen, name: str) -> str:
+    estimate = screening.accuracy.get(name)
     if estimate is None:
         return "-"
-    notes = [f"n={estimate.n}"] if estimate.n != found.num_problems else []
+    notes = [f"n={estimate.n}"] if estimate.n != screening.num_problems else []
     if name == "best generator":
-        notes.append(f"{found.best_generator}{', chosen in hindsight' if found.is_in_hindsight else ''}")
+        notes.append(f"{screening.best_generator}{', chosen in hindsight' if screening.is_in_hindsight else ''}")
     return with_interval(estimate) + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def _largest_pick(found: Screen) -> str:
-    shares = [(row.pick_share.value or 0.0, row.generator) for row in found.generators]
+def _largest_pick(screening: Screen) -> str:
+    shares = [(row.pick_share.value or 0.0, row.generator) for row in screening.generators]
     if not shares:
         return "-"
     share, name = max(shares)

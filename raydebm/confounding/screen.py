@@ -108,25 +108,25 @@ class Screen:
 
     def warnings(self) -> tuple[str, ...]:
         """Signs of a shortcut, one sentence each; empty without any. A screen, not a proof."""
-        found = []
+        signs = []
         favoured = [
             f"{row.generator} (+{100 * (row.excess.value or 0):.0f} points)"
             for row in self.generators
             if _is_above(row.excess, MAX_EXCESS)
         ]
         if favoured:
-            found.append(f"picked more often than its share of correct answers: {', '.join(favoured)}")
+            signs.append(f"picked more often than its share of correct answers: {', '.join(favoured)}")
         if _is_above(self.identity_share, MAX_IDENTITY_SHARE):
-            found.append(
+            signs.append(
                 f"the generator explains {100 * (self.identity_share.value or 0):.0f} % of the variance of correct "
                 "answers' energies within a problem"
             )
         if self.within_auroc.low is not None and self.within_auroc.low <= 0.5:
-            found.append("among answers of the same generator the energy is not shown to be better than chance")
+            signs.append("among answers of the same generator the energy is not shown to be better than chance")
         margin = self.ours_minus_best_generator
         if margin.low is not None and margin.low <= 0:
-            found.append("choosing by energy is not shown to beat always choosing the best generator")
-        return tuple(found)
+            signs.append("choosing by energy is not shown to beat always choosing the best generator")
+        return tuple(signs)
 
     def _could_test(self) -> dict[str, bool]:
         """Each test of ``warnings`` in words, and whether these pools allow it."""
@@ -146,8 +146,8 @@ class Screen:
         warnings, untested = self.warnings(), self.untested()
         if not any(self._could_test().values()):
             return "nothing could be tested: that needs energies, two generators and answers of both labels"
-        found = "; ".join(warnings) if warnings else "nothing found that points to a shortcut"
-        return f"{found} (not testable here: {', '.join(untested)})" if untested else found
+        text = "; ".join(warnings) if warnings else "nothing found that points to a shortcut"
+        return f"{text} (not testable here: {', '.join(untested)})" if untested else text
 
 
 def _is_above(estimate: Estimate, limit: float) -> bool:
@@ -192,7 +192,7 @@ def screen(
         within_auroc=_mean_within_auroc(table, within, bootstrap),
         pairs_within=bootstrap.mean(np.array([_pair_accuracy(pool, same=True) for pool in pools])),
         pairs_between=bootstrap.mean(np.array([_pair_accuracy(pool, same=False) for pool in pools])),
-        accuracy={name: bootstrap.proportion(found) for name, found in values.items()},
+        accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
         best_generator=best_generator if "best generator" in values else None,
         is_in_hindsight=in_hindsight,
         ours_minus_best_generator=bootstrap.mean(values["ours"] - values["best generator"])
@@ -203,12 +203,12 @@ def screen(
 
 def _picks(pools: Sequence[EvaluatedPool], names: Sequence[str], lambda_: float) -> Floats:
     """Position of the picked generator per problem; NaN where nothing is picked or no candidate is correct."""
-    found = np.full(len(pools), math.nan)
+    positions = np.full(len(pools), math.nan)
     for row, pool in enumerate(pools):
         best = select(pool.candidates, lambda_)
         if best is not None and (pool.correct[pool.in_pool] == 1).any():
-            found[row] = names.index(best.candidate.generator)
-    return found
+            positions[row] = names.index(best.candidate.generator)
+    return positions
 
 
 def _row(
@@ -258,8 +258,8 @@ def _within_auroc(table: CandidateTable, index: int, bootstrap: Bootstrap) -> tu
     return float(value), np.concatenate(samples)
 
 
-def _mean_within_auroc(table: CandidateTable, found: Sequence[tuple[float, Floats]], bootstrap: Bootstrap) -> Estimate:
-    usable = [(value, samples) for value, samples in found if not math.isnan(value)]
+def _mean_within_auroc(table: CandidateTable, aurocs: Sequence[tuple[float, Floats]], bootstrap: Bootstrap) -> Estimate:
+    usable = [(value, samples) for value, samples in aurocs if not math.isnan(value)]
     if not usable:
         return Estimate(value=None, low=None, high=None, n=0)
     samples = np.stack([samples for _, samples in usable])
@@ -332,18 +332,18 @@ def _pair_accuracy(pool: EvaluatedPool, *, same: bool) -> float:
 
 def _selector_values(pools: Sequence[EvaluatedPool], lambda_: float, best_generator: str | None) -> dict[str, Floats]:
     stack = Stack.of(pools)
-    found: dict[str, Selector] = {
+    selectors: dict[str, Selector] = {
         selector.name: selector
         for selector in standard_selectors(stack, lambda_=lambda_, best_generator=best_generator)
     }
-    names = [name for name in ("ours", "random", "oracle", "best generator") if name in found]
-    return {name: values_of(found[name], stack).correct for name in names}
+    names = [name for name in ("ours", "random", "oracle", "best generator") if name in selectors]
+    return {name: values_of(selectors[name], stack).correct for name in names}
 
 
 def values_of_ours(pools: Sequence[EvaluatedPool], lambda_: float) -> Floats:
     """(P,): whether the choice by energy is correct; NaN where it has no label."""
-    found = _selector_values(pools, lambda_, None)
-    return found.get("ours", np.full(len(pools), math.nan))
+    values = _selector_values(pools, lambda_, None)
+    return values.get("ours", np.full(len(pools), math.nan))
 
 
 def with_energies(pools: Sequence[EvaluatedPool], energies: Mapping[str, Energies | None]) -> list[EvaluatedPool]:

@@ -128,10 +128,10 @@ def without_comments(text: str) -> str:
 
 def _without_comments(code: str) -> str:
     bare = _DOCSTRING.sub("", code)
-    found = None if _NOT_PYTHON.search(bare) else _python_without_comments(bare)
-    if found is None:
-        found = _SLASH_COMMENT.sub("", _BLOCK_COMMENT.sub("", _HASH_COMMENT.sub("", bare)))
-    return _without_blank_ends(found)
+    uncommented = None if _NOT_PYTHON.search(bare) else _python_without_comments(bare)
+    if uncommented is None:
+        uncommented = _SLASH_COMMENT.sub("", _BLOCK_COMMENT.sub("", _HASH_COMMENT.sub("", bare)))
+    return _without_blank_ends(uncommented)
 
 
 def _python_without_comments(code: str) -> str | None:

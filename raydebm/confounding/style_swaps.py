@@ -102,13 +102,13 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
     if settings.rewriter is not None:
         key = inputs.keys.get(settings.rewriter.name)
         writer = build_generator(settings.rewriter, access=EndpointAccess(budget=budget, key=key), journal=journal)
-        found = [
+        rewriters = [
             Rewriter(style=config.name, generator=writer, examples=shown)
             for config in recipe.generators
             if (shown := _examples(inputs.validation, config.name, settings.num_examples))
         ]
     else:
-        found = [
+        rewriters = [
             Rewriter(
                 style=config.name,
                 generator=build_generator(
@@ -118,19 +118,19 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
             for config in recipe.generators
             if not isinstance(config, RecordedGenerator)
         ]
-    if not found:
+    if not rewriters:
         raise ConfigError(
             "confounding.swap: no generator of the recipe can be asked to rewrite, or none has a correct answer among "
             "the validation problems that confounding.rewriter could be shown; give a rewriter, or more problems"
         )
-    return found
+    return rewriters
 
 
 def _examples(pools: Sequence[EvaluatedPool], generator: str, count: int) -> tuple[str, ...]:
     """Correct answers of a generator, of a problem each, in an order that does not depend on the tables'."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for pool in pools:
-        for item, correct in zip(pool.candidates, pool.correct, strict=False):
-            if correct == 1 and item.candidate.generator == generator and item.candidate.text is not None:
-                found.setdefault(pool.problem.problem_id, item.candidate.text)
-    return tuple(found[problem_id] for problem_id in sorted(found)[:count])
+        for scored, correct in zip(pool.candidates, pool.correct, strict=False):
+            if correct == 1 and scored.candidate.generator == generator and scored.candidate.text is not None:
+                texts.setdefault(pool.problem.problem_id, scored.candidate.text)
+    return tuple(texts[problem_id] for problem_id in sorted(texts)[:count])

@@ -177,8 +177,8 @@ def rescored_swap(
     before = _energies(scorer, [originals[text.candidate_id] for text in result.texts])
     after = _energies(scorer, [(originals[text.candidate_id][0], text.text or "") for text in result.texts])
     texts = tuple(
-        replace(item, before=old, after=None if item.text is None else new)
-        for item, old, new in zip(result.texts, before, after, strict=True)
+        replace(swapped, before=old, after=None if swapped.text is None else new)
+        for swapped, old, new in zip(result.texts, before, after, strict=True)
     )
     return SwapResult(source=result.source, rows=_rows(texts, result.source, num_bootstrap, seed), texts=texts)
 
@@ -187,19 +187,19 @@ def _correct_answers(
     pools: Sequence[EvaluatedPool], source: str, settings: SwapSettings
 ) -> list[tuple[Problem, Candidate]]:
     """One correct answer of the source per problem."""
-    found = []
+    answers = []
     for pool in sorted(pools, key=lambda pool: pool.problem.problem_id):
         right = [
-            item.candidate
-            for item, correct in zip(pool.candidates, pool.correct, strict=False)
-            if correct == 1 and item.candidate.generator == source and item.candidate.text is not None
+            scored.candidate
+            for scored, correct in zip(pool.candidates, pool.correct, strict=False)
+            if correct == 1 and scored.candidate.generator == source and scored.candidate.text is not None
         ]
         if right:
-            found.append((pool.problem, min(right, key=lambda candidate: candidate.candidate_id)))
-    if len(found) > settings.max_problems:
-        kept = Random(seed_for(settings.seed, "swap", source)).sample(range(len(found)), settings.max_problems)
-        found = [found[index] for index in sorted(kept)]
-    return found
+            answers.append((pool.problem, min(right, key=lambda candidate: candidate.candidate_id)))
+    if len(answers) > settings.max_problems:
+        places = Random(seed_for(settings.seed, "swap", source)).sample(range(len(answers)), settings.max_problems)
+        answers = [answers[index] for index in sorted(places)]
+    return answers
 
 
 def _request(problem: Problem, candidate: Candidate, rewriter: Rewriter, settings: SwapSettings) -> GenerationRequest:
@@ -243,10 +243,10 @@ def _row(
 ) -> SwapRow:
     place = {problem_id: index for index, problem_id in enumerate(problems)}
     sums, counts = np.zeros(len(problems)), np.zeros(len(problems))
-    for item in texts:
-        if item.change is not None:
-            sums[place[item.problem_id]] += item.change
-            counts[place[item.problem_id]] += 1
+    for swapped in texts:
+        if swapped.change is not None:
+            sums[place[swapped.problem_id]] += swapped.change
+            counts[place[swapped.problem_id]] += 1
     verdicts = Counter(text.verdict for text in texts if text.text is not None)
     rewritten = counts > 0
     change = bootstrap.ratio(np.where(rewritten, sums, np.nan), np.where(rewritten, counts, np.nan))

@@ -97,9 +97,9 @@ class _BoundedInterpreter(visitor.TreeInterpreter):
         return _FUNCTIONS.call_function(node["value"], arguments)
 
     def visit_flatten(self, node: Any, value: Any) -> Any:
-        found = super().visit_flatten(node, value)
-        self._charge(len(found or ()))
-        return found
+        elements = super().visit_flatten(node, value)
+        self._charge(len(elements or ()))
+        return elements
 
 
 @lru_cache(maxsize=1024)
@@ -147,9 +147,9 @@ class RuleInput:
         """
         return self._visit(text, parse_expression(text), self._value)
 
-    def value_in(self, item: Any, text: str) -> Any:
-        """The value of an expression on one item; raises as ``value_of``."""
-        return self._visit(text, parse_expression(text, at_root=False), item)
+    def value_in(self, element: Any, text: str) -> Any:
+        """The value of an expression on one element; raises as ``value_of``."""
+        return self._visit(text, parse_expression(text, at_root=False), element)
 
     def _visit(self, text: str, tree: Mapping[str, Any], value: Any) -> Any:
         try:
@@ -214,14 +214,16 @@ def _check_functions(text: str, nodes: list[Mapping[str, Any]]) -> None:
             )
         signature = _Functions.FUNCTION_TABLE[name]["signature"]
         least, variadic = len(signature), bool(signature and signature[-1].get("variadic"))
-        found = len(node["children"])
-        if found < least or (found > least and not variadic):
-            raise ConstraintError(f"expression {text!r}: {name}() takes {least} argument(s), got {found}")
+        num_arguments = len(node["children"])
+        if num_arguments < least or (num_arguments > least and not variadic):
+            raise ConstraintError(f"expression {text!r}: {name}() takes {least} argument(s), got {num_arguments}")
 
 
 def _check_multi_selects(text: str, nodes: list[Mapping[str, Any]]) -> None:
-    found = [node for node in nodes if node["type"] in ("multi_select_list", "multi_select_dict")]
-    if len(found) > MAX_MULTI_SELECTS or any(len(node["children"]) > MAX_MULTI_SELECT_ITEMS for node in found):
+    multi_selects = [node for node in nodes if node["type"] in ("multi_select_list", "multi_select_dict")]
+    if len(multi_selects) > MAX_MULTI_SELECTS or any(
+        len(node["children"]) > MAX_MULTI_SELECT_ITEMS for node in multi_selects
+    ):
         raise ConstraintError(
             f"expression {text!r}: at most {MAX_MULTI_SELECTS} multi-selects of at most {MAX_MULTI_SELECT_ITEMS} "
             "items; declare several constraints instead"

@@ -34,12 +34,12 @@ def number_of(value: Any) -> float:
         EvaluationError: infinite, NaN, or beyond what a float holds.
     """
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError as error:
         raise EvaluationError("a number is too large to compare") from error
-    if not math.isfinite(found):
-        raise EvaluationError(f"{found} is not a number to compare")
-    return found
+    if not math.isfinite(number):
+        raise EvaluationError(f"{number} is not a number to compare")
+    return number
 
 
 def kind_of(value: Any) -> str:
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(part) for part in value]
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _plain(part) for name, part in value.items()}
     return value

@@ -130,7 +130,7 @@ class Rule(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundValue:
+class PlacedValue:
     """A value to check, and how messages call it."""
 
     path: str
@@ -164,7 +164,7 @@ class ValuesRule(Rule):
     def expressions(self) -> Iterator[str]:
         yield self.value if self.each is None else self.each
 
-    def found(self, document: RuleInput) -> list[FoundValue]:
+    def placed_values(self, document: RuleInput) -> list[PlacedValue]:
         """The values to check, with None in place of a missing one.
 
         Raises:
@@ -173,28 +173,28 @@ class ValuesRule(Rule):
         if self.each is None:
             result = document.value_of(self.value)
             if not isinstance(result, list):
-                return [FoundValue(self.value, result)]
-            return [FoundValue(f"{self.value}[{index}]", item) for index, item in enumerate(result)]
+                return [PlacedValue(self.value, result)]
+            return [PlacedValue(f"{self.value}[{index}]", element) for index, element in enumerate(result)]
         items = document.value_of(self.each)
         if not isinstance(items, list):
             raise EvaluationError(f"{self.each} must be a list, got {kind_of(items)}")
         below = "" if self.value == "@" else f".{self.value}"
         return [
-            FoundValue(f"{self.each}[{index}]{below}", document.value_in(item, self.value))
-            for index, item in enumerate(items)
+            PlacedValue(f"{self.each}[{index}]{below}", document.value_in(element, self.value))
+            for index, element in enumerate(items)
         ]
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        found = self.found(document)
+        places = self.placed_values(document)
         faults_of = self.checker(document)
-        for index, item in enumerate(found):
-            if item.value is None:
+        for index, place in enumerate(places):
+            if place.value is None:
                 if self.if_missing == "violation":
-                    yield self.missing(item.path, 1 / len(found))
+                    yield self.missing(place.path, 1 / len(places))
                 continue
-            for fault in faults_of(item.value):
-                common = {"path": item.path, "value": item.value, "index": index, "count": len(found)}
-                yield self.finding(fault, 1 / len(found), **common)
+            for fault in faults_of(place.value):
+                common = {"path": place.path, "value": place.value, "index": index, "count": len(places)}
+                yield self.finding(fault, 1 / len(places), **common)
 
     def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         """What finds the faults of one value; made once for all values of an answer."""
@@ -219,11 +219,11 @@ def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> 
 def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
     """What a rule finds; the value ``text`` is the whole sentence. Never raises for any JSON document."""
     try:
-        found = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
+        findings = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
     except (EvaluationError, RecursionError) as error:
         reason = str(error) if isinstance(error, EvaluationError) else "the answer is nested too deeply"
         return [Finding(penalty=rule.penalty.cap, values={"text": f"{rule.name}: {reason}"})]
-    return _shortened(_capped(found, rule.penalty.cap))
+    return _shortened(_capped(findings, rule.penalty.cap))
 
 
 def _with_text(rule: Rule, finding: Finding) -> Finding:
@@ -235,19 +235,19 @@ def _with_text(rule: Rule, finding: Finding) -> Finding:
     return Finding(penalty=finding.penalty, values={"text": text})
 
 
-def _capped(found: list[Finding], cap: float) -> list[Finding]:
-    total = math.fsum(finding.penalty for finding in found)
+def _capped(findings: list[Finding], cap: float) -> list[Finding]:
+    total = math.fsum(finding.penalty for finding in findings)
     if total <= cap:
-        return found
+        return findings
     return [
-        Finding(penalty=max(finding.penalty * cap / total, FLOOR / len(found)), values=finding.values)
-        for finding in found
+        Finding(penalty=max(finding.penalty * cap / total, FLOOR / len(findings)), values=finding.values)
+        for finding in findings
     ]
 
 
-def _shortened(found: list[Finding]) -> list[Finding]:
-    if len(found) <= MAX_FINDINGS:
-        return found
-    shown, rest = found[: MAX_FINDINGS - 1], found[MAX_FINDINGS - 1 :]
+def _shortened(findings: list[Finding]) -> list[Finding]:
+    if len(findings) <= MAX_FINDINGS:
+        return findings
+    shown, rest = findings[: MAX_FINDINGS - 1], findings[MAX_FINDINGS - 1 :]
     penalty = math.fsum(finding.penalty for finding in rest)
     return [*shown, Finding(penalty=penalty, values={"text": f"and {len(rest)} more places like these"})]

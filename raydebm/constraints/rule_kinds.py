@@ -73,8 +73,8 @@ class Bounds(Strict):
 
     def operands(self) -> dict[str, bool | int | float | str]:
         """The limits that are set."""
-        found = {name: getattr(self, name) for name in (*_HOLDS, *_EQUALITY)}
-        return {name: operand for name, operand in found.items() if operand is not None}
+        limits = {name: getattr(self, name) for name in (*_HOLDS, *_EQUALITY)}
+        return {name: operand for name, operand in limits.items() if operand is not None}
 
     def limit_expressions(self) -> Iterator[str]:
         """The bounds that are expressions, and not numbers."""
@@ -99,10 +99,10 @@ class Bounds(Strict):
 
 
 def _limit(operand: bool | int | float | str, document: RuleInput) -> Any:
-    found = document.value_of(operand) if isinstance(operand, str) else operand
-    if found is None:
+    limit = document.value_of(operand) if isinstance(operand, str) else operand
+    if limit is None:
         raise EvaluationError(f"the limit {operand} is not there")
-    return found
+    return limit
 
 
 def _order_fault(name: str, value: Any, limit: Any, scale: float | None) -> Iterator[Fault]:
@@ -153,18 +153,18 @@ class Sum(Compare):
     rule: Literal["sum"]  # type: ignore[assignment]
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        found = self.found(document)
-        missing = [item.path for item in found if item.value is None]
+        places = self.placed_values(document)
+        missing = [place.path for place in places if place.value is None]
         if missing and self.if_missing == "violation":
             yield self.missing(missing[0], 1.0)
             return
-        odd = next((item for item in found if not (item.value is None or is_number(item.value))), None)
+        odd = next((place for place in places if not (place.value is None or is_number(place.value))), None)
         if odd is not None:
             raise EvaluationError(f"{odd.path} must be a number, got {kind_of(odd.value)}")
-        numbers = [number_of(item.value) for item in found if item.value is not None]
+        numbers = [number_of(place.value) for place in places if place.value is not None]
         total = number_of(sum(numbers))  # not fsum, which raises where a sum overflows
         for fault in self.checker(document)(total):
-            yield self.finding(fault, 1.0, path=self.path, value=total, count=len(found))
+            yield self.finding(fault, 1.0, path=self.path, value=total, count=len(places))
 
 
 class Count(Rule, Bounds):
@@ -196,17 +196,17 @@ class Unique(ValuesRule):
     ignore_case: bool = False
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        found = self.found(document)
+        places = self.placed_values(document)
         groups: dict[str, list[Any]] = {}
-        for item in found:
-            if item.value is not None:
-                groups.setdefault(key_of(item.value, ignore_case=self.ignore_case), []).append(item.value)
+        for place in places:
+            if place.value is not None:
+                groups.setdefault(key_of(place.value, ignore_case=self.ignore_case), []).append(place.value)
             elif self.if_missing == "violation":
-                yield self.missing(item.path, 1 / len(found))
+                yield self.missing(place.path, 1 / len(places))
         for group in groups.values():
             if len(group) > 1:
-                values = {"path": self.path, "value": group[0], "times": len(group), "count": len(found)}
-                yield self.finding(Fault(1.0), (len(group) - 1) / len(found), **values)
+                values = {"path": self.path, "value": group[0], "times": len(group), "count": len(places)}
+                yield self.finding(Fault(1.0), (len(group) - 1) / len(places), **values)
 
 
 class Member(ValuesRule):
@@ -282,13 +282,13 @@ class Required(Rule):
         yield self.of
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        found = document.value_of(self.of)
-        items = found if isinstance(found, list) else [found]
+        value = document.value_of(self.of)
+        items = value if isinstance(value, list) else [value]
         share = 1 / (len(items) * len(self.fields)) if items else 0.0
-        for index, item in enumerate(items):
-            place = f"{self.of}[{index}]" if isinstance(found, list) else self.of
+        for index, element in enumerate(items):
+            place = f"{self.of}[{index}]" if isinstance(value, list) else self.of
             for name in self.fields:
-                if self._is_missing(document.value_in(item, name)):
+                if self._is_missing(document.value_in(element, name)):
                     yield self.finding(Fault(1.0), share, path=f"{place}.{name}", field=name, index=index)
 
     def _is_missing(self, value: Any) -> bool:

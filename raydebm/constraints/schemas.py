@@ -64,8 +64,8 @@ def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
     token = _steps_left.set([MAX_STEPS])
     try:
         _check_depth(value)
-        found = islice(_validator(schema_text).iter_errors(value), MAX_FOUND)
-        return [SchemaFault(_path(error.absolute_path), error.message[:200]) for error in found]
+        errors = islice(_validator(schema_text).iter_errors(value), MAX_FOUND)
+        return [SchemaFault(_path(error.absolute_path), error.message[:200]) for error in errors]
     except (RecursionError, ArithmeticError) as error:
         raise EvaluationError(
             "the answer is nested too deeply, or its numbers are too large, for its schema"
@@ -111,7 +111,7 @@ def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> I
 
     if not (wanted and isinstance(instance, list)):
         return
-    keys = {_key(item) for item in instance}
+    keys = {_key(element) for element in instance}
     if len(keys) < len(instance):
         yield ValidationError(f"{len(instance) - len(keys)} item(s) are repeated")
 
@@ -127,8 +127,8 @@ def _check_keywords(schema: Any, where: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise ConstraintError(f"{where}: nested more than {MAX_DEPTH} deep")
     if isinstance(schema, list):
-        for number, item in enumerate(schema):
-            _check_keywords(item, f"{where}[{number}]", depth + 1)
+        for number, part in enumerate(schema):
+            _check_keywords(part, f"{where}[{number}]", depth + 1)
     if not isinstance(schema, Mapping):
         return
     for name, value in schema.items():
@@ -146,9 +146,9 @@ def below(level: list[Any]) -> list[Any]:
     """What stands directly inside the lists and objects among some JSON values."""
     return [
         inner
-        for item in level
-        if isinstance(item, list | dict)
-        for inner in (item.values() if isinstance(item, dict) else item)
+        for value in level
+        if isinstance(value, list | dict)
+        for inner in (value.values() if isinstance(value, dict) else value)
     ]
 
 

@@ -76,8 +76,8 @@ def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], st
 
 def short_text(value: Any) -> str:
     """A value as people write it: text bare, numbers without needless decimals, the rest as JSON; cut when long."""
-    found = full_text(value)
-    return found if len(found) <= MAX_VALUE_CHARS else found[: MAX_VALUE_CHARS - 3] + "..."
+    text = full_text(value)
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
 
 
 def full_text(value: Any) -> str:

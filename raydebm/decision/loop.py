@@ -117,7 +117,7 @@ async def _sample(
     try:
         with tracing.span("pass", {"raydebm.pass": pass_index}):
             waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=earlier)
-            found = await sample_pass(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
+            candidates = await sample_pass(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
     except LimitReachedError as error:
         if pass_index == 1:
             raise
@@ -128,10 +128,12 @@ async def _sample(
         count = policy.num_regenerate
         lost = f"; pass {pass_index} could not be drawn ({error}), {so}"
         return _SampledPass(num_requested=count, num_failed=count, lost=lost)
-    num_failed = sum(scored.candidate.text is None for scored in found)
-    stop = None if waves is None else waves.stop(found)
+    num_failed = sum(scored.candidate.text is None for scored in candidates)
+    stop = None if waves is None else waves.stop(candidates)
     num_cancelled = 0 if stop is None else stop.num_cancelled
-    return _SampledPass(candidates=found, num_requested=len(found) + num_cancelled, num_failed=num_failed, stop=stop)
+    return _SampledPass(
+        candidates=candidates, num_requested=len(candidates) + num_cancelled, num_failed=num_failed, stop=stop
+    )
 
 
 def next_messages(

@@ -188,9 +188,9 @@ class PolicyHistory:
                 f"no policy is on trial in {self._run.root}, so there is nothing to promote; "
                 "`raydebm policies try POLICY.json --percent 5` starts a canary"
             )
-        found = self._replace(second.policy, "promote", reason=reason, by=by)
+        change = self._replace(second.policy, "promote", reason=reason, by=by)
         self._run.remove(FOLDER, SECOND)
-        return found
+        return change
 
     def roll_back(self, *, reason: str = "", by: str | None = None) -> PolicyChange:
         """Bring the policy back that the newest promotion replaced; another roll-back undoes the promotion before it.

@@ -137,7 +137,7 @@ def redecide_all(
     policy = recorded[0].policy if policy is None else policy
     walks = [_walk(each, policy, budget) for each in recorded]
     asked = [next(walk) for walk in walks]
-    found: dict[int, Redecision] = {}
+    by_place: dict[int, Redecision] = {}
     waiting = list(range(len(walks)))
     while waiting:
         pools, passes_left = zip(*(asked[place] for place in waiting), strict=True)
@@ -146,9 +146,9 @@ def redecide_all(
             try:
                 asked[place] = walks[place].send(decided)
             except StopIteration as end:
-                found[place] = end.value
-        waiting = [place for place in waiting if place not in found]
-    return [found[place] for place in range(len(walks))]
+                by_place[place] = end.value
+        waiting = [place for place in waiting if place not in by_place]
+    return [by_place[place] for place in range(len(walks))]
 
 
 Asked = tuple[list[ScoredCandidate], int]
@@ -177,8 +177,8 @@ def _walk(recorded: Recorded, policy: Policy, budget: int | None) -> Generator[A
             break
         selected = None if decided.best is None else decided.best.candidate.candidate_id
         exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
-    found = _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
-    return replace(found, stop_reason=part.stop_reason)
+    redecision = _redecision(recorded.record_id, decided, pool, policy=policy, num_passes=pass_index, exact=exact)
+    return replace(redecision, stop_reason=part.stop_reason)
 
 
 def _redecision(
@@ -232,20 +232,24 @@ def _sampled(
 ) -> _Part:
     """The candidates of a pass that the policy would have sampled."""
     left, stop = _left(budget, pool), recorded.stop(pass_index)
-    kept = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
-    num_planned = len(kept) if stop is None else _planned(stop, pass_index, policy, left, at_least=len(kept))
+    candidates = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
+    num_planned = (
+        len(candidates) if stop is None else _planned(stop, pass_index, policy, left, at_least=len(candidates))
+    )
     stop_reason = None
     if policy.waves is None:
-        is_short = len(kept) < num_planned
+        is_short = len(candidates) < num_planned
     else:
-        found = cut_pass(kept, policy, earlier=pool, num_planned=num_planned)
-        kept, stop_reason = list(found.candidates), found.decision.reason
+        cut = cut_pass(candidates, policy, earlier=pool, num_planned=num_planned)
+        candidates, stop_reason = list(cut.candidates), cut.decision.reason
         is_short = stop_reason is None
     # What a deadline or a failure ended had no more to give, under whatever rule.
     if not is_short or stop is None or stop.reason == StopReason.BUDGET:
-        return _Part(kept, stop_reason=stop_reason)
-    lacking = f"more of pass {pass_index} would be sampled than the {len(kept)} of {num_planned} that are recorded"
-    return _Part(kept, lacking)
+        return _Part(candidates, stop_reason=stop_reason)
+    lacking = (
+        f"more of pass {pass_index} would be sampled than the {len(candidates)} of {num_planned} that are recorded"
+    )
+    return _Part(candidates, lacking)
 
 
 def _planned(stop: PassStop, pass_index: int, policy: Policy, left: int | None, *, at_least: int) -> int:

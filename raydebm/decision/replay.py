@@ -80,15 +80,15 @@ class ReplaySource:
         requests = self._requests_of(problem, pass_index, messages)
         if waves is None:
             return self._looked_up(problem, requests)
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
 
         async def draw(wave: Sequence[GenerationRequest]) -> None:
-            some = self._looked_up(problem, wave)
-            found.extend(some)
-            await _announce(arrived, some)
+            of_wave = self._looked_up(problem, wave)
+            candidates.extend(of_wave)
+            await _announce(arrived, of_wave)
 
         await waves.run(requests, draw)
-        return found
+        return candidates
 
     def _looked_up(self, problem: Problem, requests: Sequence[GenerationRequest]) -> list[Candidate]:
         """The recorded candidates of these requests, in their order. Raises GenerationError."""

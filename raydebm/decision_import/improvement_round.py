@@ -117,15 +117,15 @@ def recalibrated(plan: ImprovementPlan, reader: DecisionReader) -> Policy:
         PoolError: none of these outcomes can be used for it.
     """
     sample = outcome_sample(reader, plan.origin)
-    learned = {found.record.record_id for found in plan.outcomes.learned}
-    held_out = {found.problem.problem_id for found in plan.outcomes.held_out}
-    decisions = tuple(found for found in sample.decisions if found.record.record_id in learned)
+    learned = {decision.record.record_id for decision in plan.outcomes.learned}
+    held_out = {decision.problem.problem_id for decision in plan.outcomes.held_out}
+    decisions = tuple(decision for decision in sample.decisions if decision.record.record_id in learned)
     if not decisions:
         raise PoolError("no answered decision with an outcome is among those that are learned from")
     own = replace(
         sample,
         decisions=decisions,
-        abstained=tuple(found for found in sample.abstained if found.problem_id not in held_out),
+        abstained=tuple(decision for decision in sample.abstained if decision.problem_id not in held_out),
     )
     return recertified(own, plan.policy, plan.recipe.decision).policy
 
@@ -142,8 +142,8 @@ def write_improved_run(plan: ImprovementPlan) -> Recipe:
     # Folds would be dealt anew over all problems, and old training problems would test.
     recipe = recipe.model_copy(update={"pairs": recipe.pairs.model_copy(update={"fold": None})})
     tables = ImportedTables.of_run(plan.run)
-    for found in plan.outcomes.learned:
-        tables.add(found)
+    for decision in plan.outcomes.learned:
+        tables.add(decision)
     test = StageContext(recipe=plan.recipe).splits()[TEST]
     write_tables(tables, plan.folder, recipe, test=frozenset(test))
     return recipe
@@ -166,21 +166,21 @@ def finish(plan: ImprovementPlan, *, policy: VersionTrial | None, scorer: Versio
 def _ids(plan: ImprovementPlan) -> dict[str, list[str]]:
     outcomes = plan.outcomes
     return {
-        "learned": sorted(found.record.record_id for found in outcomes.learned),
-        "held_out": sorted(found.record.record_id for found in outcomes.held_out),
+        "learned": sorted(decision.record.record_id for decision in outcomes.learned),
+        "held_out": sorted(decision.record.record_id for decision in outcomes.held_out),
     }
 
 
 def _figures(trial: VersionTrial | None) -> dict[str, Any] | None:
     if trial is None:
         return None
-    found = trial.comparison
+    comparison = trial.comparison
     return {
-        "version": found.second.version,
-        "in_force": found.first.version,
-        "outcomes": found.num_outcomes,
-        "right": _difference(found.right),
-        "wrong": _difference(found.wrong),
+        "version": comparison.second.version,
+        "in_force": comparison.first.version,
+        "outcomes": comparison.num_outcomes,
+        "right": _difference(comparison.right),
+        "wrong": _difference(comparison.wrong),
         "worse": trial.is_worse,
     }
 

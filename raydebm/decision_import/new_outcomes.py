@@ -50,10 +50,10 @@ class NewOutcomes:
         Raises:
             PoolError: there are too few to learn from, or to compare on; the message says how many are missing.
         """
-        for name, found in (("to learn from", self.learned), ("to compare on", self.held_out)):
-            if len(found) < least:
+        for name, outcomes in (("to learn from", self.learned), ("to compare on", self.held_out)):
+            if len(outcomes) < least:
                 raise PoolError(
-                    f"{len(found)} outcomes about new problems are {name}, and at least {least} are needed "
+                    f"{len(outcomes)} outcomes about new problems are {name}, and at least {least} are needed "
                     f"({self._left_out()}); report more (POST /v1/decisions/{{record_id}}/outcome)"
                 )
 
@@ -81,12 +81,12 @@ def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], pol
         UnknownNameError: a decision is of an unknown task.
     """
     reported = list(labelled_decisions(reader, lambda _: origin.task, where=origin.where, by=origin.by))
-    usable = [found for found in reported if found.fault is None]
-    new = [found for found in usable if _key(found) not in known]
-    newest = {_key(found): found for found in sorted(new, key=lambda found: found.record.time)}
-    learned = tuple(found for key, found in newest.items() if not _is_held_out(key))
-    dealt = [found for key, found in newest.items() if _is_held_out(key)]
-    held_out = tuple(found for found in dealt if _is_fresh(found, origin, policy))
+    usable = [decision for decision in reported if decision.fault is None]
+    new = [decision for decision in usable if _key(decision) not in known]
+    newest = {_key(decision): decision for decision in sorted(new, key=lambda decision: decision.record.time)}
+    learned = tuple(decision for key, decision in newest.items() if not _is_held_out(key))
+    dealt = [decision for key, decision in newest.items() if _is_held_out(key)]
+    held_out = tuple(decision for decision in dealt if _is_fresh(decision, origin, policy))
     return NewOutcomes(
         learned=learned,
         held_out=held_out,
@@ -98,20 +98,20 @@ def new_outcomes(reader: DecisionReader, origin: Origin, *, known: Set[str], pol
     )
 
 
-def _key(found: LabelledDecision) -> str:
+def _key(decision: LabelledDecision) -> str:
     """What the ensemble read, which may hold the earlier turns of a chat."""
-    return text_key(found.record.scored_prompt or found.problem.prompt)
+    return text_key(decision.record.scored_prompt or decision.problem.prompt)
 
 
 def _is_held_out(key: str) -> bool:
     return share_of("held out", key) < HELD_OUT_SHARE
 
 
-def _is_fresh(found: LabelledDecision, origin: Origin, policy: Policy) -> bool:
-    if origin.checkpoint is not None and found.record.versions.get("checkpoint") != origin.checkpoint:
+def _is_fresh(decision: LabelledDecision, origin: Origin, policy: Policy) -> bool:
+    if origin.checkpoint is not None and decision.record.versions.get("checkpoint") != origin.checkpoint:
         return False
     source = None if policy.guarantee is None else policy.guarantee.get("outcomes")
     if source is None:
         return True
     since, until = (datetime.fromisoformat(source[name]) for name in ("since", "until"))
-    return not since <= found.record.time <= until
+    return not since <= decision.record.time <= until

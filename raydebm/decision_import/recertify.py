@@ -63,7 +63,7 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
     if refit:
         pairs = [(each, _pool_of(each)) for each in sample.decisions]
         learned = [(each, pool) for each, pool in pairs if pool.is_labelled]
-        found = fit_policy(
+        fit = fit_policy(
             LabelledProblems(
                 pools=[pool for _, pool in learned], task=policy.posterior.task, outcome=policy.posterior.outcome
             ),
@@ -74,11 +74,11 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig, *
         )
     else:
         steps = _walk_of(sample.decisions, sample.abstained)([policy] * len(sample.decisions))
-        found = fit_thresholds(policy, steps, config=config)
-    if found.policy.guarantee is None:
-        return found
-    promised = {**found.policy.guarantee, "outcomes": source_of(sample)}
-    return replace(found, policy=found.policy.replaced(guarantee=promised))
+        fit = fit_thresholds(policy, steps, config=config)
+    if fit.policy.guarantee is None:
+        return fit
+    promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
+    return replace(fit, policy=fit.policy.replaced(guarantee=promised))
 
 
 def source_of(sample: OutcomeSample) -> dict[str, Any]:
@@ -93,11 +93,11 @@ def source_of(sample: OutcomeSample) -> dict[str, Any]:
     }
 
 
-def _pool_of(found: LabelledDecision) -> LabelledPool:
+def _pool_of(decision: LabelledDecision) -> LabelledPool:
     """The first pass; all of it is labelled as far as the report says."""
-    first = [scored for scored in found.pool if scored.candidate.pass_index == 1]
-    worth = np.array([_worth(found.labels, scored) for scored in first], dtype=np.float64)
-    return LabelledPool(problem_id=found.problem.problem_id, candidates=first, worth=worth)
+    first = [scored for scored in decision.pool if scored.candidate.pass_index == 1]
+    worth = np.array([_worth(decision.labels, scored) for scored in first], dtype=np.float64)
+    return LabelledPool(problem_id=decision.problem.problem_id, candidates=first, worth=worth)
 
 
 def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
@@ -113,14 +113,14 @@ def _walk_of(
 ) -> Callable[[Sequence[Policy]], Walk]:
     """Walks every decision through the passes of a policy; policies are given by decision, in their order."""
     recorded = [
-        recorded_outcome(found.record.outcome, record_id=found.record.record_id, policy=found.record.policy)
-        for found in decisions
+        recorded_outcome(decision.record.outcome, record_id=decision.record.record_id, policy=decision.record.policy)
+        for decision in decisions
     ]
 
     def walk(policies: Sequence[Policy]) -> Walk:
         steps = [
-            _steps(each, found.labels, policy)
-            for each, found, policy in zip(recorded, decisions, policies, strict=True)
+            _steps(each, decision.labels, policy)
+            for each, decision, policy in zip(recorded, decisions, policies, strict=True)
         ]
         return Walk(
             confidence=np.array([[confidence for confidence, _ in row] for row in steps]),
@@ -133,17 +133,17 @@ def _walk_of(
 
 def _steps(recorded: Recorded, labels: Mapping[str, Label], policy: Policy) -> list[tuple[float, float]]:
     """(confidence, worth) of the selection after each pass; (1, 0) after one that was not drawn."""
-    found: list[tuple[float, float]] = []
+    steps: list[tuple[float, float]] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
         if again.decision is Decision.REGENERATE:
-            found.append((1.0, 0.0))
+            steps.append((1.0, 0.0))
         elif again.best is None or again.confidence is None:
-            found.append((-math.inf, 0.0))
+            steps.append((-math.inf, 0.0))
         else:
             worth = _worth(labels, again.best)
-            found.append((again.confidence, 0.0 if math.isnan(worth) else worth))
-    return found
+            steps.append((again.confidence, 0.0 if math.isnan(worth) else worth))
+    return steps
 
 
 def _floor(abstained: Sequence[Recorded], policies: Sequence[Policy]) -> float:

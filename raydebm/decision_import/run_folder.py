@@ -62,31 +62,31 @@ class ImportedTables:
             labels={label.candidate_id: label for label in run.labels()},
         )
 
-    def add(self, found: LabelledDecision) -> None:
+    def add(self, decision: LabelledDecision) -> None:
         """Add one decision's problem, candidates, checks and labels."""
         self.decisions += 1
-        if found.fault is not None:
+        if decision.fault is not None:
             self.contradictory += 1
             return
-        problem = self._problem(found)
-        if found.gold is not None:
-            self.golds[problem.problem_id] = replace(found.gold, problem_id=problem.problem_id)
-        for scored in found.pool:
+        problem = self._problem(decision)
+        if decision.gold is not None:
+            self.golds[problem.problem_id] = replace(decision.gold, problem_id=problem.problem_id)
+        for scored in decision.pool:
             # Two problems that a client named alike share ids of candidates, too.
-            own = problem.problem_id != found.problem.problem_id
+            own = problem.problem_id != decision.problem.problem_id
             name = scored.candidate.candidate_id
             name = content_id("imported", problem.problem_id, name) if own else name
             label = replace(
-                found.labels[scored.candidate.candidate_id], candidate_id=name, problem_id=problem.problem_id
+                decision.labels[scored.candidate.candidate_id], candidate_id=name, problem_id=problem.problem_id
             )
             self.candidates[name] = replace(scored.candidate, candidate_id=name, problem_id=problem.problem_id)
             self.reports[name] = replace(scored.report, candidate_id=name)
             self.labels[name] = merged(self.labels.get(name), label)
 
-    def _problem(self, found: LabelledDecision) -> Problem:
+    def _problem(self, decision: LabelledDecision) -> Problem:
         """What the ensemble read, which may hold the earlier turns of a chat."""
-        prompt = found.record.scored_prompt or found.problem.prompt
-        problem = replace(found.problem, prompt=prompt)
+        prompt = decision.record.scored_prompt or decision.problem.prompt
+        problem = replace(decision.problem, prompt=prompt)
         known = self.problems.get(problem.problem_id)
         if known is not None and (known.prompt, known.data) != (problem.prompt, problem.data):
             other = content_id("imported", problem.problem_id, problem.prompt, dict(problem.data))
@@ -105,12 +105,12 @@ def merged(known: Label | None, label: Label) -> Label:
 
 
 def write_run(
-    found: Iterable[LabelledDecision], *, recipe: Recipe, out: str, test_frac: float, seed: int
+    decisions: Iterable[LabelledDecision], *, recipe: Recipe, out: str, test_frac: float, seed: int
 ) -> ImportSummary:
     """Write the run directory.
 
     Args:
-        found: of one task.
+        decisions: of one task.
         recipe: how adapters are trained; its run directory, and what would draw candidates, are replaced.
         out: the folder, which holds no run yet; or a filesystem URL.
         test_frac: share of the problems that are for testing.
@@ -126,7 +126,7 @@ def write_run(
     if run.exists(RECIPE) or run.exists("problems"):
         raise ConfigError(f"{out} holds a run already; give another folder")
     tables = ImportedTables()
-    for each in found:
+    for each in decisions:
         tables.add(each)
     if len(tables.problems) < 3:
         raise PoolError(

@@ -62,7 +62,7 @@ class OutcomeSample:
     @property
     def times(self) -> tuple[datetime, datetime]:
         """When the oldest and the newest decision were made."""
-        times = [found.record.time for found in self.decisions]
+        times = [decision.record.time for decision in self.decisions]
         return min(times), max(times)
 
 
@@ -79,11 +79,13 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
         raise PoolError(_nothing_reported(reader, origin))
     if origin.audited is not None:
         _check_audit(reader, replace(origin, where=where), labelled, origin.audited)
-    usable = [found for found in labelled if found.fault is None]
-    own = [found for found in usable if _is_own(found.record, origin)]
-    accepted = [found for found in own if found.record.outcome.decision is Decision.ACCEPT]
+    usable = [decision for decision in labelled if decision.fault is None]
+    own = [decision for decision in usable if _is_own(decision.record, origin)]
+    accepted = [decision for decision in own if decision.record.outcome.decision is Decision.ACCEPT]
     counted = own if origin.audited is not None else accepted
-    newest = {(found.problem.problem_id, found.problem.prompt): found for found in sorted(counted, key=_time)}
+    newest = {
+        (decision.problem.problem_id, decision.problem.prompt): decision for decision in sorted(counted, key=_time)
+    }
     sample = OutcomeSample(
         origin=origin,
         decisions=tuple(newest.values()),
@@ -99,8 +101,8 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
     return sample
 
 
-def _time(found: LabelledDecision) -> datetime:
-    return found.record.time
+def _time(decision: LabelledDecision) -> datetime:
+    return decision.record.time
 
 
 def _is_own(record: DecisionRecord, origin: Origin) -> bool:
@@ -122,7 +124,7 @@ def _check_audit(reader: DecisionReader, origin: Origin, labelled: Sequence[Labe
         raise ConfigError(f"the share of audited decisions must be above 0 and at most 1, got {share}")
     for decision, word in ((Decision.ACCEPT, "answered"), (Decision.ABSTAIN, "refused")):
         total = reader.count(replace(origin.where, decision=str(decision)))
-        judged = sum(found.record.outcome.decision is decision for found in labelled)
+        judged = sum(labelled_decision.record.outcome.decision is decision for labelled_decision in labelled)
         if total and binomtest(judged, total, share).pvalue < AUDIT_LEVEL:
             raise ConfigError(
                 f"{judged} of {total} {word} requests have an outcome, which is no random share of {share:g}; name the "

@@ -51,7 +51,7 @@ def trial_of(
         new: the new version's.
         scorer: its ensemble; None: the one in force, whose energies are recorded.
     """
-    stored = [_stored(found) for found in held_out]
+    stored = [_stored(decision) for decision in held_out]
     before = [replayed.again for replayed in replay_stored(stored, Changes(policy=old))]
     after = [replayed.again for replayed in replay_stored(stored, Changes(policy=new), scorer=scorer)]
     versions = policy_id(old), policy_id(new)
@@ -59,8 +59,8 @@ def trial_of(
     return VersionTrial(policy=new, comparison=compare_policies(pairs, versions=versions))
 
 
-def _stored(found: LabelledDecision) -> Stored:
-    record = found.record
+def _stored(decision: LabelledDecision) -> Stored:
+    record = decision.record
     return Stored(
         recorded=recorded_outcome(record.outcome, record_id=record.record_id, policy=record.policy),
         task=record.problem.task,
@@ -69,25 +69,25 @@ def _stored(found: LabelledDecision) -> Stored:
 
 
 def _paired(
-    found: LabelledDecision, before: Redecision, after: Redecision, versions: tuple[str, str]
+    decision: LabelledDecision, before: Redecision, after: Redecision, versions: tuple[str, str]
 ) -> PairedDecision:
     is_known = Decision.REGENERATE not in (before.decision, after.decision)
     return PairedDecision(
-        record_id=found.record.record_id,
-        time=found.record.time,
-        problem=(found.problem.task, found.problem.problem_id),
+        record_id=decision.record.record_id,
+        time=decision.record.time,
+        problem=(decision.problem.task, decision.problem.problem_id),
         role="first",
-        first=_choice(found, before, versions[0]),
-        second=_choice(found, after, versions[1]),
+        first=_choice(decision, before, versions[0]),
+        second=_choice(decision, after, versions[1]),
         agrees=_agree(before, after) if is_known else None,
         exact=before.exact and after.exact,
         has_outcome=True,
     )
 
 
-def _choice(found: LabelledDecision, again: Redecision, version: str) -> PolicyChoice:
+def _choice(decision: LabelledDecision, again: Redecision, version: str) -> PolicyChoice:
     answered = again.decision is Decision.ACCEPT
-    label = None if again.selected is None else found.labels.get(again.selected)
+    label = None if again.selected is None else decision.labels.get(again.selected)
     right = None if label is None else RIGHT.get(label.verdict)
     return PolicyChoice(
         version=version,

@@ -180,9 +180,9 @@ class DecisionReader:
             raise ConfigError(f"decisions cannot be sorted by {sort!r}; known: {', '.join(get_args(SortKey))}")
         if offset < 0 or limit < 0:
             raise ConfigError(f"offset and limit must be >= 0, got {offset} and {limit}")
-        found = where or Filter()
-        lines = self._folder.retried(lambda: self._lines(found))
-        keys = _passing(lines, [sort, "record_id"], found).combine_chunks()
+        filter_ = where or Filter()
+        lines = self._folder.retried(lambda: self._lines(filter_))
+        keys = _passing(lines, [sort, "record_id"], filter_).combine_chunks()
         direction = "descending" if descending else "ascending"
         order = pc.sort_indices(keys, sort_keys=[(sort, direction), ("record_id", direction)])
         ids = keys["record_id"].take(order[offset : offset + limit])
@@ -200,8 +200,8 @@ class DecisionReader:
 
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
         """Columns of ``LISTED`` of all decisions that pass, in no order; answers and reasons cut to 200 characters."""
-        found = where or Filter()
-        return _passing(self._folder.retried(lambda: self._lines(found)), columns, found)
+        filter_ = where or Filter()
+        return _passing(self._folder.retried(lambda: self._lines(filter_)), columns, filter_)
 
     def _lines(self, where: Filter) -> pa.Table:
         files = self._folder.files()
@@ -236,11 +236,11 @@ class DecisionReader:
             where: which decisions.
             batch_size: decisions of one batch, at most.
         """
-        found = where or Filter()
-        expression = found.expression()
-        of_filter = [name for name in found.columns() if name != "outcome"]
-        needed = list(dict.fromkeys([*columns, *of_filter, *(["record_id"] if found.outcome else [])]))
-        files = self._folder.retried(lambda: self._opened(found))
+        filter_ = where or Filter()
+        expression = filter_.expression()
+        of_filter = [name for name in filter_.columns() if name != "outcome"]
+        needed = list(dict.fromkeys([*columns, *of_filter, *(["record_id"] if filter_.outcome else [])]))
+        files = self._folder.retried(lambda: self._opened(filter_))
         for path, file in files:
             with file:
                 for batch in self._decoded(path, file, needed, batch_size):
@@ -248,7 +248,7 @@ class DecisionReader:
                         yield batch
                     else:
                         table = completed(pa.Table.from_batches([batch]), of_filter)
-                        table = self._with_outcomes(table) if found.outcome else table
+                        table = self._with_outcomes(table) if filter_.outcome else table
                         yield from table.filter(expression).to_batches()
 
     def _decoded(
@@ -313,7 +313,7 @@ def _rows_of(lines: pa.Table, record_ids: Sequence[str]) -> list[Row]:
     """The rows of these ids, in their order."""
     wanted = pa.array(list(record_ids), pa.string())
     by_id = {row["record_id"]: row for row in lines.filter(pc.is_in(lines["record_id"], wanted)).to_pylist()}
-    return [by_id[found] for found in record_ids if found in by_id]
+    return [by_id[record_id] for record_id in record_ids if record_id in by_id]
 
 
 def _record(row: Row) -> DecisionRecord | None:

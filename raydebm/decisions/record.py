@@ -39,7 +39,7 @@ _OF_PROBLEM = ("task", "problem_id")
 
 CANDIDATE = pa.struct(
     [
-        *(found for found in CANDIDATES.schema if found.name not in _OF_PROBLEM),
+        *(column for column in CANDIDATES.schema if column.name not in _OF_PROBLEM),
         pa.field("answer", pa.string()),
         pa.field("vote_key", pa.string()),
         pa.field("penalty", pa.float64()),
@@ -274,7 +274,7 @@ def record_row(record: DecisionRecord) -> Row:
         "versions_json": canonical_json(dict(record.versions)),
         "stages_json": canonical_json(dict(record.stages_ms)),
         "shadow": None if record.shadow is None else asdict(record.shadow),
-        "passes": [_pass_row(found) for found in outcome.passes],
+        "passes": [_pass_row(pass_) for pass_ in outcome.passes],
         "candidates": [
             _candidate_row(scored, record.reused.get(scored.candidate.candidate_id)) for scored in outcome.pool
         ],
@@ -290,7 +290,7 @@ def record_of(row: Row) -> DecisionRecord:
         data=json.loads(row["data_json"]),
         difficulty=row["difficulty"],
     )
-    pool = tuple(_scored_of(found, problem) for found in row["candidates"])
+    pool = tuple(_scored_of(candidate_row, problem) for candidate_row in row["candidates"])
     by_id = {scored.candidate.candidate_id: scored for scored in pool}
     outcome = Outcome(
         problem=problem,
@@ -313,9 +313,9 @@ def record_of(row: Row) -> DecisionRecord:
         latency_ms=row["latency_ms"],
         stages_ms=json.loads(row["stages_json"]),
         reused={
-            found["candidate_id"]: age_s
-            for found in row["candidates"]
-            if (age_s := found.get("reused_age_s")) is not None
+            candidate_row["candidate_id"]: age_s
+            for candidate_row in row["candidates"]
+            if (age_s := candidate_row.get("reused_age_s")) is not None
         },
         policy_role=row.get("policy_role"),
         shadow=shadow_from(row),
@@ -324,14 +324,14 @@ def record_of(row: Row) -> DecisionRecord:
 
 def shadow_from(row: Row) -> Shadow | None:
     """The shadow of a row of DECISIONS; None also for records of versions without shadows."""
-    found = row.get("shadow")
-    return None if found is None else Shadow(**found)
+    shadow = row.get("shadow")
+    return None if shadow is None else Shadow(**shadow)
 
 
-def _pass_row(found: PassRecord) -> Row:
-    row = {name: getattr(found, name) for name in (member.name for member in PASS)}
-    stop = None if found.stop is None else asdict(found.stop)
-    return {**row, "decision": str(found.decision), "stop": stop}
+def _pass_row(pass_: PassRecord) -> Row:
+    row = {name: getattr(pass_, name) for name in (member.name for member in PASS)}
+    stop = None if pass_.stop is None else asdict(pass_.stop)
+    return {**row, "decision": str(pass_.decision), "stop": stop}
 
 
 def _pass_of(row: Row) -> PassRecord:

@@ -79,7 +79,7 @@ def _batch(batch: pa.RecordBatch, policies: dict[str, Policy], *, texts: bool) -
 
 
 def _stops(structs: pa.StructArray) -> list[PassStop | None]:
-    return [None if found is None else PassStop(**found) for found in _optional(structs, "stop")]
+    return [None if stop is None else PassStop(**stop) for stop in _optional(structs, "stop")]
 
 
 def _prompts(batch: pa.RecordBatch) -> list[str | None]:
@@ -91,8 +91,8 @@ def _lists(column: pa.ListArray, read: Any) -> list[list[Any]]:
     """Read all elements of a list column at once, then cut them by row."""
     offsets = column.offsets.to_pylist()
     first = offsets[0]
-    found = read(column.values.slice(first, offsets[-1] - first))
-    return [found[start - first : end - first] for start, end in pairwise(offsets)]
+    elements = read(column.values.slice(first, offsets[-1] - first))
+    return [elements[start - first : end - first] for start, end in pairwise(offsets)]
 
 
 def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
@@ -102,7 +102,7 @@ def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
     is_scored = members.is_valid().to_pylist()
     scores = _optional(structs, "scores_json")
     written = structs.field("text").to_pylist() if texts else [""] * len(structs)
-    found = []
+    candidates = []
     for place, candidate_id in enumerate(columns["candidate_id"]):
         error, key = columns["error"][place], columns["vote_key"][place]
         candidate = Candidate(
@@ -124,10 +124,10 @@ def _scored(structs: pa.StructArray, *, texts: bool) -> list[ScoredCandidate]:
             proof=columns["proof"][place],
         )
         scored = Energies(candidate_id=candidate_id, members=tuple(energies[place])) if is_scored[place] else None
-        found.append(
+        candidates.append(
             ScoredCandidate(candidate=candidate, report=report, energies=scored, scores=scores_of(scores[place]))
         )
-    return found
+    return candidates
 
 
 def _optional(structs: pa.StructArray, name: str) -> list[Any]:

@@ -71,7 +71,10 @@ class Replayed:
         if self.again.selected == recorded.selected:
             return True
         keys = {scored.candidate.candidate_id: scored.report.vote_key for scored in recorded.pool}
-        before, after = (keys.get(found) if found else None for found in (recorded.selected, self.again.selected))
+        before, after = (
+            keys.get(candidate_id) if candidate_id else None
+            for candidate_id in (recorded.selected, self.again.selected)
+        )
         return before is not None and before == after
 
     @property
@@ -94,39 +97,39 @@ def replay_stored(
         scorer: another ensemble; None: the recorded energies.
     """
     policies: dict[Policy, Policy] = {}
-    for some in groups(stored if scorer is None else _rescored(stored, scorer), REPLAYED_AT_ONCE):
+    for group in groups(stored if scorer is None else _rescored(stored, scorer), REPLAYED_AT_ONCE):
         by_policy: dict[Policy, list[int]] = {}
-        for place, found in enumerate(some):
-            by_policy.setdefault(found.recorded.policy, []).append(place)
+        for place, decision in enumerate(group):
+            by_policy.setdefault(decision.recorded.policy, []).append(place)
         again: dict[int, Redecision] = {}
         for recorded, places in by_policy.items():
             if recorded not in policies:
                 policies[recorded] = changes.policy_for(recorded)
             decided = redecide_all(
-                [some[place].recorded for place in places], policy=policies[recorded], budget=changes.budget
+                [group[place].recorded for place in places], policy=policies[recorded], budget=changes.budget
             )
             again.update(zip(places, decided, strict=True))
-        for place, found in enumerate(some):
-            promise = policies[found.recorded.policy].guarantee
+        for place, decision in enumerate(group):
+            promise = policies[decision.recorded.policy].guarantee
             yield Replayed(
-                stored=found, again=again[place], promised=promise is not None and bool(promise["certified"])
+                stored=decision, again=again[place], promised=promise is not None and bool(promise["certified"])
             )
 
 
 def _rescored(stored: Iterable[Stored], scorer: TextScorer) -> Iterator[Stored]:
-    for some in groups(stored, RESCORED_AT_ONCE):
-        energies = energies_of_lists(scorer, [_texts(found) for found in some])
-        for found, scored in zip(some, energies, strict=True):
-            by_id = {texts.candidate_id: value for texts, value in zip(_texts(found), scored, strict=True)}
-            yield Stored(recorded=with_energies(found.recorded, by_id), task=found.task, prompt=found.prompt)
+    for group in groups(stored, RESCORED_AT_ONCE):
+        energies = energies_of_lists(scorer, [_texts(decision) for decision in group])
+        for decision, scored in zip(group, energies, strict=True):
+            by_id = {texts.candidate_id: value for texts, value in zip(_texts(decision), scored, strict=True)}
+            yield Stored(recorded=with_energies(decision.recorded, by_id), task=decision.task, prompt=decision.prompt)
 
 
-def _texts(found: Stored) -> list[TextToScore]:
-    if found.prompt is None:
+def _texts(decision: Stored) -> list[TextToScore]:
+    if decision.prompt is None:
         raise ConfigError("decisions can be scored again only when they are read with their texts")
     return [
-        TextToScore(scored.candidate.candidate_id, found.prompt, scored.candidate.text)
-        for scored in found.recorded.pool
+        TextToScore(scored.candidate.candidate_id, decision.prompt, scored.candidate.text)
+        for scored in decision.recorded.pool
         if scored.candidate.text is not None
     ]
 
@@ -173,15 +176,15 @@ class ReplayTally:
         """When every pass that is not in the record would end in an accepted answer."""
         return self.num_accepted_at_least + self.num_pass_missing
 
-    def add(self, found: Replayed, labels: Mapping[str, Verdict]) -> None:
+    def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
         """Count one decision; ``labels`` are verdicts by candidate id, unlabeled ones do not count."""
-        recorded, again = found.stored.recorded, found.again
+        recorded, again = replayed.stored.recorded, replayed.again
         before = recorded.decision is Decision.ACCEPT
         after = again.decision is Decision.ACCEPT
         self.moves[(recorded.decision, again.decision)] += 1
-        self.num_other_answer += before and after and not found.same_answer
+        self.num_other_answer += before and after and not replayed.same_answer
         self.num_inexact += not again.exact
-        self.num_promised += found.promised
+        self.num_promised += replayed.promised
         self.num_pass_missing += again.decision is Decision.REGENERATE
         self.num_accepted_at_least += after
         self.candidates_before += len(recorded.pool)
@@ -199,25 +202,25 @@ class ReplayTally:
 _LABELED = (Verdict.CORRECT, Verdict.INCORRECT)
 
 
-def replayed_row(found: Replayed) -> dict[str, Any]:
+def replayed_row(replayed: Replayed) -> dict[str, Any]:
     """A line of the table that ``raydebm replay --out`` writes."""
-    recorded, again = found.stored.recorded, found.again
+    recorded, again = replayed.stored.recorded, replayed.again
     sigma = None if again.best is None or again.best.energies is None else again.best.energies.sigma
     return {
         "record_id": recorded.record_id,
-        "task": found.stored.task,
+        "task": replayed.stored.task,
         "problem_id": recorded.problem_id,
         "recorded_decision": str(recorded.decision),
         "recorded_selected": recorded.selected,
         "decision": str(again.decision),
         "as_it_stands": str(again.as_it_stands),
         "selected": again.selected,
-        "same_answer": found.same_answer,
+        "same_answer": replayed.same_answer,
         "sigma": sigma,
         "signal": again.signal,
         "penalty": again.penalty,
         "confidence": again.confidence,
-        "promised": found.promised,
+        "promised": replayed.promised,
         "num_passes": again.num_passes,
         "num_candidates": again.num_candidates,
         "exact": again.exact,
@@ -227,5 +230,5 @@ def replayed_row(found: Replayed) -> dict[str, Any]:
 def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of ``size`` items, the last one shorter: what comes is never held as a whole."""
     iterator = iter(items)
-    while some := list(islice(iterator, size)):
-        yield some
+    while group := list(islice(iterator, size)):
+        yield group

@@ -32,21 +32,21 @@ REPLAYED = pa.schema(
 )
 
 
-def parquet_rows(found: Iterator[Replayed], out: Path) -> int:
+def parquet_rows(decisions: Iterator[Replayed], out: Path) -> int:
     """A Parquet table of schema ``REPLAYED``; returns the number of rows."""
     num_rows = 0
     with pq.ParquetWriter(out, REPLAYED) as writer:
-        for some in groups(map(replayed_row, found), 10_000):
-            writer.write_table(pa.Table.from_pylist(some, schema=REPLAYED))
-            num_rows += len(some)
+        for group in groups(map(replayed_row, decisions), 10_000):
+            writer.write_table(pa.Table.from_pylist(group, schema=REPLAYED))
+            num_rows += len(group)
     return num_rows
 
 
-def text_lines(found: Iterator[Replayed], out: Path) -> int:
+def text_lines(decisions: Iterator[Replayed], out: Path) -> int:
     """JSON lines with the same names; returns the number of lines."""
     num_rows = 0
     with out.open("w", encoding="utf-8") as stream:
-        for row in map(replayed_row, found):
+        for row in map(replayed_row, decisions):
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             num_rows += 1
     return num_rows

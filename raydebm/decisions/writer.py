@@ -172,7 +172,7 @@ class DecisionWriter:
 def _num_chars(record: DecisionRecord) -> int:
     """About what the record holds in memory: all that a client or a model can make long."""
     outcome, problem = record.outcome, record.problem
-    texts = [problem.prompt, record.scored_prompt, *(found.feedback for found in outcome.passes)]
+    texts = [problem.prompt, record.scored_prompt, *(pass_.feedback for pass_ in outcome.passes)]
     for scored in outcome.pool:
         texts += [scored.candidate.text, scored.candidate.reasoning, scored.report.answer]
         texts += [violation.message for violation in scored.report.violations]
@@ -183,12 +183,12 @@ def _size_of(value: Any) -> int:
     """Characters of a JSON value, and a few for each of its parts."""
     size, rest = 0, [value]
     while rest:
-        found = rest.pop()
-        size += len(found) if isinstance(found, str) else 8
-        if isinstance(found, Mapping):
-            rest += [*found, *found.values()]
-        elif isinstance(found, list | tuple):
-            rest += found
+        part = rest.pop()
+        size += len(part) if isinstance(part, str) else 8
+        if isinstance(part, Mapping):
+            rest += [*part, *part.values()]
+        elif isinstance(part, list | tuple):
+            rest += part
     return size
 
 
@@ -203,7 +203,7 @@ def _part(records: Sequence[DecisionRecord]) -> pa.Table:
     try:
         return pa.Table.from_pylist([record_row(record) for record in records], schema=DECISIONS)
     except _UNSTORABLE:
-        tables = [found for found in map(_lone_table, records) if found is not None]
+        tables = [table for table in map(_lone_table, records) if table is not None]
         return pa.concat_tables(tables) if tables else DECISIONS.empty_table()
 
 
@@ -223,5 +223,5 @@ def _writable(value: Any) -> Any:
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, dict):
-        return {key: _writable(item) for key, item in value.items()}
-    return [_writable(item) for item in value] if isinstance(value, list) else value
+        return {key: _writable(part) for key, part in value.items()}
+    return [_writable(part) for part in value] if isinstance(value, list) else value

@@ -87,10 +87,10 @@ class GenerateBlocks:
         for request in requests:
             by_generator.setdefault(request.generator, []).append(request)
         answers = await asyncio.gather(*(self._answers(name, group) for name, group in by_generator.items()))
-        found = {candidate.candidate_id: candidate for group in answers for candidate in group}
+        by_id = {candidate.candidate_id: candidate for group in answers for candidate in group}
         return pa.Table.from_pylist(
             [
-                CANDIDATES.row(found[request.candidate_id]) | {POSITION: row[POSITION]}
+                CANDIDATES.row(by_id[request.candidate_id]) | {POSITION: row[POSITION]}
                 for row, request in zip(rows, requests, strict=True)
             ],
             schema=WITH_POSITION,
@@ -204,8 +204,11 @@ class GroupSpools:
         share = max(1, -(-len(placed) // self._generation.num_processes))
         for name, size in self._batch_sizes.items():
             mine = sorted(
-                (item for item in placed if item[1].generator == name),
-                key=lambda item: (sum(len(message["content"]) for message in item[1].messages), item[1].problem_id),
+                (placed_request for placed_request in placed if placed_request[1].generator == name),
+                key=lambda placed_request: (
+                    sum(len(message["content"]) for message in placed_request[1].messages),
+                    placed_request[1].problem_id,
+                ),
             )
             yield from _chunks(mine, min(slice_rows(self._total, at_least=size), share))
 
@@ -293,9 +296,14 @@ def _in_actors(
 
 def _alternating(placed: Sequence[Placed]) -> list[Placed]:
     queues: dict[str, list[Placed]] = {}
-    for item in placed:
-        queues.setdefault(item[1].generator, []).append(item)
-    return [item for turn in zip_longest(*queues.values()) for item in turn if item is not None]
+    for placed_request in placed:
+        queues.setdefault(placed_request[1].generator, []).append(placed_request)
+    return [
+        placed_request
+        for turn in zip_longest(*queues.values())
+        for placed_request in turn
+        if placed_request is not None
+    ]
 
 
 def _chunks(items: Sequence[Placed], size: int) -> Iterator[Sequence[Placed]]:

@@ -29,6 +29,7 @@ class WorkerShare:
 
     @property
     def resources(self) -> dict[str, float]:
+        """What Ray is asked for, such as ``{"CPU": 1.0, "GPU": 0.5}``; no GPU where the share has none."""
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus > 0 else {})
 
 
@@ -60,8 +61,8 @@ def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
     Raises:
         ResourceError: none fits; the message says what was asked for and what the largest node has.
     """
-    found = sum(_on_node(share, node) for node in nodes)
-    if found == 0:
+    num_workers = sum(_on_node(share, node) for node in nodes)
+    if num_workers == 0:
         cpus = max((node.get("CPU", 0.0) for node in nodes), default=0.0)
         gpus = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
         raise ResourceError(
@@ -69,7 +70,7 @@ def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
             f"{len(nodes)} node(s) with at most {cpus:g} CPU and {gpus:g} GPU. Lower ray.cpus_per_adapter or "
             "ray.gpus_per_adapter (0 trains on CPUs), or start a larger cluster"
         )
-    return found
+    return num_workers
 
 
 def at_once(

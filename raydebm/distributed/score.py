@@ -189,10 +189,10 @@ def in_windows(placed: Iterator[_PlacedCandidate]) -> Iterator[list[_PlacedCandi
     """Candidates, with their places, in lists of whole problems as long as a problem's candidates follow each other."""
     window: list[_PlacedCandidate] = []
     chars = 0
-    for _, same in groupby(placed, key=lambda item: item[1].problem_id):
-        for item in same:
-            window.append(item)
-            chars += len(item[1].text or "")
+    for _, same in groupby(placed, key=lambda placed_candidate: placed_candidate[1].problem_id):
+        for placed_candidate in same:
+            window.append(placed_candidate)
+            chars += len(placed_candidate[1].text or "")
         if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
             yield window
             window, chars = [], 0

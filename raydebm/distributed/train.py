@@ -128,8 +128,8 @@ def train_ensemble(
             failed = fit_all(waiting, context, num_slots=num_slots, look=watch.look)
             tracking.finish([job for job in waiting if job.adapter.name not in failed])
         if failed:
-            kept = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
-            raise TrainingError(failed, kept)
+            finished = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
+            raise TrainingError(failed, finished)
     get_or_raise(assemble.remote(jobs))
     run.remove(stage, PROGRESS)
     return EnsembleSummary(
@@ -144,7 +144,9 @@ def train_ensemble(
 def _read_backbones(recipe: Recipe) -> dict[str, SharedBackbone]:
     """Begin to read each of the recipe's backbones, once."""
     read = {name: cast("Any", read_backbone).remote(name, recipe) for name in recipe.scorer.backbones}
-    return {name: SharedBackbone(weights=weights, fingerprint=found) for name, (weights, found) in read.items()}
+    return {
+        name: SharedBackbone(weights=weights, fingerprint=fingerprint) for name, (weights, fingerprint) in read.items()
+    }
 
 
 def _sum_mib(backbones: Iterable[SharedBackbone]) -> float:
@@ -247,5 +249,5 @@ class _Watch:
 
 
 def _summary(job: TrainingJob, *, reused: bool) -> AdapterSummary:
-    found = job.finished() or {}
-    return AdapterSummary(name=job.adapter.name, reused=reused, **found["summary"])
+    facts = job.finished() or {}
+    return AdapterSummary(name=job.adapter.name, reused=reused, **facts["summary"])

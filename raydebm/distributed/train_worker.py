@@ -53,6 +53,7 @@ def read_backbone(name: str, recipe: Recipe) -> tuple[dict[str, Any], str]:
 
 @ray.remote(num_cpus=0.1)
 def size_mib(weights: Mapping[str, Any]) -> float:
+    """Size of arrays by name, in MiB, measured where they lie."""
     return round(float(sum(array.nbytes for array in weights.values())) / 2**20, 1)
 
 

@@ -18,10 +18,10 @@ def command_line() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on, as installed; read without importing any of it."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in ("raydebm", "torch", "transformers", "peft", "ray", "numpy", "scipy"):
         try:
-            found[name] = metadata.version(name)
+            by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_name

@@ -122,19 +122,19 @@ def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     """What the hub shows of an evaluation; names carry the interval, because the hub has no field for it."""
     rows = {row.name: row for row in evaluation.rows}
     energies = {row.name: row for row in evaluation.energies}
-    found: list[tuple[str, str, Estimate]] = []
+    metrics: list[tuple[str, str, Estimate]] = []
     if ALONE in rows:
-        found.append(("accuracy", "pass@1 by the mean energy alone", rows[ALONE].pass_at_1))
-        found.append(("gap_closed", "gap from random to oracle, mean energy alone", rows[ALONE].gap_closed))
+        metrics.append(("accuracy", "pass@1 by the mean energy alone", rows[ALONE].pass_at_1))
+        metrics.append(("gap_closed", "gap from random to oracle, mean energy alone", rows[ALONE].gap_closed))
     if OURS in rows:
-        found.append(("accuracy", "pass@1 with the task's constraints added", rows[OURS].pass_at_1))
+        metrics.append(("accuracy", "pass@1 with the task's constraints added", rows[OURS].pass_at_1))
     if ANSWERED in rows:
-        found.append(("accuracy", "pass@1 of the whole loop where it answers", rows[ANSWERED].pass_at_1))
+        metrics.append(("accuracy", "pass@1 of the whole loop where it answers", rows[ANSWERED].pass_at_1))
     if "mu" in energies:
-        found.append(("pair_accuracy", "pair accuracy of the mean energy", energies["mu"].pair_accuracy))
+        metrics.append(("pair_accuracy", "pair accuracy of the mean energy", energies["mu"].pair_accuracy))
     return [
         {"type": kind, "value": round(estimate.value, 4), "name": f"{name} ({_interval(estimate)})"}
-        for kind, name, estimate in found
+        for kind, name, estimate in metrics
         if estimate.value is not None
     ]
 
@@ -162,7 +162,7 @@ def _training(facts: CardFacts) -> str:
     recipe = facts.recipe
     generators = ", ".join(f"`{config.name}`" for config in recipe.generators)
     counts = [
-        f"{found['pairs']:,} pairs of {found['problems']:,} problems ({split})" for split, found in facts.pairs.items()
+        f"{sizes['pairs']:,} pairs of {sizes['problems']:,} problems ({split})" for split, sizes in facts.pairs.items()
     ]
     data = f" Pairs: {'; '.join(counts)}." if counts else ""
     return (

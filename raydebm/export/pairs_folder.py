@@ -141,8 +141,8 @@ def export_pairs(
     folder = fresh_folder(out)
     for split in SPLITS:
         for name, (schema, row_of) in FORMATS.items():
-            found = preferences(pairs[split], candidates=by_id, problems=problem_of_id, messages_of=task.messages)
-            _write_rows(map(row_of, found), schema, folder / name / split)
+            examples = preferences(pairs[split], candidates=by_id, problems=problem_of_id, messages_of=task.messages)
+            _write_rows(map(row_of, examples), schema, folder / name / split)
     num_pairs = {split: len(pairs[split]) for split in SPLITS}
     card = _pairs_card(finished, num_pairs, title=title or f"{finished.recipe.name} pairs", license=license)
     (folder / "README.md").write_text(card, encoding="utf-8")

@@ -21,5 +21,5 @@ def fresh_folder(folder: Path) -> Path:
 
 def front_matter(values: dict[str, object]) -> str:
     """The YAML block at the top of a card; values that are None or empty are left out."""
-    kept = {key: value for key, value in values.items() if value not in (None, (), [], {})}
-    return f"---\n{yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)}---\n"
+    fields = {key: value for key, value in values.items() if value not in (None, (), [], {})}
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)}---\n"

@@ -57,5 +57,5 @@ def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> 
     if recipe.generation.max_usd is None:
         return 0.0
     root = local_folder(run.root)
-    found = {folder for pattern in JOURNALS for folder in root.glob(pattern)}
-    return spent_usd(found - {local_folder(journal)})
+    folders = {folder for pattern in JOURNALS for folder in root.glob(pattern)}
+    return spent_usd(folders - {local_folder(journal)})

@@ -225,14 +225,14 @@ class _DecodingBatch:
 
     def _drop_done(self) -> Tensor:
         slots = [slot for slot, done in enumerate(self._done) if not done]
-        kept = torch.tensor(slots, device=self._device)
-        self._cache.reorder_cache(kept)
+        rows = torch.tensor(slots, device=self._device)
+        self._cache.reorder_cache(rows)
         self._active = [self._active[slot] for slot in slots]
         self._done = [False] * len(slots)
-        self._mask_BT, self._position_B = self._mask_BT[kept], self._position_B[kept]
-        self._temperature_B, self._top_p_B = self._temperature_B[kept], self._top_p_B[kept]
-        self._chances_BT = self._chances_BT[kept]
-        return kept
+        self._mask_BT, self._position_B = self._mask_BT[rows], self._position_B[rows]
+        self._temperature_B, self._top_p_B = self._temperature_B[rows], self._top_p_B[rows]
+        self._chances_BT = self._chances_BT[rows]
+        return rows
 
 
 def _keeps_last_logits(model_class: type) -> bool:
@@ -293,9 +293,9 @@ def _draw_from_nucleus(probabilities_BV: Tensor, top_p_B: Tensor, chance_B: Tens
 def _invert(sorted_BT: Tensor, ids_BT: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
     """Token ids drawn from probabilities that are given in falling order, with their ids."""
     mass_before = sorted_BT.cumsum(-1) - sorted_BT
-    kept = torch.where(mass_before < top_p_B[:, None], sorted_BT, 0.0)
+    nucleus_BT = torch.where(mass_before < top_p_B[:, None], sorted_BT, 0.0)
     ids_BT, order = ids_BT.sort(dim=-1)
-    cumulative = kept.gather(1, order).cumsum(-1)
+    cumulative = nucleus_BT.gather(1, order).cumsum(-1)
     target = chance_B[:, None] * cumulative[:, -1:]
     position = (cumulative <= target).sum(-1, keepdim=True).clamp(max=ids_BT.shape[1] - 1)
     return ids_BT.gather(1, position)[:, 0]

@@ -108,7 +108,7 @@ class Journal:
 
     def catch_up(self) -> None:
         """Read what other writers have added since the last look."""
-        for entry in sorted(os.scandir(self._folder), key=lambda item: item.name):
+        for entry in sorted(os.scandir(self._folder), key=lambda file: file.name):
             if not entry.name.endswith(".jsonl") or entry.name == self._own_name:
                 continue
             if entry.stat().st_size > self._offsets.get(entry.name, 0):
@@ -164,7 +164,7 @@ def spent_usd(folders: Iterable[str | Path]) -> float:
     for folder in folders:
         for file in sorted(local_folder(folder).glob("*.jsonl")):
             with file.open("rb") as lines:
-                total += sum(float(found[1]) for found in map(_SPENT.search, lines) if found is not None)
+                total += sum(float(match[1]) for match in map(_SPENT.search, lines) if match is not None)
     return total
 
 
@@ -197,11 +197,11 @@ class JournaledGenerator:
         self._journal.catch_up()
         missing = []
         for request in requests:
-            found = self._journal.get(request.candidate_id)
-            if found is None:
+            recorded = self._journal.get(request.candidate_id)
+            if recorded is None:
                 missing.append(request)
             else:
-                yield found
+                yield recorded
         async for candidate in self._inner.stream(missing):
             self._journal.put(candidate)
             yield candidate

@@ -85,14 +85,14 @@ class PassRequests:
     def first(self, problem: Problem, *, greedy: bool = False) -> list[GenerationRequest]:
         """The first pass; with ``greedy`` also one request at T=0 per generator that can answer it, the baseline."""
         messages, default = self.task.messages(problem), self.recipe.generation.num_samples
-        found: list[GenerationRequest] = []
+        requests: list[GenerationRequest] = []
         for config in self.asked:
             own = default if config.num_samples is None else config.num_samples
             num_samples = own if self.num_samples is None else self.num_samples
-            found += self._make(problem, messages, config, num_samples=num_samples)
+            requests += self._make(problem, messages, config, num_samples=num_samples)
             if greedy and config.kind != "recorded":
-                found += self._make(problem, messages, config, num_samples=1, greedy=True)
-        return found
+                requests += self._make(problem, messages, config, num_samples=1, greedy=True)
+        return requests
 
     def as_given(self, problem: Problem, messages: Sequence[Message]) -> list[GenerationRequest]:
         """One request to each generator with this chat, as it is."""

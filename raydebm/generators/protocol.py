@@ -22,5 +22,5 @@ class Generator(Protocol):
 
 async def collect(generator: Generator, requests: Sequence[GenerationRequest]) -> list[Candidate]:
     """The candidates of all requests, in the order of the requests."""
-    found = {candidate.candidate_id: candidate async for candidate in generator.stream(requests)}
-    return [found[request.candidate_id] for request in requests]
+    by_id = {candidate.candidate_id: candidate async for candidate in generator.stream(requests)}
+    return [by_id[request.candidate_id] for request in requests]

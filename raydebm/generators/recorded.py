@@ -83,14 +83,14 @@ def import_pool(
         PoolError: the file has no answer for any of the problems.
     """
     problem_ids = _joinable(problems)
-    found = _read(path, task, text_fields)
-    by_key = {(found_id, model, rank): candidate for found_id, model, rank, candidate in found}
+    entries = _read(path, task, text_fields)
+    by_key = {(source_id, model, rank): candidate for source_id, model, rank, candidate in entries}
     wanted = _wanted_models({model for _, model, _ in by_key}, models)
     position = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(problem_ids.values()))}
     joined = [
-        (position[problem_ids[found_id]], wanted[model], rank, model, candidate)
-        for (found_id, model, rank), candidate in by_key.items()
-        if found_id in problem_ids and model in wanted
+        (position[problem_ids[source_id]], wanted[model], rank, model, candidate)
+        for (source_id, model, rank), candidate in by_key.items()
+        if source_id in problem_ids and model in wanted
     ]
     if not joined:
         example = next(iter(by_key))[0]
@@ -98,7 +98,7 @@ def import_pool(
             f"recorded pool {str(path)!r} has no answer for any of the {len(position)} problems; its problem ids look "
             f"like {example!r}, and must be ours or the source_id of a problem"
         )
-    ordered = sorted(joined, key=lambda item: item[:3])
+    ordered = sorted(joined, key=lambda entry: entry[:3])
     renamed = names or {}
     ids = tuple(position)
     return [
@@ -117,7 +117,7 @@ class PoolGenerator:
     """
 
     def __init__(
-        self, config: RecordedGenerator, *, problems: Iterable[Problem] = (), pool: "_Found | None" = None
+        self, config: RecordedGenerator, *, problems: Iterable[Problem] = (), pool: "_Entries | None" = None
     ) -> None:
         """Read the pool.
 
@@ -132,16 +132,18 @@ class PoolGenerator:
         """
         self.name, self.path = config.name, config.pool
         self._model = config.model
-        source_ids = {problem_id: found_id for found_id, problem_id in _joinable(problems).items()}
+        source_ids = {problem_id: source_id for source_id, problem_id in _joinable(problems).items()}
         self._source_ids = source_ids
-        found = _read(config.pool, "", config.text_fields) if pool is None else pool
-        _wanted_models({model for _, model, _, _ in found}, (config.model,))
+        entries = _read(config.pool, "", config.text_fields) if pool is None else pool
+        _wanted_models({model for _, model, _, _ in entries}, (config.model,))
         self._recorded: dict[tuple[str, bool, int, int], Candidate] = {}
-        for found_id, model, rank, candidate in found:
+        for source_id, model, rank, candidate in entries:
             if model == config.model:
-                key = (found_id, candidate.is_greedy, candidate.pass_index, rank[1])
+                key = (source_id, candidate.is_greedy, candidate.pass_index, rank[1])
                 self._recorded.setdefault(key, candidate)
-        self._answered = {found_id for (found_id, *_), found in self._recorded.items() if found.text is not None}
+        self._answered = {
+            source_id for (source_id, *_), candidate in self._recorded.items() if candidate.text is not None
+        }
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
         """Answer from the pool, in the order of the requests."""
@@ -186,7 +188,9 @@ class PoolGenerator:
     def _find(self, request: GenerationRequest) -> Candidate | None:
         draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
         ids = (request.problem_id, self._source_ids.get(request.problem_id, request.problem_id))
-        return next((self._recorded[(found, *draw)] for found in ids if (found, *draw) in self._recorded), None)
+        return next(
+            (self._recorded[(problem_id, *draw)] for problem_id in ids if (problem_id, *draw) in self._recorded), None
+        )
 
 
 def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:
@@ -228,16 +232,16 @@ def _wanted_models(known: set[str], models: Sequence[str] | None) -> dict[str, i
 _Rank = tuple[int, int, int]
 """(pass, sample index, 1 when greedy)."""
 
-_Found = Sequence[tuple[str, str, _Rank, Candidate]]
+_Entries = Sequence[tuple[str, str, _Rank, Candidate]]
 """(problem id as in the file, model, rank, candidate) of everything usable in a file, each key once."""
 
 
-def _read(name: str | Path, task: str, text_fields: Sequence[str]) -> _Found:
+def _read(name: str | Path, task: str, text_fields: Sequence[str]) -> _Entries:
     path = local_path(str(name))
     if path.is_dir():
         path /= "candidates.parquet"
-    found = _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path, task, text_fields)
-    return [(found_id, model, rank, _apart_from_thinking(candidate)) for found_id, model, rank, candidate in found]
+    entries = _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path, task, text_fields)
+    return [(source_id, model, rank, _apart_from_thinking(candidate)) for source_id, model, rank, candidate in entries]
 
 
 def _apart_from_thinking(candidate: Candidate) -> Candidate:
@@ -253,18 +257,18 @@ def _apart_from_thinking(candidate: Candidate) -> Candidate:
     return replace(candidate, text=None, reasoning=reasoning, error=f"recorded without an answer: {why}")
 
 
-def _read_parquet(path: Path) -> _Found:
+def _read_parquet(path: Path) -> _Entries:
     try:
         candidates = Folder(str(path.parent)).read_records(CANDIDATES, path.name)
     except PoolError as error:
         raise TaskDataError(str(error)) from error
     if not candidates:
         raise TaskDataError(f"recorded pool {str(path)!r} is empty")
-    found: dict[tuple[str, str, _Rank], Candidate] = {}
+    by_key: dict[tuple[str, str, _Rank], Candidate] = {}
     for candidate in candidates:
         rank = (candidate.pass_index, candidate.sample_index, int(candidate.is_greedy))
-        found.setdefault((candidate.problem_id, candidate.generator, rank), candidate)
-    return [(*key, candidate) for key, candidate in found.items()]
+        by_key.setdefault((candidate.problem_id, candidate.generator, rank), candidate)
+    return [(*key, candidate) for key, candidate in by_key.items()]
 
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str]) -> Iterator[tuple[str, str, _Rank, Candidate]]:
@@ -293,9 +297,9 @@ def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw]
     for entry in entries:
         draws.setdefault(entry.model, set()).add(entry.draw)
     indices: dict[tuple[str, _Draw], int] = {}
-    for model, found in draws.items():
-        plain = not any(run or name for run, _, name in found)
-        for count, draw in enumerate(sorted(found)):
+    for model, of_model in draws.items():
+        plain = not any(run or name for run, _, name in of_model)
+        for count, draw in enumerate(sorted(of_model)):
             indices[model, draw] = draw[1] if plain else count
     return indices
 
@@ -358,7 +362,7 @@ def _entry(line: str, text_fields: Sequence[str]) -> _RecordedEntry:
         if not isinstance(row.get(name), str) or not row[name]:
             raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
     texts = (_text(row.get(name)) for name in text_fields)
-    text = next((found for found in texts if found is not None), None)
+    text = next((content for content in texts if content is not None), None)
     seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
     return _RecordedEntry(
         problem_id=row["problem_id"],

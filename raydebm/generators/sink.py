@@ -54,12 +54,14 @@ class CandidateSink:
     def write_reused(self, placed: Sequence[Placed], journal: Journal) -> list[Placed]:
         """Write what the journal holds; returns the requests that it does not."""
         answers = [(position, request, journal.get(request.candidate_id)) for position, request in placed]
-        self.write_candidates(((position, found) for position, _, found in answers if found is not None), reused=True)
-        return [(position, request) for position, request, found in answers if found is None]
+        self.write_candidates(
+            ((position, candidate) for position, _, candidate in answers if candidate is not None), reused=True
+        )
+        return [(position, request) for position, request, candidate in answers if candidate is None]
 
     def write_candidates(self, candidates: Iterable[tuple[int, Candidate]], *, reused: bool = False) -> None:
         """Write (place, candidate) pairs; ``reused`` ones came from a journal and cost nothing now."""
-        rows = [CANDIDATES.row(found) | {POSITION: position} for position, found in candidates]
+        rows = [CANDIDATES.row(candidate) | {POSITION: position} for position, candidate in candidates]
         if rows:
             self._write(pa.Table.from_pylist(rows, schema=WITH_POSITION), reused=reused)
 

@@ -64,12 +64,14 @@ class LocalGenerator:
         """One candidate per request, batch by batch; long prompts share batches with long prompts."""
         prepared: list[_Prepared] = []
         for request in requests:
-            item = self._prepare(request)
-            if isinstance(item, Candidate):
-                yield item
+            prepared_request = self._prepare(request)
+            if isinstance(prepared_request, Candidate):
+                yield prepared_request
             else:
-                prepared.append(item)
-        prepared.sort(key=lambda item: (len(item.row.prompt_ids), item.row.prompt_ids))
+                prepared.append(prepared_request)
+        prepared.sort(
+            key=lambda prepared_request: (len(prepared_request.row.prompt_ids), prepared_request.row.prompt_ids)
+        )
         for start in range(0, len(prepared), self._batch_size):
             batch = prepared[start : start + self._batch_size]
             async with self._turn:
@@ -133,7 +135,7 @@ class LocalGenerator:
         started = time.monotonic()
         decoded = decode(
             self._model,
-            [item.row for item in batch],
+            [prepared.row for prepared in batch],
             eos_ids=self._eos_ids,
             pad_id=self._eos_ids[0] if self._eos_ids else 0,
             should_stop=self._stop_test(batch),
@@ -141,10 +143,10 @@ class LocalGenerator:
             logprobs=self._keeps_logprobs,
         )
         latency_s = time.monotonic() - started
-        return [self._candidate(item, row, latency_s) for item, row in zip(batch, decoded, strict=True)]
+        return [self._candidate(prepared, row, latency_s) for prepared, row in zip(batch, decoded, strict=True)]
 
     def _stop_test(self, batch: Sequence[_Prepared]) -> Any:
-        stops = [item.request.sampling.stop for item in batch]
+        stops = [prepared.request.sampling.stop for prepared in batch]
         if not any(stops):
             return None
 
@@ -154,24 +156,24 @@ class LocalGenerator:
 
         return should_stop
 
-    def _candidate(self, item: _Prepared, row: DecodedRow, latency_s: float) -> Candidate:
+    def _candidate(self, prepared: _Prepared, row: DecodedRow, latency_s: float) -> Candidate:
         content = self._text(row.token_ids)
-        for stop in item.request.sampling.stop:
+        for stop in prepared.request.sampling.stop:
             content = content.partition(stop)[0]
         text, reasoning = split_reasoning(content)
         if not text.strip():
             return unanswered(
-                item.request,
+                prepared.request,
                 f"the model wrote no answer (finish_reason {row.finish_reason!r})",
                 usage=TokenUsage(
-                    prompt_tokens=len(item.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
+                    prompt_tokens=len(prepared.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
                 ),
             )
         return answered(
-            item.request,
+            prepared.request,
             text,
             usage=TokenUsage(
-                prompt_tokens=len(item.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
+                prompt_tokens=len(prepared.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
             ),
             reasoning=reasoning,
             finish_reason=row.finish_reason,
@@ -236,7 +238,7 @@ def _context_of(config: Any) -> int:
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    found: list[int] = []
+    ids: list[int] = []
     for value in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
-        found += value if isinstance(value, list) else [] if value is None else [value]
-    return tuple(dict.fromkeys(found))
+        ids += value if isinstance(value, list) else [] if value is None else [value]
+    return tuple(dict.fromkeys(ids))

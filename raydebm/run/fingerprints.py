@@ -34,7 +34,7 @@ def stage_fingerprint(stage: StageName, recipe: Recipe) -> str:
     if "scorer" in settings and stage != "scorer":
         settings["scored_out_of_bag"] = recipe.learns_out_of_bag
     if "decision" in settings and recipe.evidence:
-        settings["evidence"] = [_without_placement(found.model_dump(mode="json")) for found in recipe.evidence]
+        settings["evidence"] = [_without_placement(baseline.model_dump(mode="json")) for baseline in recipe.evidence]
     if stage == "pairs":  # equal texts count once there, and this says what a text is
         settings["reasoning"] = recipe.scorer.reasoning
     return content_id(__version__, settings)
@@ -48,12 +48,14 @@ def _stage_contents(stage: StageName, recipe: Recipe) -> dict[str, str]:
     URL holds counts by its name alone, and so does the code of a task: no answer is paid for again because of it.
     """
     sections = stage_named(stage).settings
-    found = _contents(_names(recipe, sections))
+    content_ids = _contents(_names(recipe, sections))
     if "decision" in sections:
         files = extension_files()
         contents = _contents(str(file) for file in files.values())
-        found |= {f"extension {name}": contents[str(file)] for name, file in files.items() if str(file) in contents}
-    return found
+        content_ids |= {
+            f"extension {name}": contents[str(file)] for name, file in files.items() if str(file) in contents
+        }
+    return content_ids
 
 
 def baseline_state(baseline: BaselineConfig) -> dict[str, Any]:

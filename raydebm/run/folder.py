@@ -48,8 +48,8 @@ class Folder:
     def names(self, *parts: str) -> list[str]:
         """Names of the files in a folder, sorted; none where there is no such folder."""
         filesystem, path = self._at(*parts)
-        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+        infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
 
     def remove(self, *parts: str) -> None:
         """Remove a file or folder if it is there."""

@@ -101,7 +101,7 @@ def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[s
     else:
         words += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
         words += ["--disable-userns"] if "--disable-userns" in _help_text() else []
-    words += ["--clearenv", *(word for item in environment(start).items() for word in ("--setenv", *item))]
+    words += ["--clearenv", *(word for variable in environment(start).items() for word in ("--setenv", *variable))]
     # Left to itself bubblewrap makes some of the folders on the way for its own user alone.
     folders = {str(folder) for path in _system_paths() for folder in Path(path).parents}
     for folder in sorted(folders - {"/"} | {"/dev", PACKAGES, _OWN}):
@@ -120,10 +120,10 @@ def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[s
 
 @cache
 def _help_text() -> str:
-    found = subprocess.run(
+    process = subprocess.run(
         [shutil.which("bwrap") or "bwrap", "--help"], capture_output=True, text=True, check=False, timeout=10
     )
-    return found.stdout
+    return process.stdout
 
 
 @cache
@@ -146,16 +146,16 @@ def _candidate_paths() -> Iterator[str]:
 def _masked_paths() -> tuple[str, ...]:
     """What stands inside the standard library's folder and is not part of it."""
     standard = sysconfig.get_path("stdlib")
-    found = (os.path.join(standard, name) for name in ("site-packages", "dist-packages"))
-    return tuple(path for path in found if os.path.isdir(path))
+    folders = (os.path.join(standard, name) for name in ("site-packages", "dist-packages"))
+    return tuple(path for path in folders if os.path.isdir(path))
 
 
 def _package_paths(packages: Sequence[str]) -> Iterator[tuple[str, str]]:
     for name in packages:
-        found = importlib.util.find_spec(name)
-        if found is None or not found.submodule_search_locations:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
             continue
-        folder = found.submodule_search_locations[0]
+        folder = spec.submodule_search_locations[0]
         for path in (folder, folder + ".libs"):
             if os.path.isdir(path):
                 yield path, f"{PACKAGES}/{os.path.basename(path)}"

@@ -358,7 +358,7 @@ def _ending(reply: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:
 def _note(text: str) -> dict[str, str]:
     """What the harness itself said last; a program that writes here itself can only choose how it fails."""
     try:
-        found = json.loads(text.strip().rpartition("\n")[2])
+        note = json.loads(text.strip().rpartition("\n")[2])
     except (ValueError, RecursionError):
         return {}
-    return {name: str(value)[:500] for name, value in found.items()} if isinstance(found, dict) else {}
+    return {name: str(value)[:500] for name, value in note.items()} if isinstance(note, dict) else {}

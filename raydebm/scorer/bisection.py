@@ -16,11 +16,16 @@ class Scored(Protocol):
     """What one text gets; ``ensemble.TextEnergies``."""
 
     @property
-    def members(self) -> tuple[float, ...]: ...
+    def members(self) -> tuple[float, ...]:
+        """Energy by each of the K members."""
+
     @property
-    def num_tokens(self) -> int: ...
+    def num_tokens(self) -> int:
+        """Tokens that were read."""
+
     @property
-    def num_truncated(self) -> int: ...
+    def num_truncated(self) -> int:
+        """Tokens that were cut to fit the context."""
 
 
 class TextScorer(Protocol):

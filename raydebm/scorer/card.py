@@ -76,12 +76,14 @@ def _unit(record: "EnsembleRecord") -> str:
 
 
 def adapter_table(adapters: Sequence["AdapterRecord"]) -> list[str]:
+    """Lines of a Markdown table: each adapter's LoRA settings, its training data, and the figures of its best epoch."""
     rows = [
-        f"| {item.adapter.name} | {item.adapter.rank} | {item.adapter.alpha} | {', '.join(item.adapter.targets)} "
-        f"| {item.num_train_problems} | {item.num_train_pairs} | {item.best_epoch} of {len(item.epochs)} "
-        f"| {_figure(item.best.train_loss)} | {_figure(item.best.validation_loss)} "
-        f"| {_figure(item.best.validation_accuracy)} |"
-        for item in adapters
+        f"| {record.adapter.name} | {record.adapter.rank} | {record.adapter.alpha} "
+        f"| {', '.join(record.adapter.targets)} | {record.num_train_problems} | {record.num_train_pairs} "
+        f"| {record.best_epoch} of {len(record.epochs)} "
+        f"| {_figure(record.best.train_loss)} | {_figure(record.best.validation_loss)} "
+        f"| {_figure(record.best.validation_accuracy)} |"
+        for record in adapters
     ]
     return [
         "| adapter | rank | alpha | targets | train problems | train pairs | kept epoch | train loss | validation loss "

@@ -70,6 +70,7 @@ RecordType = TypeVar("RecordType", bound=Record)
 
 
 def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that wrote the weights, by name."""
     names = ("torch", "transformers", "peft")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
 
@@ -161,13 +162,13 @@ def checkpoint_folder(name: str | Path) -> Path:
 
     repository, _, revision = str(name).partition("@")
     try:
-        found = snapshot_download(repository, revision=revision or None, allow_patterns=list(SCORER_FILES))
+        local_copy = snapshot_download(repository, revision=revision or None, allow_patterns=list(SCORER_FILES))
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise CheckpointError(
             f"{str(name)!r} is not a folder here, and the hub gave no repository of that name: "
             f"{in_one_line(str(error))}; correct the path, or log in where the repository is private"
         ) from error
-    return Path(found)
+    return Path(local_copy)
 
 
 def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
@@ -204,11 +205,11 @@ def check_consistent(records: Mapping[str, AdapterRecord]) -> None:
 
 def _check_equal(one: tuple[str, Record], other: tuple[str, Record], *, fields: Sequence[str]) -> None:
     for field in fields:
-        found = [getattr(record, field) for _, record in (one, other)]
-        if found[0] != found[1]:
+        values = [getattr(record, field) for _, record in (one, other)]
+        if values[0] != values[1]:
             raise CheckpointError(
-                f"checkpoint mixes parts that do not belong together: {field} is {found[0]!r} in {one[0]} and "
-                f"{found[1]!r} in {other[0]}; train them in one run"
+                f"checkpoint mixes parts that do not belong together: {field} is {values[0]!r} in {one[0]} and "
+                f"{values[1]!r} in {other[0]}; train them in one run"
             )
 
 
@@ -221,6 +222,7 @@ def read_record(file: Path, kind: type[RecordType]) -> RecordType:
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors from any device as safetensors; ``load_tensors`` reads them."""
     save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, file)
 
 

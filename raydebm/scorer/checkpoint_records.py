@@ -67,6 +67,7 @@ class AdapterRecord(ReadingRecord):
 
     @property
     def best(self) -> EpochMetrics:
+        """Metrics of the epoch whose weights were stored."""
         return self.epochs[self.best_epoch - 1]
 
 

@@ -47,7 +47,7 @@ def load_backbones(
         CheckpointError: a backbone cannot be read, or the weights do not fit it.
     """
     members = {member.backbone: member for member in record.members}
-    found: list[Backbone] = []
+    backbones: list[Backbone] = []
     for member in sorted(members.values(), key=lambda member: -member.hidden_size):
         fitting = (one for one in loaded if _is_backbone_of(member, one) and dtype in ("auto", one.dtype))
         backbone = next(fitting, None)
@@ -55,8 +55,8 @@ def load_backbones(
             own = (weights or {}).get(member.backbone)
             backbone = load_backbone(member.backbone, weights=own, device=device, dtype=dtype)
         dtype = backbone.dtype if dtype == "auto" else dtype
-        found.append(backbone)
-    return found
+        backbones.append(backbone)
+    return backbones
 
 
 def group_members(
@@ -68,12 +68,12 @@ def group_members(
         CheckpointError: a member was trained on a backbone with other weights than the given ones.
     """
     placed: dict[tuple[int, int], list[int]] = {}
-    found = [_backbone_of(member, backbones) for member in record.members]
-    for position, (member, backbone) in enumerate(zip(record.members, found, strict=True)):
+    member_backbones = [_backbone_of(member, backbones) for member in record.members]
+    for position, (member, backbone) in enumerate(zip(record.members, member_backbones, strict=True)):
         placed.setdefault((id(backbone), member.max_length), []).append(position)
     return [
         MemberGroup(
-            backbone=(backbone := found[positions[0]]),
+            backbone=(backbone := member_backbones[positions[0]]),
             encoder=TextEncoder(backbone.tokenizer, max_length=max_length, is_decoder=backbone.is_decoder),
             positions=tuple(positions),
             adapters=tuple(adapters[position] for position in positions),

@@ -33,8 +33,8 @@ def _energies(ensemble: TextScorer, texts: Sequence[TextToScore]) -> list[Energi
     """Requests that ask the same at the same time share the work."""
     pairs = [(text.prompt, text.text) for text in texts]
     distinct = list(dict.fromkeys(pairs))
-    found = dict(zip(distinct, scores_or_errors(ensemble, distinct), strict=True))
-    return [_one(text, found[pair]) for text, pair in zip(texts, pairs, strict=True)]
+    by_pair = dict(zip(distinct, scores_or_errors(ensemble, distinct), strict=True))
+    return [_one(text, by_pair[pair]) for text, pair in zip(texts, pairs, strict=True)]
 
 
 def _one(text: TextToScore, scored: Scored | ScoringError) -> Energies | None:

@@ -54,19 +54,19 @@ def validation_error(error: RequestValidationError) -> ServiceError:
     # Of a value that may be a text or an object, each way in which it is neither is told: the deepest was meant.
     place = _place_of_kind(errors[0]["loc"])
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
-    found: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
-    end = len(found["loc"])
-    if found["type"] == "extra_forbidden":
+    fault: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
+    end = len(fault["loc"])
+    if fault["type"] == "extra_forbidden":
         end -= 1  # the last step is a name of the client's own
     path = ".".join(
         str(part)
-        for index, part in enumerate(found["loc"])
+        for index, part in enumerate(fault["loc"])
         if part != "body" and not (1 < index < end and _is_kind(part))
     )
-    message = str(found["msg"]).removeprefix("Value error, ")
+    message = str(fault["msg"]).removeprefix("Value error, ")
     more = len(errors) - len(same)
     also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
-    code = "invalid_json" if found["type"] == "json_invalid" else "invalid_request"
+    code = "invalid_json" if fault["type"] == "json_invalid" else "invalid_request"
     if code == "invalid_json":
         return ServiceError(f"the body is not JSON: {message}", 400, code)
     return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)

@@ -125,9 +125,9 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
-        found = _of_last_side(sentences(phrase)[0])
-        if found:
-            return found[0]
+        numbers = _of_last_side(sentences(phrase)[0])
+        if numbers:
+            return numbers[0]
     return _last_number(text) if fallback and not opens_object(text) else None
 
 
@@ -137,8 +137,8 @@ def read_number(text: str) -> Fraction | None:
     Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None when that
     one is no number to answer with, such as the 18 of "18 - 3".
     """
-    found = _of_last_side(text)
-    return found[0] if found else None
+    numbers = _of_last_side(text)
+    return numbers[0] if numbers else None
 
 
 def _of_last_side(text: str) -> list[Fraction | None]:
@@ -149,13 +149,13 @@ def numbers_in(text: str) -> list[Fraction | None]:
     """Every number in the text, in order; None for the parts of arithmetic, times of day, ratios, divisions by zero."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    found: list[Fraction | None] = []
+    numbers: list[Fraction | None] = []
     is_joined = False
     for match in _NUMBER.finditer(text):
         was_joined = is_joined or _UNKNOWN_BEFORE.search(text[max(0, match.start() - _MAX_BEFORE) : match.start()])
         is_joined = _JOINED.match(text, match.end()) is not None
-        found.append(None if was_joined or is_joined else _value(match))
-    return found
+        numbers.append(None if was_joined or is_joined else _value(match))
+    return numbers
 
 
 def opens_object(text: str) -> bool:
@@ -181,8 +181,8 @@ def _after_hashes(text: str) -> str | None:
 
 def json_answer(text: str) -> str | None:
     """The value of the last ``"answer"`` field; None without one."""
-    found = json_answers(text)
-    return found[-1] if found else None
+    answers = json_answers(text)
+    return answers[-1] if answers else None
 
 
 def json_answers(text: str) -> list[str]:
@@ -240,8 +240,8 @@ def sentences(text: str) -> list[str]:
 
 def _last_number(text: str) -> Fraction | None:
     lines = [line for line in text.splitlines() if line.strip(" \t`*_\\[]()$")]
-    found = numbers_in(lines[-1]) if lines else []
-    return found[-1] if found else None
+    numbers = numbers_in(lines[-1]) if lines else []
+    return numbers[-1] if numbers else None
 
 
 def _value(match: re.Match[str]) -> Fraction | None:

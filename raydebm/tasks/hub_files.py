@@ -64,11 +64,11 @@ def hub_splits(dataset: str, configuration: str | None = None) -> HubSplits:
     """
     names = _repository_files(dataset)
     card = _card(_download(dataset, [_CARD]) / _CARD) if _CARD in names else {}
-    found = splits_of(names, card, configuration)
-    if found:
-        return HubSplits(dataset=dataset, revision=None, splits=found)
-    found = converted_splits(_repository_files(dataset, CONVERTED), configuration)
-    return HubSplits(dataset=dataset, revision=CONVERTED, splits=found)
+    splits = splits_of(names, card, configuration)
+    if splits:
+        return HubSplits(dataset=dataset, revision=None, splits=splits)
+    splits = converted_splits(_repository_files(dataset, CONVERTED), configuration)
+    return HubSplits(dataset=dataset, revision=CONVERTED, splits=splits)
 
 
 def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str | None) -> Splits:
@@ -83,31 +83,31 @@ def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str 
         configuration: None: the default one.
     """
     data = sorted(name for name in names if name.endswith(SUFFIXES) and PurePosixPath(name).name not in _NO_ROWS)
-    configs = [found for found in card.get("configs") or () if found.get("data_files")]
+    configs = [config for config in card.get("configs") or () if config.get("data_files")]
     if configs:
         chosen = _chosen(configs, configuration)
         return {} if chosen is None else _declared(data, chosen)
     if configuration is not None:
         within = [name for name in data if configuration in PurePosixPath(name).parts[:-1]]
         data = within or [name for name in data if _has_word(name, configuration)]
-    found: Splits = {}
+    splits: Splits = {}
     for name in data:
         split = next((word for word in _USUAL_SPLITS if _has_word(name, word)), None)
         if split is not None:
-            found.setdefault(split, []).append(name)
-    return found or ({"train": data} if data else {})
+            splits.setdefault(split, []).append(name)
+    return splits or ({"train": data} if data else {})
 
 
 def converted_splits(names: Iterable[str], configuration: str | None) -> Splits:
     """The same in the hub's copy in Parquet."""
-    found: Splits = {}
+    splits: Splits = {}
     parts = [PurePosixPath(name).parts for name in sorted(names) if name.endswith(".parquet")]
     configurations = list(dict.fromkeys(part[0] for part in parts if len(part) == 3))
     wanted = configuration or (configurations[0] if len(configurations) == 1 else "default")
     for part in parts:
         if len(part) == 3 and part[0] == wanted:
-            found.setdefault(part[1].removeprefix("partial-"), []).append("/".join(part))
-    return found
+            splits.setdefault(part[1].removeprefix("partial-"), []).append("/".join(part))
+    return splits
 
 
 def _chosen(configs: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any] | None:
@@ -121,14 +121,14 @@ def _declared(data: Sequence[str], config: Mapping[str, Any]) -> Splits:
     """The files of a card's configuration: one pattern, several, or a pattern or several per split."""
     declared = config["data_files"]
     entries = declared if isinstance(declared, list) else [declared]
-    found: Splits = {}
+    splits: Splits = {}
     for entry in entries:
         split, paths = (entry["split"], entry["path"]) if isinstance(entry, Mapping) else ("train", entry)
         patterns = [PurePosixPath(path).as_posix() for path in ([paths] if isinstance(paths, str) else paths)]
         files = [name for name in data if any(fnmatch(name, pattern) for pattern in patterns)]
         if files:
-            found.setdefault(str(split), []).extend(files)
-    return found
+            splits.setdefault(str(split), []).extend(files)
+    return splits
 
 
 def _has_word(name: str, word: str) -> bool:
@@ -139,10 +139,10 @@ def _card(file: Path) -> Mapping[str, Any]:
     """The YAML block at the beginning of a README.md; empty without one."""
     match = re.match(r"---\s*\n(.*?)\n---", file.read_text(encoding="utf-8"), re.DOTALL)
     try:
-        found = yaml.safe_load(match[1]) if match else None
+        card = yaml.safe_load(match[1]) if match else None
     except yaml.YAMLError:
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return card if isinstance(card, Mapping) else {}
 
 
 def _repository_files(dataset: str, revision: str | None = None) -> list[str]:
@@ -165,12 +165,12 @@ def _cached_files(dataset: str, revision: str) -> list[str]:
     except CacheNotFound:
         return []
     return [
-        file.file_path.relative_to(found.snapshot_path).as_posix()
+        file.file_path.relative_to(snapshot.snapshot_path).as_posix()
         for repository in cache.repos
         if (repository.repo_id, repository.repo_type) == (dataset, "dataset")
-        for found in repository.revisions
-        if revision in found.refs
-        for file in found.files
+        for snapshot in repository.revisions
+        if revision in snapshot.refs
+        for file in snapshot.files
     ]
 
 

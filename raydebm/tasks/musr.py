@@ -317,7 +317,7 @@ def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True)
             return _named_in(snippet, choices)
         return {leading[0]}
     rest = snippet[match.end() :]
-    others = {_index_of(found, len(choices)) for found in _OTHER_REFERENCE.findall(rest)} - {None, number}
+    others = {_index_of(reference, len(choices)) for reference in _OTHER_REFERENCE.findall(rest)} - {None, number}
     named = _named_in(rest, choices)
     if others or (named and number not in named):
         return {number, *named, *(other for other in others if other is not None)}
@@ -329,14 +329,14 @@ def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
     behind the last of these; all that the sentence names where no choice stands so."""
     ends = [match.end() for match in _CONCLUSION.finditer(sentence)][-_MAX_PHRASES:]
     leading = (_leading_words(sentence[end : end + _MAX_CHOICE_CHARS], choices) for end in ends)
-    said = {found[0] for found in leading if found is not None}
+    said = {lead[0] for lead in leading if lead is not None}
     return said | _named_in(sentence[ends[-1] :], choices) if said else _named_in(sentence, choices)
 
 
 def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | None:
     """(The choice with whose own words the text begins, the rest of the text.)"""
     plain = _ARTICLE.sub("", _plain(snippet))
-    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda item: -len(item[1])):
+    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda entry: -len(entry[1])):
         if plain.startswith(choice) and not _WORD.match(plain, len(choice)):
             return number, plain[len(choice) :]
     return None
@@ -369,7 +369,7 @@ def _named_in(text: str, choices: Sequence[str]) -> set[int]:
     """Choices whose own words stand in the text; "kitchen" is not named by "kitchen drawer"."""
     left = _plain(text)
     named: set[int] = set()
-    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda item: -len(item[1])):
+    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda entry: -len(entry[1])):
         left, count = re.subn(rf"(?<!\w){re.escape(choice)}(?!\w)", "\n", left)
         if count:
             named.add(number)

@@ -55,8 +55,13 @@ class OpenQuestion(ReferenceTask):
         """The marked answer: after ``####``, in an ``"answer"`` field, in a box, or after "the answer is"; the last of
         a kind. None where nothing is marked, or what is marked is longer than ``MAX_ANSWER_CHARS``."""
         marked = _HASHES.findall(text)
-        for found in (marked[-1] if marked else None, json_answer(text), boxed(text), next(answer_phrases(text), None)):
-            if found is not None and (answer := _AROUND.sub("", " ".join(found.split()))):
+        for phrase in (
+            marked[-1] if marked else None,
+            json_answer(text),
+            boxed(text),
+            next(answer_phrases(text), None),
+        ):
+            if phrase is not None and (answer := _AROUND.sub("", " ".join(phrase.split()))):
                 return answer if len(answer) <= MAX_ANSWER_CHARS else None
         return None
 

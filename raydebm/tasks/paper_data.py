@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 Pair = tuple[Problem, Gold]
 
 
-def _all(found: Iterable[Pair], split: str) -> list[Pair]:
-    return list(found)
+def _all(pairs: Iterable[Pair], split: str) -> list[Pair]:
+    return list(pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,10 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
         )
     if split not in data.counts:
         return list(task.load(split, source=source, seed=seed))
-    found = task.load(data.whole or split, source=source or data.source, seed=seed)
+    pairs = task.load(data.whole or split, source=source or data.source, seed=seed)
     if split in data.shipped:
-        return _with_ids(found, shipped_ids(task.name, split), where=f"{task.name} {split}")
-    chosen = list(data.choose(found, split))
+        return _with_ids(pairs, shipped_ids(task.name, split), where=f"{task.name} {split}")
+    chosen = list(data.choose(pairs, split))
     if len(chosen) != data.counts[split]:
         logger.warning(
             "%s %s: %d problems were found, and the paper has %d; the published data may have changed",
@@ -93,9 +93,9 @@ def shipped_ids(task: str, split: str) -> tuple[str, ...]:
     return tuple(gzip.decompress(file.read_bytes()).decode("ascii").split())
 
 
-def _with_ids(found: Iterable[Pair], ids: Sequence[str], *, where: str) -> list[Pair]:
+def _with_ids(pairs: Iterable[Pair], ids: Sequence[str], *, where: str) -> list[Pair]:
     wanted = set(ids)
-    chosen = [pair for pair in found if pair[0].problem_id in wanted]
+    chosen = [pair for pair in pairs if pair[0].problem_id in wanted]
     if len(chosen) < len(wanted):
         raise TaskDataError(
             f"{where}: the source lacks {len(wanted) - len(chosen)} of the paper's {len(wanted)} problems; its texts "

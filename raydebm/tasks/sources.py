@@ -68,13 +68,13 @@ def hub_rows(
     """
     name = " ".join(filter(None, (dataset, configuration)))
     try:
-        found = hub_splits(dataset, configuration)
-        wanted = [part for part in found.splits if split in (None, part)]
-        files = {part: found.files(part) for part in wanted}
+        hub = hub_splits(dataset, configuration)
+        wanted = [part for part in hub.splits if split in (None, part)]
+        files = {part: hub.files(part) for part in wanted}
     except Exception as error:  # the hub's client raises many kinds, and all mean the same here
         raise TaskDataError(f"cannot load {name}: {error}. Check the network, or {otherwise}") from error
     if not files:
-        there = f"but {', '.join(found.splits)}" if found.splits else f"and no file of rows ({', '.join(SUFFIXES)})"
+        there = f"but {', '.join(hub.splits)}" if hub.splits else f"and no file of rows ({', '.join(SUFFIXES)})"
         which = "" if split is None else f" {split!r}"
         raise TaskDataError(f"{name} has no split{which} on the hub, {there}; {otherwise}")
     return chain.from_iterable(_of_split(f"{name} {part}", paths) for part, paths in files.items())
@@ -162,10 +162,10 @@ def split_rows(
     return hub_rows(on_hub, configuration, split=split, otherwise="give a local .jsonl file as the source")
 
 
-def distinct(found: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
+def distinct(pairs: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
     """Passes over a problem that came up before: ids are made of the text, so the same text is the same problem."""
     seen: set[str] = set()
-    for problem, gold in found:
+    for problem, gold in pairs:
         if problem.problem_id not in seen:
             seen.add(problem.problem_id)
             yield problem, gold

@@ -43,9 +43,9 @@ def check_trackers(names: Iterable[TrackerName]) -> None:
 
 
 def _is_installed(name: str) -> bool:
-    found = importlib.util.find_spec(name)
+    spec = importlib.util.find_spec(name)
     # Without an origin it is a mere folder of that name, such as the ./wandb that runs leave behind.
-    return found is not None and found.origin is not None
+    return spec is not None and spec.origin is not None
 
 
 def open_tracker(name: TrackerName, training: TrackedTraining) -> Tracker:

@@ -31,10 +31,10 @@ class MlflowRuns:
 
     def _run(self, name: str, identity: str, tags: Mapping[str, str]) -> str:
         """The id of the run with this identity; a new one where no run has it."""
-        found = self._client.search_runs([self._experiment], filter_string=f"tags.`{IDENTITY}` = '{identity}'")
-        if found:
-            self._client.update_run(found[0].info.run_id, status="RUNNING")
-            return str(found[0].info.run_id)
+        runs = self._client.search_runs([self._experiment], filter_string=f"tags.`{IDENTITY}` = '{identity}'")
+        if runs:
+            self._client.update_run(runs[0].info.run_id, status="RUNNING")
+            return str(runs[0].info.run_id)
         run = self._client.create_run(self._experiment, run_name=name, tags={IDENTITY: identity, **tags})
         return str(run.info.run_id)
 

@@ -58,12 +58,13 @@ def improve(
 
 def plan_lines(plan: "ImprovementPlan", *, policy_only: bool) -> Iterator[str]:
     """What a round is made of and what it will do, in words."""
-    found = plan.outcomes
+    outcomes = plan.outcomes
     yield (
-        f"{found.reported:,} decisions with an outcome: {len(found.learned):,} about new problems are learned from, "
-        f"{len(found.held_out):,} are held out to compare on; left out are {found.known:,} about problems that the run "
-        f"has, {found.repeated:,} that were decided again later, {found.contradictory:,} that contradict themselves "
-        f"and {found.spent:,} that had a part in the policy in force or were scored by another ensemble"
+        f"{outcomes.reported:,} decisions with an outcome: {len(outcomes.learned):,} about new problems are learned "
+        f"from, {len(outcomes.held_out):,} are held out to compare on; left out are {outcomes.known:,} about problems "
+        f"that the run has, {outcomes.repeated:,} that were decided again later, {outcomes.contradictory:,} that "
+        f"contradict themselves and {outcomes.spent:,} that had a part in the policy in force or were scored by "
+        "another ensemble"
     )
     trained = "" if policy_only else ", and the scorer is trained on old and new problems"
     yield f"round {plan.number}: thresholds are chosen again{trained}, in {plan.folder.root}"

@@ -142,7 +142,7 @@ def calibrate(
     max_abstain_frac = config.max_abstain_frac
     traced = sorted({*config.lambdas, base.lambda_})
     traces = asyncio.run(trace_all(problems, parts=parts, labels=labels, base=base, lambdas=traced))
-    tables = {lambda_: _Table.of(found, num_steps=base.max_passes) for lambda_, found in traces.items()}
+    tables = {lambda_: _Table.of(of_lambda, num_steps=base.max_passes) for lambda_, of_lambda in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     _check_labelled(single_pass, len(problems))
     grid = _threshold_grid(tables.values(), num_thresholds=config.num_thresholds)
@@ -150,14 +150,14 @@ def calibrate(
         lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
         for lambda_ in sorted(set(config.lambdas))
     }
-    best_by_lambda = [choose(found, base=base, max_abstain_frac=max_abstain_frac) for found in rows.values()]
+    best_by_lambda = [choose(of_lambda, base=base, max_abstain_frac=max_abstain_frac) for of_lambda in rows.values()]
     chosen = choose(best_by_lambda, base=base, max_abstain_frac=max_abstain_frac)
     thresholds = {name: getattr(chosen, name) for name in ("lambda_", "theta_sigma", "theta_abstain")}
     return CalibrationResult(
         policy=base.replaced(**thresholds),
         chosen=chosen,
         within_limit=chosen.abstain_frac <= max_abstain_frac,
-        rows=tuple(row for found in rows.values() for row in found),
+        rows=tuple(row for of_lambda in rows.values() for row in of_lambda),
         best_by_lambda=tuple(best_by_lambda),
         single_pass=single_pass,
         num_problems=len(problems),
@@ -246,7 +246,7 @@ def _number(value: float | None) -> float:
 
 
 def _num_incomplete(traces: Iterable[Sequence[Trace]], *, num_steps: int) -> int:
-    return len({found.problem_id for group in traces for found in group if len(found.steps) < num_steps})
+    return len({trace.problem_id for group in traces for trace in group if len(trace.steps) < num_steps})
 
 
 def _threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:

@@ -221,19 +221,19 @@ def _fitted(
     )
 
 
-def _selected(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Ints:
+def _selected(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit) -> Ints:
     """(P,): the profile's cluster of each pool, by the posterior that did not see the pool."""
-    selected = np.full(len(found.pools), -1, dtype=np.intp)
+    selected = np.full(len(labelled_table.pools), -1, dtype=np.intp)
     estimates = Estimates(probability=crossed.probability, none=crossed.none)
     for fold, posterior in enumerate(crossed.posteriors):
         inside = crossed.fold == fold
-        selected[inside] = winners(profile, found.table, estimates, posterior)[inside]
+        selected[inside] = winners(profile, labelled_table.table, estimates, posterior)[inside]
     return selected
 
 
-def _worth(profile: Profile, found: LabelledTable, crossed: CrossFit) -> Floats:
-    selected = _selected(profile, found, crossed)
-    return np.where(selected >= 0, _at(found.given_worth, selected), 0.0)
+def _worth(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit) -> Floats:
+    selected = _selected(profile, labelled_table, crossed)
+    return np.where(selected >= 0, _at(labelled_table.given_worth, selected), 0.0)
 
 
 def _at(values: Floats, places: Any) -> Floats:
@@ -242,7 +242,7 @@ def _at(values: Floats, places: Any) -> Floats:
 
 
 def _walked(
-    found: LabelledTable,
+    labelled_table: LabelledTable,
     crossed: CrossFit,
     chosen: Ints,
     own: Sequence[Posterior],
@@ -253,14 +253,14 @@ def _walked(
     """Every problem under the posterior that was fitted and recalibrated on the other folds; ``own`` has it by fold."""
     if walk is not None or policy.waves is not None:
         policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
-        return _first_pass_in_waves(found.pools, policies) if walk is None else walk(policies)
-    owner = found.table.pool_of_cluster
+        return _first_pass_in_waves(labelled_table.pools, policies) if walk is None else walk(policies)
+    owner = labelled_table.table.pool_of_cluster
     confidence = np.full(len(chosen), -math.inf)
     for fold, posterior in enumerate(own):
         probability, _ = posterior.recalibrate(crossed.probability, crossed.none, owner)
         inside = (crossed.fold == fold) & (chosen >= 0)
         confidence[inside] = probability[chosen[inside]]
-    worth = np.where(chosen >= 0, _at(found.given_worth, chosen), 0.0)
+    worth = np.where(chosen >= 0, _at(labelled_table.given_worth, chosen), 0.0)
     return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
 

@@ -94,9 +94,9 @@ def _worth(
     if best is not None:
         label = labels.get(best.candidate.candidate_id)
         return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)
-    found = [label for scored in pool if (label := labels.get(scored.candidate.candidate_id)) is not None]
-    labelled = any(label.verdict is not Verdict.UNLABELED for label in found)
-    continuous = any(label.violation_score is not None for label in found)
+    pool_labels = [label for scored in pool if (label := labels.get(scored.candidate.candidate_id)) is not None]
+    labelled = any(label.verdict is not Verdict.UNLABELED for label in pool_labels)
+    continuous = any(label.violation_score is not None for label in pool_labels)
     return (Verdict.INCORRECT if labelled else Verdict.UNLABELED, 1.0 if continuous else None)
 
 

@@ -119,8 +119,8 @@ class LabelledTable:
         pooled = _pooled(right, total)
         own = np.where(used[:, None], 1.0, 0.0)
         share = (right - own * self.right + SKILL_PRIOR * pooled) / (total - own * self.total + SKILL_PRIOR)
-        found: Floats = np.log(share / (1 - share))[self.table.pool_of_row, self.table.author_of_row]
-        return found
+        log_odds: Floats = np.log(share / (1 - share))[self.table.pool_of_row, self.table.author_of_row]
+        return log_odds
 
 
 def _pooled(right: Floats, total: Floats) -> float:
@@ -132,10 +132,10 @@ def _logit(share: float) -> float:
     return math.log(share / (1 - share))
 
 
-def reference_of(found: LabelledTable, used: Bools, *, lambda_: float) -> Reference:
+def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) -> Reference:
     """Skill, energies and lengths of each author, from the pools in use."""
-    table = found.table
-    right, total = found.right[used].sum(axis=0), found.total[used].sum(axis=0)
+    table = labelled_table.table
+    right, total = labelled_table.right[used].sum(axis=0), labelled_table.total[used].sum(axis=0)
     pooled = _pooled(right, total)
     in_use = used[table.pool_of_row]
     energies = _norms(table.mu, table, in_use & ~np.isnan(table.mu))
@@ -161,25 +161,25 @@ def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, f
     own, author = values[used], table.author_of_row[used]
     center = float(own.mean()) if len(own) else 0.0
     scale = max(float(own.std()), 1e-6) if len(own) > 1 else 1.0
-    found = []
+    norms = []
     for code in range(len(table.authors)):
         part = own[author == code]
-        found.append(
+        norms.append(
             (
                 _shrunk(float(part.mean()) if len(part) else center, center, len(part)),
                 max(_shrunk(float(part.std()) if len(part) else scale, scale, len(part)), 1e-6),
             )
         )
-    return [*found, (center, scale)]
+    return [*norms, (center, scale)]
 
 
 def _shrunk(own: float, pooled: float, count: int) -> float:
     return (count * own + SKILL_PRIOR * pooled) / (count + SKILL_PRIOR)
 
 
-def competition_of(found: LabelledTable, used: Bools) -> Competition:
+def competition_of(labelled_table: LabelledTable, used: Bools) -> Competition:
     """Whether different answers of one problem exclude each other, by how often two of them are right."""
-    owner, worth = found.table.pool_of_cluster, found.cluster_worth
+    owner, worth = labelled_table.table.pool_of_cluster, labelled_table.cluster_worth
     right = np.bincount(owner, worth > 0.5, len(used))[used]
     return "independent" if (right > 1).sum() > EXCLUSIVE_SHARE * max((right > 0).sum(), 1) else "exclusive"
 
@@ -201,27 +201,27 @@ class _Design:
 
 
 def _design(
-    found: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
+    labelled_table: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
 ) -> _Design:
     """Clusters that are neither proven nor refuted, of problems in use in which none is proven and one is labelled;
     no cluster at all where every answer is proven or refuted, or none could be read."""
-    table = found.table
-    evidence = evidence_of(table, reference, skills=found.skills(used))
+    table = labelled_table.table
+    evidence = evidence_of(table, reference, skills=labelled_table.skills(used))
     owner, count = table.pool_of_cluster, len(table.clusters)
     proof = [cluster.proof for clusters in table.clusters for cluster in clusters]
     is_open = np.array([value is None for value in proof], dtype=bool)
     proven = np.bincount(owner, [value is True for value in proof], count) > 0
-    labelled = np.bincount(owner, is_open & ~np.isnan(found.cluster_worth), count) > 0
+    labelled = np.bincount(owner, is_open & ~np.isnan(labelled_table.cluster_worth), count) > 0
     kept_pools = used & ~proven & labelled
-    kept = is_open & kept_pools[owner]
+    kept_clusters = is_open & kept_pools[owner]
     features = np.column_stack([filled(evidence.term(name), owner, count) for name in terms])
     place = np.cumsum(kept_pools) - 1
     return _Design(
-        features=features[kept],
+        features=features[kept_clusters],
         context=np.nan_to_num(np.column_stack([evidence.context_term(name)[kept_pools] for name in names])),
-        owner=place[owner[kept]],
-        right=found.cluster_worth[kept],
-        weight=found.weight[kept_pools],
+        owner=place[owner[kept_clusters]],
+        right=labelled_table.cluster_worth[kept_clusters],
+        weight=labelled_table.weight[kept_pools],
     )
 
 
@@ -272,9 +272,9 @@ def _independent(design: _Design) -> Objective:
     return objective
 
 
-def _learned(found: LabelledTable, used: Bools | None) -> Bools:
+def _learned(labelled_table: LabelledTable, used: Bools | None) -> Bools:
     """(P,): the labelled pools in use."""
-    learned = np.array([pool.is_labelled for pool in found.pools], dtype=bool)
+    learned = np.array([pool.is_labelled for pool in labelled_table.pools], dtype=bool)
     if used is not None:
         learned &= used
     if not learned.any():
@@ -309,19 +309,19 @@ def fit_posterior(
         PoolError: no problem in use is labelled.
         ConfigError: an unknown term.
     """
-    found = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
+    labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools, lambda_)
     if terms is None:
-        terms = (*default_terms("answer"), *(SCORE + name for name in found.table.scores))
+        terms = (*default_terms("answer"), *(SCORE + name for name in labelled_table.table.scores))
     if context is None:
-        context = (*default_terms("none"), *(POOL_SCORE + name for name in found.table.scores))
+        context = (*default_terms("none"), *(POOL_SCORE + name for name in labelled_table.table.scores))
     start = Posterior(
         weights={name: PRIOR.get(name, 0.0) for name in terms},
         context_weights={name: PRIOR.get(name, 0.0) for name in context},
     )
-    learned = _learned(found, used)
-    reference = reference_of(found, learned, lambda_=lambda_)
-    competition = "independent" if outcome == "violation" else competition_of(found, learned)
-    design = _design(found, learned, reference, terms, context)
+    learned = _learned(labelled_table, used)
+    reference = reference_of(labelled_table, learned, lambda_=lambda_)
+    competition = "independent" if outcome == "violation" else competition_of(labelled_table, learned)
+    design = _design(labelled_table, learned, reference, terms, context)
     center = np.array([*start.weights.values(), *start.context_weights.values()])
     likelihood = _exclusive(design) if competition == "exclusive" else _independent(design)
 
@@ -364,20 +364,22 @@ class CrossFit:
     """(P,)"""
 
 
-def cross_fit(found: LabelledTable, fit: Callable[[Bools], Posterior], *, num_folds: int = NUM_FOLDS) -> CrossFit:
+def cross_fit(
+    labelled_table: LabelledTable, fit: Callable[[Bools], Posterior], *, num_folds: int = NUM_FOLDS
+) -> CrossFit:
     """Fit on all folds but one, predict that one, for each fold.
 
     Raises:
         PoolError: fewer than two problems, or what is left of them cannot be learned from.
     """
-    if len(found.pools) < 2:
-        raise PoolError(f"cross-fitting needs at least 2 problems, got {len(found.pools)}")
-    folds = folds_of([pool.problem_id for pool in found.pools], min(num_folds, len(found.pools)))
+    if len(labelled_table.pools) < 2:
+        raise PoolError(f"cross-fitting needs at least 2 problems, got {len(labelled_table.pools)}")
+    folds = folds_of([pool.problem_id for pool in labelled_table.pools], min(num_folds, len(labelled_table.pools)))
     posteriors = tuple(fit(folds != fold) for fold in range(int(folds.max()) + 1))
-    probability, none = np.zeros(found.table.num_clusters), np.ones(len(found.pools))
+    probability, none = np.zeros(labelled_table.table.num_clusters), np.ones(len(labelled_table.pools))
     for fold, posterior in enumerate(posteriors):
         inside = folds == fold
-        estimates = posterior.estimates(found.table)
-        of_fold = inside[found.table.pool_of_cluster]
+        estimates = posterior.estimates(labelled_table.table)
+        of_fold = inside[labelled_table.table.pool_of_cluster]
         probability[of_fold], none[inside] = estimates.probability[of_fold], estimates.none[inside]
     return CrossFit(posteriors=posteriors, fold=folds, probability=probability, none=none)

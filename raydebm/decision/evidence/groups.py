@@ -12,9 +12,9 @@ Ints = NDArray[np.intp]
 
 def lowest(values: Floats, groups: Ints, count: int) -> Floats:
     """Minimum per group; NaN for a group without a value."""
-    found = np.full(count, math.inf)
-    np.minimum.at(found, groups, values)
-    return np.where(np.isinf(found), math.nan, found)
+    minima = np.full(count, math.inf)
+    np.minimum.at(minima, groups, values)
+    return np.where(np.isinf(minima), math.nan, minima)
 
 
 def mean(values: Floats, groups: Ints, count: int) -> Floats:
@@ -25,5 +25,5 @@ def mean(values: Floats, groups: Ints, count: int) -> Floats:
 
 def ratio(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
     """Quotients of two vectors; NaN where the divisor is 0."""
-    found: Floats = np.divide(top, bottom, out=np.full(len(top), math.nan), where=bottom > 0)
-    return found
+    quotients: Floats = np.divide(top, bottom, out=np.full(len(top), math.nan), where=bottom > 0)
+    return quotients

@@ -191,20 +191,22 @@ class Posterior:
         else:
             shares, left = _sigmoid(scores - none[owner]), np.zeros(count)
         is_open = np.isnan(proof)
-        found, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner)
-        found = np.where(is_open, found, proof)
+        probability, left = self.recalibrate(*self._inside(shares, left, owner, is_open), owner)
+        probability = np.where(is_open, probability, proof)
         if self.competition == "exclusive":
             is_proven = np.bincount(owner, proof == 1, count) > 0
-            found = np.where(is_proven[owner], proof == 1, found)
+            probability = np.where(is_proven[owner], proof == 1, probability)
             left = np.where(is_proven, 0.0, left)
         else:
             best = np.zeros(count)
-            np.maximum.at(best, owner, found)
+            np.maximum.at(best, owner, probability)
             left = 1 - best
         sizes = np.maximum(np.bincount(owner, minlength=count), 1)
         means = np.zeros((count, len(terms)))
         np.add.at(means, owner, added)
-        return Estimates(probability=found, none=left, terms=terms, relative=added - (means / sizes[:, None])[owner])
+        return Estimates(
+            probability=probability, none=left, terms=terms, relative=added - (means / sizes[:, None])[owner]
+        )
 
     def recalibrate(self, probability: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
         """Recalibrated probabilities of clusters and of "none", shapes (C,) and (P,).
@@ -221,13 +223,15 @@ class Posterior:
         is_open = (probability > 0) & (probability < 1)
         with np.errstate(divide="ignore"):
             if self.competition == "independent":
-                found = _sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
+                estimates = _sigmoid(self.offset + self.slope * (np.log(probability) - np.log1p(-probability)))
                 left = none
             else:
-                found, left = softmax(self.slope * np.log(probability) + self.offset, self.slope * np.log(none), owner)
-        found, left = self._inside(found, left, owner, is_open)
+                estimates, left = softmax(
+                    self.slope * np.log(probability) + self.offset, self.slope * np.log(none), owner
+                )
+        estimates, left = self._inside(estimates, left, owner, is_open)
         is_proven = np.bincount(owner, probability >= 1, len(none)) > 0
-        return np.where(is_open, found, probability), np.where(is_proven, none, left)
+        return np.where(is_open, estimates, probability), np.where(is_proven, none, left)
 
     def _inside(self, probability: Floats, none: Floats, owner: Ints, is_open: Bools) -> tuple[Floats, Floats]:
         """Estimates of open clusters kept off 0 and 1, for a rounded 0 or 1 is no proof. Where clusters compete, a pool
@@ -238,8 +242,8 @@ class Posterior:
         outcomes = np.bincount(owner, is_open, len(none)) + 1
         is_extreme = (none < LOWEST) | (np.bincount(owner, is_open & (probability < LOWEST), len(none)) > 0)
         given = np.where(is_extreme, LOWEST, 0.0)
-        kept = 1 - given * outcomes
-        return np.where(is_open, kept[owner] * probability + given[owner], probability), kept * none + given
+        rest = 1 - given * outcomes
+        return np.where(is_open, rest[owner] * probability + given[owner], probability), rest * none + given
 
     def _none_scores(self, evidence: Evidence) -> Floats:
         return sum(
@@ -317,5 +321,5 @@ def softmax(scores: Floats, none: Floats, owner: Ints) -> tuple[Floats, Floats]:
 
 
 def _sigmoid(values: Floats) -> Floats:
-    found: Floats = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
-    return found
+    probabilities: Floats = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+    return probabilities

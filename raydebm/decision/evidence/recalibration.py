@@ -33,13 +33,13 @@ Likelihood = Callable[[float, float], tuple[float, float, float]]
 
 
 def recalibrated(
-    posterior: Posterior, found: LabelledTable, crossed: CrossFit, selected: Ints, *, used: Bools | None = None
+    posterior: Posterior, labelled_table: LabelledTable, crossed: CrossFit, selected: Ints, *, used: Bools | None = None
 ) -> Posterior:
     """The same posterior with offset and slope fitted on cross-fitted predictions.
 
     Args:
         posterior: not yet recalibrated.
-        found: the labelled problems.
+        labelled_table: the labelled problems.
         crossed: their predictions, not recalibrated.
         selected: (P,), the cluster that is selected in each pool; -1 for none.
         used: by pool, whether to learn from it; None: from all.
@@ -48,7 +48,7 @@ def recalibrated(
     if not len(rows):
         return posterior
     chosen = selected[rows]
-    probability, worth = crossed.probability[chosen], found.cluster_worth[chosen]
+    probability, worth = crossed.probability[chosen], labelled_table.cluster_worth[chosen]
     known = np.isfinite(worth) & (probability > 0) & (probability < 1)
     if not known.any():
         return posterior
@@ -56,7 +56,7 @@ def recalibrated(
     if posterior.competition == "independent":
         likelihood = _independent(crossed.probability[chosen], worth)
     else:
-        likelihood = _exclusive(found.table.pool_of_cluster, crossed, rows, chosen, worth)
+        likelihood = _exclusive(labelled_table.table.pool_of_cluster, crossed, rows, chosen, worth)
 
     def objective(theta: Floats) -> tuple[float, Floats]:
         slope = math.exp(theta[1])

@@ -115,31 +115,35 @@ class PoolTable:
         clusters = tuple(clusters_of(pool, lambda_) for pool in pools)
         rows = [
             (pool, index, place)
-            for pool, found in enumerate(clusters)
-            for index, cluster in enumerate(found)
+            for pool, of_pool in enumerate(clusters)
+            for index, cluster in enumerate(of_pool)
             for place in cluster.rows
         ]
-        offsets = np.concatenate([[0], np.cumsum([len(found) for found in clusters])]).astype(np.intp)
+        offsets = np.concatenate([[0], np.cumsum([len(of_pool) for of_pool in clusters])]).astype(np.intp)
         scored = [pools[pool][place] for pool, _, place in rows]
-        energies = [() if item.energies is None else item.energies.members for item in scored]
+        energies = [
+            () if scored_candidate.energies is None else scored_candidate.energies.members
+            for scored_candidate in scored
+        ]
         members = np.full((len(rows), max(map(len, energies), default=0)), math.nan)
         for row, values in enumerate(energies):
             members[row, : len(values)] = values
         places = np.array(rows, dtype=np.intp).reshape(len(rows), 3)
-        scores = [item.evidence_scores for item in scored]
+        scores = [scored_candidate.evidence_scores for scored_candidate in scored]
         return cls(
             clusters=clusters,
             author_of_row=np.array(
-                [codes.setdefault(item.candidate.generator, len(codes)) for item in scored], dtype=np.intp
+                [codes.setdefault(scored_candidate.candidate.generator, len(codes)) for scored_candidate in scored],
+                dtype=np.intp,
             ),
             authors=tuple(codes),
             pool_of_row=places[:, 0],
             cluster_of_row=offsets[places[:, 0]] + places[:, 1],
             place_of_row=places[:, 2],
             members=members,
-            penalty=np.array([item.report.penalty for item in scored], dtype=np.float64),
-            length=np.log1p([len(item.candidate.text or "") for item in scored]),
-            unparsed=np.array([_unparsed(pool, found) for pool, found in zip(pools, clusters, strict=True)]),
+            penalty=np.array([scored_candidate.report.penalty for scored_candidate in scored], dtype=np.float64),
+            length=np.log1p([len(scored_candidate.candidate.text or "") for scored_candidate in scored]),
+            unparsed=np.array([_unparsed(pool, of_pool) for pool, of_pool in zip(pools, clusters, strict=True)]),
             candidates=tuple(scored),
             scores={
                 name: np.array([values.get(name, math.nan) for values in scores], dtype=np.float64)
@@ -208,8 +212,8 @@ class TermInputs:
         """(R, 5): skill, center, scale, center and scale of the length, of each row's author."""
         known = [self.reference.author(name) for name in self.table.authors]
         figures = [(of.skill, of.center, of.scale, of.length_center, of.length_scale) for of in known]
-        found: Floats = np.array(figures).reshape(-1, 5)[self.table.author_of_row]
-        return found
+        by_row: Floats = np.array(figures).reshape(-1, 5)[self.table.author_of_row]
+        return by_row
 
     @cached_property
     def skill(self) -> Floats:

@@ -64,7 +64,7 @@ def figures_of(pool: Iterable[ScoredCandidate]) -> Values:
             by_name.setdefault(scored.candidate.generator, []).append(scored)
     own = {name: _own(written) for name, written in by_name.items()}
     lowest = _lowest(by_name)
-    found: Values = {}
+    figures: Values = {}
     for name, written in by_name.items():
         others = [other for other in by_name if other != name]
         values = {figure: _relative(figure, name, others, own) for figure in own[name]}
@@ -73,8 +73,8 @@ def figures_of(pool: Iterable[ScoredCandidate]) -> Values:
         values["agreement"] = _agreement(written, rivals)
         if lowest is not None:
             values["lowest"] = float(lowest == name)
-        found[name] = values
-    return found
+        figures[name] = values
+    return figures
 
 
 def _own(written: Sequence[ScoredCandidate]) -> dict[Figure, float]:
@@ -120,12 +120,12 @@ class GeneratorReference:
         Args:
             pools: the candidates of each calibration problem; the first ``MAX_PROBLEMS`` count.
         """
-        found: dict[str, dict[Figure, list[float]]] = {}
+        by_generator: dict[str, dict[Figure, list[float]]] = {}
         for _, pool in zip(range(MAX_PROBLEMS), pools, strict=False):
             for name, values in figures_of(pool).items():
                 for figure, value in values.items():
-                    found.setdefault(name, {}).setdefault(figure, []).append(round(value, DIGITS))
-        return cls({name: {each: tuple(sorted(seen[each])) for each in seen} for name, seen in found.items()})
+                    by_generator.setdefault(name, {}).setdefault(figure, []).append(round(value, DIGITS))
+        return cls({name: {each: tuple(sorted(seen[each])) for each in seen} for name, seen in by_generator.items()})
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in ``calibration/generators.json``."""

@@ -130,10 +130,10 @@ class _Stage(Generic[T]):
         self,
         what: str,
         call: Callable[[list[Candidate]], Awaitable[Sequence[T]]],
-        on_found: Callable[[Candidate], None],
+        on_result: Callable[[Candidate], None],
     ) -> None:
-        self.found: dict[str, T] = {}
-        self._what, self._call, self._on_found = what, call, on_found
+        self.results: dict[str, T] = {}
+        self._what, self._call, self._on_result = what, call, on_result
         self._waiting: list[Candidate] = []
         self._news = asyncio.Event()
         self._closed = False
@@ -162,8 +162,8 @@ class _Stage(Generic[T]):
                     f"{len(batch)} candidates; it must return one each, in their order"
                 )
             for candidate, result in zip(batch, results, strict=True):
-                self.found[candidate.candidate_id] = result
-                self._on_found(candidate)
+                self.results[candidate.candidate_id] = result
+                self._on_result(candidate)
 
     async def _has_work(self) -> bool:
         while not self._waiting and not self._closed:
@@ -181,14 +181,16 @@ class _Pass:
         self._is_closed = False
         self._arrived: dict[str, Candidate] = {}
         self._checks: _Stage[ConstraintReport] = _Stage(
-            "checker", lambda some: parts.checker.check(problem, some), self._tell
+            "checker", lambda candidates: parts.checker.check(problem, candidates), self._tell
         )
         self._energies: _Stage[Energies | None] = _Stage(
-            "scorer", lambda some: parts.scorer.score(problem, some), self._tell
+            "scorer", lambda candidates: parts.scorer.score(problem, candidates), self._tell
         )
         baselines = parts.baselines
         self._scores: _Stage[Mapping[str, float]] | None = (
-            None if baselines is None else _Stage("baselines", lambda some: baselines.scores(problem, some), self._tell)
+            None
+            if baselines is None
+            else _Stage("baselines", lambda candidates: baselines.scores(problem, candidates), self._tell)
         )
         self._stages: list[_Stage[Any]] = [self._checks, self._energies, *([self._scores] if self._scores else [])]
 
@@ -242,7 +244,7 @@ class _Pass:
         return candidates
 
     def _is_judged(self, candidate: Candidate) -> bool:
-        return all(candidate.candidate_id in stage.found for stage in self._stages)
+        return all(candidate.candidate_id in stage.results for stage in self._stages)
 
     def _tell(self, candidate: Candidate) -> None:
         if self._is_judged(candidate):
@@ -257,9 +259,9 @@ class _Pass:
             return self._parts.deadline.unjudged(candidate)
         return ScoredCandidate(
             candidate=candidate,
-            report=self._checks.found[candidate.candidate_id],
-            energies=self._energies.found[candidate.candidate_id],
-            scores={} if self._scores is None else self._scores.found[candidate.candidate_id],
+            report=self._checks.results[candidate.candidate_id],
+            energies=self._energies.results[candidate.candidate_id],
+            scores={} if self._scores is None else self._scores.results[candidate.candidate_id],
         )
 
 

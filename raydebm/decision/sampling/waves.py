@@ -105,10 +105,10 @@ class PassRule:
             return PassDecision(None, "the first wave is not complete")
         posterior = self.policy.posterior
         if posterior is not None and posterior.competition == "independent":
-            found = self._improvement(pool, remaining, scale=posterior.reference.default.scale)
+            stop = self._improvement(pool, remaining, scale=posterior.reference.default.scale)
         else:
-            found = self._settled(pool, remaining, decided)
-        return PassDecision(found.reason, found.words)
+            stop = self._settled(pool, remaining, decided)
+        return PassDecision(stop.reason, stop.words)
 
     def _settled(self, pool: Sequence[ScoredCandidate], remaining: int, decided: PoolDecision) -> StopDecision:
         policy, by_posterior = self.policy, self.policy.rule == "posterior"
@@ -123,11 +123,11 @@ class PassRule:
         # Only a proof reaches a threshold of 1, and votes do not foretell proofs.
         eta = policy.eta if tau < 1 else 0.0
         settled = SettledRule(epsilon=policy.epsilon, eta=eta, tau_accept=tau if by_posterior else 0.0)
-        found = settled.decide(state, _answer_posterior(decided.beliefs) if by_posterior else None)
+        stop = settled.decide(state, _answer_posterior(decided.beliefs) if by_posterior else None)
         selected = None if decided.best is None else decided.best.report.vote_key
-        if by_posterior and found.reason is StopReason.ACCEPT and found.leader != selected:
-            return replace(found, reason=None)
-        return found
+        if by_posterior and stop.reason is StopReason.ACCEPT and stop.leader != selected:
+            return replace(stop, reason=None)
+        return stop
 
     def _improvement(self, pool: Sequence[ScoredCandidate], remaining: int, *, scale: float) -> StopDecision:
         energies = [scored.total_energy(self.policy.lambda_) for scored in pool]
@@ -381,5 +381,5 @@ def cut_pass(
         decision = pass_rule.decide(judged)
         if decision.reason is not None or end > len(ordered):
             break
-    kept = sorted(judged, key=lambda scored: place[scored.candidate.candidate_id])
-    return CutPass(candidates=tuple(kept), decision=decision)
+    candidates = sorted(judged, key=lambda scored: place[scored.candidate.candidate_id])
+    return CutPass(candidates=tuple(candidates), decision=decision)

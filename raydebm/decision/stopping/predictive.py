@@ -175,8 +175,8 @@ def _negative_binomial(shape: float | Floats, q: Floats, most: int) -> Floats:
     shapes, q_column = np.where(nothing, 1.0, shapes), np.where(nothing, 0.5, q[:, None])
     log_terms = gammaln(shapes + counts) - gammaln(shapes) - gammaln(counts + 1)
     terms = np.exp(log_terms + shapes * np.log1p(-q_column) + counts * np.log(q_column))
-    found: Floats = np.where(nothing, counts == 0, terms)
-    return found
+    probabilities: Floats = np.where(nothing, counts == 0, terms)
+    return probabilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,9 +195,9 @@ class _Circle:
     def spectrum(self, terms: Floats) -> Complexes:
         """(A, m + 1) -> (A, m + 2, F): of the first 0, 1, ..., m + 1 terms alone."""
         rows, count = terms.shape
-        found = np.zeros((rows, count + 1, self.powers.shape[1]), dtype=np.complex128)
-        np.cumsum(terms[:, :, None] * self.powers, axis=1, out=found[:, 1:])
-        return found
+        spectra = np.zeros((rows, count + 1, self.powers.shape[1]), dtype=np.complex128)
+        np.cumsum(terms[:, :, None] * self.powers, axis=1, out=spectra[:, 1:])
+        return spectra
 
 
 @lru_cache(maxsize=128)
@@ -299,10 +299,10 @@ def _new_answers(belief: VoteBelief, n: int) -> Floats:
     New answers have the size intensity (none s) theta^-1 (1 - theta)^(s - 1), the Dirichlet process's.
     """
     sizes = np.arange(n + 1)
-    found = np.zeros(n + 1)
+    expectations = np.zeros(n + 1)
     if n and belief.none > 0:
         log_choose = gammaln(n + 1) - gammaln(sizes[1:] + 1) - gammaln(n - sizes[1:] + 1)
-        found[1:] = (
+        expectations[1:] = (
             belief.none * belief.strength * np.exp(log_choose + betaln(sizes[1:], n - sizes[1:] + belief.strength))
         )
-    return found
+    return expectations

@@ -123,9 +123,9 @@ class _View:
         ranked = state.ranked(posterior)
         votes = tuple(count for _, count in ranked)
         updated = prior.updated(votes)
-        kept = [pair for pair in zip(updated.values, updated.weights, strict=True) if pair[1] >= _LEAST_WEIGHT]
-        whole = math.fsum(weight for _, weight in kept)
-        weights = tuple((alpha, weight / whole) for alpha, weight in kept)
+        pairs = [pair for pair in zip(updated.values, updated.weights, strict=True) if pair[1] >= _LEAST_WEIGHT]
+        whole = math.fsum(weight for _, weight in pairs)
+        weights = tuple((alpha, weight / whole) for alpha, weight in pairs)
         unseen = state.num_samples - state.num_unanswered - math.fsum(votes)  # what weights below 1 left out
         unanswered = state.num_unanswered + max(unseen, 0.0)
         probabilities = None if posterior is None else tuple(posterior.probabilities[answer] for answer, _ in ranked)

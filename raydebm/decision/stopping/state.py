@@ -132,11 +132,11 @@ class SamplingState:
             ConfigError: the posterior lacks an answer that has votes.
         """
         if posterior is None:
-            return sorted(self.votes.items(), key=lambda item: (-item[1], item[0]))
+            return sorted(self.votes.items(), key=lambda entry: (-entry[1], entry[0]))
         missing = [answer for answer in self.votes if answer not in posterior.probabilities]
         if missing:
             raise ConfigError(f"the posterior has no probability for the answer(s) {missing}; give one for each")
-        return sorted(self.votes.items(), key=lambda item: (-posterior.probabilities[item[0]], -item[1], item[0]))
+        return sorted(self.votes.items(), key=lambda entry: (-posterior.probabilities[entry[0]], -entry[1], entry[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +180,8 @@ class StopDecision:
 
     def to_json(self) -> dict[str, Any]:
         """The fields that were computed, ``stop`` and ``words``, for an answer or a record."""
-        found = {name: value for name, value in asdict(self).items() if value is not None}
-        return {**found, "reason": self.reason and self.reason.value, "stop": self.stop, "words": self.words}
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**fields, "reason": self.reason and self.reason.value, "stop": self.stop, "words": self.words}
 
 
 _WORDS = {

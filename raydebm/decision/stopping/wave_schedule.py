@@ -47,9 +47,9 @@ class _Sampling:
         return self.queue[start : start + self.plan.next_wave(self.state)]
 
     def record(self, reports: Mapping[str, ConstraintReport]) -> None:
-        found = [reports[request.candidate_id] for request in self.wave]
-        self.state = self.state.after([_vote(report) for report in found])
-        proven = any(report.proof for report in found)
+        of_wave = [reports[request.candidate_id] for request in self.wave]
+        self.state = self.state.after([_vote(report) for report in of_wave])
+        proven = any(report.proof for report in of_wave)
         self.reason = StopReason.ACCEPT if proven else self.plan.decide(self.state).reason
 
 
@@ -94,9 +94,9 @@ class WaveSchedule:
             else:
                 by_problem.setdefault(request.problem_id, []).append(request)
         self._problems = []
-        for found in by_problem.values():
-            plan = SamplingPlan(rule=rule, waves=tuple(waves), max_samples=len(found))
-            self._problems.append(_Sampling(sampling_order(found, prices), plan, plan.start()))
+        for of_problem in by_problem.values():
+            plan = SamplingPlan(rule=rule, waves=tuple(waves), max_samples=len(of_problem))
+            self._problems.append(_Sampling(sampling_order(of_problem, prices), plan, plan.start()))
 
     @property
     def num_problems(self) -> int:

@@ -101,8 +101,8 @@ class ClaimMonitor:
 
     def reasons(self) -> list[str]:
         """Why claims are suspended, in words; empty while none is."""
-        found = ((name, each.reason) for name, each in self._suspensions.items() if each.suspended)
-        return [f"the promise of policy {name} is suspended: {reason}" for name, reason in found]
+        suspensions = ((name, each.reason) for name, each in self._suspensions.items() if each.suspended)
+        return [f"the promise of policy {name} is suspended: {reason}" for name, reason in suspensions]
 
     def refresh(self) -> None:
         """Look at the outcomes now. Blocks.
@@ -133,9 +133,9 @@ class ClaimMonitor:
         watch = watch.after_all(errors[len(known) :] if resumes else errors)
         before = self._suspensions.get(policy, Suspension())
         self._errors[policy], self._watches[policy] = errors, watch
-        self._suspensions[policy] = found = suspension_of(watch)
-        if found.suspended and not before.suspended:
-            log.warning("claim suspended", extra={"facts": {"policy": policy, "reason": found.reason}})
+        self._suspensions[policy] = suspension = suspension_of(watch)
+        if suspension.suspended and not before.suspended:
+            log.warning("claim suspended", extra={"facts": {"policy": policy, "reason": suspension.reason}})
         self._on_change(policy, watch)
 
 

@@ -162,8 +162,8 @@ class OutcomeLog:
             dataset = ds.dataset(paths, schema=OUTCOMES, format="parquet", filesystem=self._reader.filesystem)
             return dataset.to_table(filter=where)
 
-        found = self._reader.retried(read).sort_by("outcome_id")
-        return (ReportedOutcome(**row) for row in found.to_pylist())
+        table = self._reader.retried(read).sort_by("outcome_id")
+        return (ReportedOutcome(**row) for row in table.to_pylist())
 
     def snapshot(self) -> tuple[pa.Table, pa.Table]:
         """``lines`` and ``verdicts`` of one moment."""

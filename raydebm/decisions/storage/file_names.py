@@ -43,8 +43,8 @@ def file_name(
 def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
     """The folder's files of one kind, oldest first; [] when the folder does not exist."""
     filesystem, path = filesystem_of(root)
-    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    named = [_record_file(kind, info.base_name, info.size) for info in found if info.type == fs.FileType.File]
+    infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    named = [_record_file(kind, info.base_name, info.size) for info in infos if info.type == fs.FileType.File]
     return sorted((file for file in named if file is not None), key=lambda file: (file.last_us, file.name))
 
 

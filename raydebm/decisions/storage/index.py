@@ -41,7 +41,7 @@ class SummaryIndex:
         with self._reading:  # two threads must not read the same files at the same time
             self._kept = {path: self._kept[path] for path in known if path in self._kept}
             size = sum(table.nbytes for table in self._kept.values())
-            found = []
+            tables = []
             for path in reversed(paths):
                 table = self._kept.get(path)
                 if table is None:
@@ -49,8 +49,8 @@ class SummaryIndex:
                     if size + table.nbytes <= MAX_BYTES:
                         self._kept[path] = table
                         size += table.nbytes
-                found.append(table)
-        return pa.concat_tables(reversed(found)) if found else self._schema.empty_table()
+                tables.append(table)
+        return pa.concat_tables(reversed(tables)) if tables else self._schema.empty_table()
 
     def _read(self, path: str) -> pa.Table:
         schema = self._schema

@@ -76,7 +76,7 @@ class MeasuredModel:
     def answers(self, puzzles: Sequence[Puzzle], chats: Sequence[Sequence[Message]], *, seed: int) -> Answers:
         """Samples of every puzzle as answers, in the order of the puzzles."""
         rows = [(place, chat) for place, chat in enumerate(chats) for _ in range(NUM_SAMPLES)]
-        found: Answers = [[] for _ in puzzles]
+        answers: Answers = [[] for _ in puzzles]
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
             began = time.process_time()
@@ -88,8 +88,8 @@ class MeasuredModel:
             self.num_tokens += sum(len(ids) for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"])
             for (place, _), text in zip(batch, texts, strict=True):
                 answer = find_answer(text, puzzles[place].names, KNIGHTS)
-                found[place].append(None if answer is None else tuple(answer.values()))
-        return found
+                answers[place].append(None if answer is None else tuple(answer.values()))
+        return answers
 
 
 def _measure(folder: Path, puzzles: Sequence[Puzzle], *, seed: int) -> tuple[dict[str, Any], Answers]:

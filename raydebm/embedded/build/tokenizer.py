@@ -79,10 +79,10 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
     Raises:
         KeyError: it has not.
     """
-    found = tokenizer.token_to_id(token)
-    if found is None:
+    number = tokenizer.token_to_id(token)
+    if number is None:
         raise KeyError(token)
-    return found
+    return number
 
 
 def _wrapped(**settings: Any) -> PreTrainedTokenizerFast:

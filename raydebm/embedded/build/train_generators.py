@@ -164,12 +164,12 @@ def _accuracy(model: Any, tokenizer: PreTrainedTokenizerBase, size: int, *, seed
         model, tokenizer, [[{"role": "user", "content": puzzle.quiz}] for puzzle in puzzles], seed=seed
     )
     model.train()
-    found = [find_answer(text, puzzle.names, KNIGHTS) for text, puzzle in zip(texts, puzzles, strict=True)]
+    answers = [find_answer(text, puzzle.names, KNIGHTS) for text, puzzle in zip(texts, puzzles, strict=True)]
     right = sum(
         answer is not None and tuple(answer.values()) == puzzle.solution
-        for answer, puzzle in zip(found, puzzles, strict=True)
+        for answer, puzzle in zip(answers, puzzles, strict=True)
     )
-    parsed = sum(answer is not None for answer in found)
+    parsed = sum(answer is not None for answer in answers)
     return round(right / 32, 3), round(parsed / 32, 3), sum(map(len, texts)) // 32
 
 

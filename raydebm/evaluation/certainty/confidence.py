@@ -87,8 +87,8 @@ class Decided:
         posterior = policy.posterior
         if posterior is None:
             return None
-        found = posterior.beliefs_of([pool.candidates for pool in pools])
-        joined = list(zip(pools, found, strict=True))
+        all_beliefs = posterior.beliefs_of([pool.candidates for pool in pools])
+        joined = list(zip(pools, all_beliefs, strict=True))
         return cls(
             policy=policy,
             first={
@@ -137,8 +137,8 @@ def _chosen(pool: EvaluatedPool, beliefs: Sequence[Belief]) -> Chosen | None:
 
 def _columns(stack: Stack, chosen: Mapping[str, Chosen | None]) -> Ints:
     """(P,): the column of each pool's chosen candidate; -1 without one."""
-    found = [chosen[problem.problem_id] for problem in stack.problems]
-    places = np.array([-2 if one is None else one.place for one in found], dtype=np.intp)
+    choices = [chosen[problem.problem_id] for problem in stack.problems]
+    places = np.array([-2 if one is None else one.place for one in choices], dtype=np.intp)
     is_chosen = stack.place == places[:, None]
     return np.where(is_chosen.any(axis=1), is_chosen.argmax(axis=1), -1)
 
@@ -157,11 +157,11 @@ def decision_study(decided: Decided, stack: Stack, *, fit: Mapping[str, Any], bo
         bootstrap: resamples over the pools.
     """
     posterior = decided.policy.posterior
-    found = decided.certainty(stack)
-    confidence = found.signals[0].values
+    certainty = decided.certainty(stack)
+    confidence = certainty.signals[0].values
     is_violation = posterior is not None and posterior.outcome == "violation"
-    worth = 1 - found.violation if is_violation else found.correct
-    (row,) = signal_rows(found.signals, found.correct, bootstrap)
+    worth = 1 - certainty.violation if is_violation else certainty.correct
+    (row,) = signal_rows(certainty.signals, certainty.correct, bootstrap)
     event = "1 - violation of the selection" if is_violation else "the selection is correct"
     return DecisionStudy(
         profile=decided.policy.profile,
@@ -169,17 +169,17 @@ def decision_study(decided: Decided, stack: Stack, *, fit: Mapping[str, Any], bo
         num_labelled=fit["num_problems"],
         confidence=row,
         reliability=reliability(CONFIDENCE, event, confidence, worth, bootstrap),
-        promises=tuple(_promise(found, confidence, worth, bootstrap) for found in fit["promises"]),
+        promises=tuple(_promise(promise, confidence, worth, bootstrap) for promise in fit["promises"]),
         weights={} if posterior is None else {**posterior.weights, **posterior.context_weights},
     )
 
 
-def _promise(found: Mapping[str, Any], confidence: Floats, worth: Floats, bootstrap: Bootstrap) -> Promise:
-    answered = confidence >= (math.inf if found["tau"] is None else found["tau"])
+def _promise(promise: Mapping[str, Any], confidence: Floats, worth: Floats, bootstrap: Bootstrap) -> Promise:
+    answered = confidence >= (math.inf if promise["tau"] is None else promise["tau"])
     return Promise(
-        **{name: found[name] for name in ("max_error", "confidence", "certified", "tau", "problems", "coverage")},
-        upper_bound=found["upper_bound"],
-        more_problems=found["more_problems"],
+        **{name: promise[name] for name in ("max_error", "confidence", "certified", "tau", "problems", "coverage")},
+        upper_bound=promise["upper_bound"],
+        more_problems=promise["more_problems"],
         test_coverage=bootstrap.proportion(answered.astype(np.float64)),
         test_error=bootstrap.proportion(np.where(answered, 1 - worth, math.nan)),
     )

@@ -116,8 +116,8 @@ def calibration_error(weights: Weights, gaps: Floats, member: NDArray[np.bool_])
     """
     total = weights.sum(axis=1)
     missed = np.abs(weighted_sums(weights, gaps[:, None] * member)).sum(axis=1)
-    found: Floats = np.divide(missed, total, where=total > 0, out=np.full(len(total), math.nan))
-    return found
+    errors: Floats = np.divide(missed, total, where=total > 0, out=np.full(len(total), math.nan))
+    return errors
 
 
 def _bin(
@@ -139,14 +139,14 @@ def sigma_bins(sigma: Floats, correct: Floats, bootstrap: Bootstrap) -> tuple[Si
     """Accuracy in bins of equally many problems, from the lowest sigma to the highest (paper, calibration figure)."""
     known = np.flatnonzero(~(np.isnan(sigma) | np.isnan(correct)))
     groups = np.array_split(known[np.argsort(sigma[known], kind="stable")], NUM_BINS)
-    found = []
+    bins = []
     for group in groups:
         if len(group):
             values = np.full(len(sigma), math.nan)
             values[group] = correct[group]
             low, high = float(sigma[group].min()), float(sigma[group].max())
-            found.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
-    return tuple(found)
+            bins.append(SigmaBin(low=low, high=high, accuracy=bootstrap.proportion(values)))
+    return tuple(bins)
 
 
 def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
@@ -182,37 +182,37 @@ def fitted(
     features, correct = test
     usable = ~np.isnan(features).any(axis=1)
     labelled = usable & ~np.isnan(correct)
-    found = np.full(len(correct), math.nan)
+    probabilities = np.full(len(correct), math.nan)
     if not usable.any():
         return None
     if validation is not None:
         known = ~(np.isnan(validation[0]).any(axis=1) | np.isnan(validation[1]))
         if not _both_classes(validation[1][known]):
             return None
-        found[usable] = fit(validation[0][known], validation[1][known], features[usable])
-        return found
+        probabilities[usable] = fit(validation[0][known], validation[1][known], features[usable])
+        return probabilities
     if not _both_classes(correct[labelled]):
         return None
     fold = np.random.default_rng(seed_for(seed, "folds", len(correct))).permutation(len(correct)) % NUM_FOLDS
     for index in range(NUM_FOLDS):
         train, asked = labelled & (fold != index), usable & (fold == index)
         if asked.any() and len(set(correct[train])) == 2:
-            found[asked] = fit(features[train], correct[train], features[asked])
-    return found
+            probabilities[asked] = fit(features[train], correct[train], features[asked])
+    return probabilities
 
 
 def _both_classes(correct: Floats) -> bool:
     return min(int((correct == 1).sum()), int((correct == 0).sum())) >= MIN_PER_CLASS
 
 
-def _columns(found: Sequence[Signal], names: Sequence[str]) -> Floats:
+def _columns(signals: Sequence[Signal], names: Sequence[str]) -> Floats:
     """(P, F): signals as features, in the order of the names."""
-    by_name = {signal.name: signal.values for signal in found}
+    by_name = {signal.name: signal.values for signal in signals}
     return np.stack([by_name[name] for name in names], axis=1)
 
 
 def pick_reliabilities(
-    found: Sequence[Signal],
+    signals: Sequence[Signal],
     correct: Floats,
     bootstrap: Bootstrap,
     *,
@@ -221,7 +221,7 @@ def pick_reliabilities(
 ) -> tuple[list[Reliability], Floats | None]:
     """Reliability of each estimate that the selection is correct, and the logistic fit's probabilities as a signal."""
     event = "the selection is correct"
-    by_name = {signal.name: signal.values for signal in found}
+    by_name = {signal.name: signal.values for signal in signals}
     raw = [
         reliability(f"{name} (as it is)", event, by_name[name], correct, bootstrap)
         for name in ("energy-weighted share", "vote share")
@@ -239,7 +239,7 @@ def pick_reliabilities(
         if not names:
             continue
         others = None if validation is None else (_columns(validation[0], names), validation[1])
-        probabilities = fitted(fit, (_columns(found, names), correct), others, seed=seed)
+        probabilities = fitted(fit, (_columns(signals, names), correct), others, seed=seed)
         if probabilities is not None:
             raw.append(
                 reliability(f"{name} regression {how}, fitted on {where}", event, probabilities, correct, bootstrap)

@@ -35,7 +35,7 @@ def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Sig
     energy = stack.energy(mu, lambda_)
     picked = stack.lowest(energy, mu)
     same = _same_answer(stack, picked)
-    found = [
+    all_signals = [
         Signal("mu of the pick", "-mu", -stack.at(mu, picked)),
         Signal("E_constraint of the pick", "-E_constraint", -stack.at(stack.penalty, picked)),
         Signal(
@@ -48,18 +48,18 @@ def signals(stack: Stack, lambda_: float, *, constant: bool = False) -> list[Sig
         Signal("energy-weighted share", "share of exp(-E) that the pick's answer holds", _mass(energy, same, picked)),
     ]
     if stack.num_members > 1:
-        found[:0] = [
+        all_signals[:0] = [
             Signal(SIGMA, "-sigma of the pick (population standard deviation over adapters)", -stack.at(sigma, picked)),
             Signal("pool sigma", "minus the mean sigma of the pool", -_pool_mean(sigma, picked)),
         ]
-        found.append(
+        all_signals.append(
             Signal(
                 "adapter agreement",
                 "share of adapters whose own selection gives the pick's answer",
                 _agreement(stack, lambda_, same, picked),
             )
         )
-    return [signal for signal in found if constant or varies(signal.values)]
+    return [signal for signal in all_signals if constant or varies(signal.values)]
 
 
 def varies(values: Floats) -> bool:
@@ -78,8 +78,8 @@ def _same_answer(stack: Stack, picked: Ints) -> Bools:
 
 
 def _where_picked(values: Floats, picked: Ints) -> Floats:
-    found: Floats = np.where(picked >= 0, values, math.nan)
-    return found
+    picked_values: Floats = np.where(picked >= 0, values, math.nan)
+    return picked_values
 
 
 def _margin(stack: Stack, energy: Floats, picked: Ints, same: Bools) -> Floats:

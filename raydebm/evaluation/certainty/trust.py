@@ -74,19 +74,19 @@ def certainty(
     picked = stack.select(lambda_)
     # What could not be picked has no certainty, so such problems are left out here; the selector table counts them.
     correct = stack.at(stack.correct, picked)
-    found = signals(stack, lambda_)
+    pick_signals = signals(stack, lambda_)
     others = None
     if _is_fit_for(stack, validation):
         others = signals(validation, lambda_), validation.at(validation.correct, validation.select(lambda_))
-    reliabilities, learned = pick_reliabilities(found, correct, bootstrap, validation=others, seed=seed)
+    reliabilities, learned = pick_reliabilities(pick_signals, correct, bootstrap, validation=others, seed=seed)
     if learned is not None:
         how = f"logistic regression of all the other signals, fitted on {_fitted_on(stack, validation)}"
-        found.append(Signal(LEARNED, how, learned))
+        pick_signals.append(Signal(LEARNED, how, learned))
     if constant:
-        names = {signal.name for signal in found}
-        found += [signal for signal in signals(stack, lambda_, constant=True) if signal.name not in names]
+        names = {signal.name for signal in pick_signals}
+        pick_signals += [signal for signal in signals(stack, lambda_, constant=True) if signal.name not in names]
     return Certainty(
-        signals=tuple(found),
+        signals=tuple(pick_signals),
         correct=correct,
         violation=stack.at(stack.violation, picked),
         reliabilities=tuple(reliabilities),
@@ -95,15 +95,15 @@ def certainty(
 
 def trust(stack: Stack, validation: Stack, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
     """None without energies."""
-    found = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
-    if found is None:
+    pick_certainty = certainty(stack, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
+    if pick_certainty is None:
         return None
     pairs = pair_reliability(stack, bootstrap)
-    sigma = next((signal.values for signal in found.signals if signal.name == SIGMA), None)
+    sigma = next((signal.values for signal in pick_certainty.signals if signal.name == SIGMA), None)
     return Trust(
-        signals=signal_rows(found.signals, found.correct, bootstrap),
-        reliabilities=(*found.reliabilities, *([pairs] if pairs is not None else [])),
-        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), found.correct, bootstrap),
+        signals=signal_rows(pick_certainty.signals, pick_certainty.correct, bootstrap),
+        reliabilities=(*pick_certainty.reliabilities, *([pairs] if pairs is not None else [])),
+        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), pick_certainty.correct, bootstrap),
         fitted_on=_fitted_on(stack, validation),
     )
 

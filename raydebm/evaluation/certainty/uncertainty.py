@@ -67,9 +67,9 @@ def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
     certainty, right = signal.values[known], correct[known]
     # The first row is the sample itself, the others are its resamples.
     weights = np.vstack([np.ones((1, n), dtype=np.uint8), bootstrap.counts[:, known]])
-    found = Ranking.of(certainty, right).curves(weights, (*FRACTIONS, LEFT_OUT))
-    base, best, auroc = found.risk, perfect_aurc(1 - right, weights), weighted_auroc(certainty, right, weights)
-    *selective, at_80 = found.accuracy.T
+    curves = Ranking.of(certainty, right).curves(weights, (*FRACTIONS, LEFT_OUT))
+    base, best, auroc = curves.risk, perfect_aurc(1 - right, weights), weighted_auroc(certainty, right, weights)
+    *selective, at_80 = curves.accuracy.T
 
     def interval(values: Floats) -> Estimate:
         return bootstrap.interval(float(values[0]), values[1:], n)
@@ -78,12 +78,12 @@ def _row(signal: Signal, correct: Floats, bootstrap: Bootstrap) -> SignalRow:
         name=signal.name,
         description=signal.description,
         auroc=interval(auroc),
-        aurc=interval(found.aurc),
-        prr=interval(_ratio(base - found.aurc, base - best)),
-        accuracy_at_80=bootstrap.share(float(at_80[0]), at_80[1:], kept(LEFT_OUT, n)),
+        aurc=interval(curves.aurc),
+        prr=interval(_ratio(base - curves.aurc, base - best)),
+        accuracy_at_80=bootstrap.share(float(at_80[0]), at_80[1:], num_answered(LEFT_OUT, n)),
         gain_at_80=interval(at_80 + base - 1),
         selective=tuple(
-            bootstrap.share(float(values[0]), values[1:], kept(fraction, n))
+            bootstrap.share(float(values[0]), values[1:], num_answered(fraction, n))
             for fraction, values in zip(FRACTIONS, selective, strict=True)
         ),
         risk_coverage=Ranking.of(certainty, right).points(),
@@ -139,11 +139,11 @@ class Ranking:
             area = _ratio(_area(weight, errors, reached, lost), total)
             limits = [total - np.round(share * total) for share in left_out]
             wrong = [_lost_up_to(limit, weight, errors, reached, lost) for limit in limits]
-            accuracy = [1 - _ratio(found, limit) for limit, found in zip(limits, wrong, strict=True)]
+            accuracy = [1 - _ratio(count, limit) for limit, count in zip(limits, wrong, strict=True)]
             return np.stack([risk, area, *accuracy], axis=1)
 
-        found = over_blocks(measured, weights_Bn)
-        return Curves(found[:, 0], found[:, 1], found[:, 2:])
+        columns = over_blocks(measured, weights_Bn)
+        return Curves(columns[:, 0], columns[:, 1], columns[:, 2:])
 
     def _groups(self, weights_bn: Weights) -> tuple[Floats, Floats]:
         """Weight and weighted errors of each group, (b, G)."""
@@ -162,7 +162,7 @@ class Ranking:
         return tuple((float(coverage[index]), float(risk[index])) for index in shown)
 
 
-def kept(left_out: float, n: int) -> int:
+def num_answered(left_out: float, n: int) -> int:
     """Problems of n that are answered when this share is not."""
     return n - round(left_out * n)
 

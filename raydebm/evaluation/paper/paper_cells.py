@@ -73,30 +73,30 @@ class Context:
 
     def study(self, column: str) -> StudyResults | None:
         """The one that stands in the column."""
-        named = next((found for found in self.studies if found.name == column), None)
+        named = next((study for study in self.studies if study.name == column), None)
         if named is not None:
             return named
-        found = self.studies_of(column, repaired=column in REPAIRED_COLUMNS) or self.studies_of(column)
-        return found[0] if found else None
+        studies = self.studies_of(column, repaired=column in REPAIRED_COLUMNS) or self.studies_of(column)
+        return studies[0] if studies else None
 
     def studies_of(self, column: str, *, repaired: bool | None = None) -> list[StudyResults]:
         """Studies of the column's task, with a repaired scorer, without one, or (None) both."""
         wanted = paper().tasks.get(column)
         return [
-            found
-            for found in self.studies
-            if wanted is not None and found.task == wanted and repaired in (None, found.repaired)
+            study
+            for study in self.studies
+            if wanted is not None and study.task == wanted and repaired in (None, study.repaired)
         ]
 
     def before_repair(self, column: str) -> StudyResults | None:
         """As ``study``, with an unrepaired scorer where there is one: what the paper's sweeps show."""
-        found = self.studies_of(column, repaired=False)
-        return found[0] if found else self.study(column)
+        studies = self.studies_of(column, repaired=False)
+        return studies[0] if studies else self.study(column)
 
     def on_one_generator(self, column: str) -> StudyResults | None:
         """A scorer of the column's task that was trained, and is tested, on one generator's candidates."""
-        found = [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
-        return found[0] if found else None
+        studies = [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
+        return studies[0] if studies else None
 
     def on_several_generators(self, column: str) -> StudyResults | None:
         """As ``study``, among those on several generators' candidates."""
@@ -108,9 +108,9 @@ class Context:
         wanted = paper().tasks.get(column)
         return next(
             (
-                found
-                for found in self.studies
-                if (found.task == wanted or found.name == column) and backbone in found.backbone.lower()
+                study
+                for study in self.studies
+                if (study.task == wanted or study.name == column) and backbone in study.backbone.lower()
             ),
             None,
         )
@@ -118,7 +118,7 @@ class Context:
     def extra_columns(self) -> tuple[str, ...]:
         """Pools that stand in none of the paper's columns."""
         shown = {id(self.study(column)) for column in paper().benchmarks}
-        return tuple(found.name for found in self.studies if id(found) not in shown)
+        return tuple(study.name for study in self.studies if id(study) not in shown)
 
 
 Measure = Callable[[Context, str, str], Answer]

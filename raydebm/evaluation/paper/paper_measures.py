@@ -33,8 +33,8 @@ def single_shot(model: str, selectors: Sequence[str]) -> str | None:
     if wanted is None:
         return None
     kinds = (SINGLE_SHOT, "greedy ", "generator ")
-    found = (name for kind in kinds for name in selectors if name.startswith(kind))
-    return next((name for name in found if wanted.search(name.lower())), None)
+    names = (name for kind in kinds for name in selectors if name.startswith(kind))
+    return next((name for name in names if wanted.search(name.lower())), None)
 
 
 NO_REPAIR = {
@@ -69,26 +69,26 @@ def by_group(task: str, selectors: dict[str, str]) -> Measure:
             if study is None:
                 return Absent("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
-        found = next(
+        group = next(
             (each for each in study.evaluation.difficulties if _plain_group(each.difficulty) == _plain_group(row)), None
         )
-        if found is None:
+        if group is None:
             return Absent(f"the pool has no group {row!r}")
         if column == "n":
-            return Measured(str(found.num_problems))
+            return Measured(str(group.num_problems))
         if column == "n choices":
-            shown = ", ".join(map(str, found.num_choices))
+            shown = ", ".join(map(str, group.num_choices))
             return Measured(shown) if shown else Absent("the problems offer no choices")
         if column == "Random baseline":
             return (
                 Absent("not all problems offer choices")
-                if found.guess is None
-                else Measured(f"{100 * found.guess:.1f}")
+                if group.guess is None
+                else Measured(f"{100 * group.guess:.1f}")
             )
-        wanted = selectors.get(column) or single_shot(column, list(found.pass_at_1))
+        wanted = selectors.get(column) or single_shot(column, list(group.pass_at_1))
         if wanted is None:
             return Absent("single answers of this model need an API key", "needs a key or GPU")
-        return found_or(found.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
+        return found_or(group.pass_at_1.get(wanted), f"no {wanted} selection in this pool")
 
     return measure
 
@@ -107,17 +107,17 @@ def dimension(context: Context, row: str, column: str) -> Answer:
     study = context.study("TravelPlanner")
     if study is None:
         return no_pool("TravelPlanner")
-    found = study.evaluation.dimensions
-    wanted = _DIMENSION_SELECTORS.get(column) or single_shot(column, () if found is None else found.selectors)
+    table = study.evaluation.dimensions
+    wanted = _DIMENSION_SELECTORS.get(column) or single_shot(column, () if table is None else table.selectors)
     if wanted is None:
         return Absent("plans of this model need an API key", "needs a key or GPU")
-    if found is None or wanted not in found.selectors:
+    if table is None or wanted not in table.selectors:
         return Absent("the labels carry no dimensions")
-    values = next((v for name, v in found.rows if _plain_group(name) == _plain_group(row)), None)
+    values = next((v for name, v in table.rows if _plain_group(name) == _plain_group(row)), None)
     if values is None:
         return Absent(f"the pool has no dimension {row!r}")
-    place = found.selectors.index(wanted)
-    return found_or(values[place], "no value", plain=True, remark=f"from {found.source}")
+    place = table.selectors.index(wanted)
+    return found_or(values[place], "no value", plain=True, remark=f"from {table.source}")
 
 
 # ---- transfer --------------------------------------------------------------------------------------------------------
@@ -176,8 +176,10 @@ def screen(context: Context, row: str, column: str) -> Answer:
     if column == "Energy spread":
         reason = "needs two generators with five correct, scored candidates each"
         return found_or(study.energy_spread, reason, plain=True)
-    found = next((each for each in study.generators if _plain_group(column) in _plain_group(each.name)), None)
-    return Absent("this generator is not in the pool") if found is None else found_or(found.picked, "no energies")
+    generator = next((each for each in study.generators if _plain_group(column) in _plain_group(each.name)), None)
+    return (
+        Absent("this generator is not in the pool") if generator is None else found_or(generator.picked, "no energies")
+    )
 
 
 def overview(context: Context, row: str, column: str) -> Answer:
@@ -185,17 +187,19 @@ def overview(context: Context, row: str, column: str) -> Answer:
     study = context.study(row)
     if study is None:
         return no_pool(row)
-    found = study.overview
-    size = str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}"
+    test_pool = study.overview
+    size = str(test_pool.most) if test_pool.fewest == test_pool.most else f"{test_pool.fewest} to {test_pool.most}"
     training = study.training
     if column == "Train":
         num_train = study.num_train if training is None else training.num_problems
         return Absent("not known without the run") if num_train is None else Measured(str(num_train))
     if column == "Candidate accuracy":
-        accuracy, remark = (found.accuracy, "test pool") if training is None else (training.accuracy, "")
+        accuracy, remark = (test_pool.accuracy, "test pool") if training is None else (training.accuracy, "")
         return found_or(accuracy, "no label", remark=remark)
     return Measured(
-        {"Test": str(found.num_problems), "N": size, "E_constraint": ", ".join(found.constraints) or "none"}[column]
+        {"Test": str(test_pool.num_problems), "N": size, "E_constraint": ", ".join(test_pool.constraints) or "none"}[
+            column
+        ]
     )
 
 
@@ -213,12 +217,12 @@ def by_generator(context: Context, row: str, column: str) -> Answer:
         return found_or(
             estimate, "no label", remark="share among the best quarter" if study.training.best_quarter else ""
         )
-    found = next((each for each in study.generators if wanted in _plain_group(each.name)), None)
-    if found is None:
+    generator = next((each for each in study.generators if wanted in _plain_group(each.name)), None)
+    if generator is None:
         return Absent("this generator is not in the pool")
-    if found.best_quarter.value is not None:
-        return found_or(found.best_quarter, "no label", remark="share among the best quarter; test pool")
-    return found_or(found.accuracy, "no label", remark="test pool")
+    if generator.best_quarter.value is not None:
+        return found_or(generator.best_quarter, "no label", remark="share among the best quarter; test pool")
+    return found_or(generator.accuracy, "no label", remark="test pool")
 
 
 def text_claim(context: Context, row: str, column: str) -> Answer:
@@ -229,8 +233,12 @@ def text_claim(context: Context, row: str, column: str) -> Answer:
         return no_pool(name)
     evaluation, terms = study.evaluation, study.decomposition
     if what == "pass@2 by energy":
-        found = next((each for each in evaluation.pass_at_n if each.n == 2), None)
-        return Absent("no energies") if found is None else by_energy_and_mu(found.by_energy, found.by_mu, "no label")
+        pass_at_2 = next((each for each in evaluation.pass_at_n if each.n == 2), None)
+        return (
+            Absent("no energies")
+            if pass_at_2 is None
+            else by_energy_and_mu(pass_at_2.by_energy, pass_at_2.by_mu, "no label")
+        )
     if what.startswith("zero-violation"):
         wanted = {"ours": OURS, "random": "random", "self-consistency": "majority vote"}[what.rsplit(", ", 1)[1]]
         selected = evaluation.row(wanted)

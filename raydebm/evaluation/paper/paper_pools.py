@@ -34,9 +34,9 @@ def single_multi(context: Context, row: str, column: str) -> Answer:
     if row != "Delta":
         return _ours(single if row.startswith("Single") else several, remark)
     for variants in context.variants:
-        found = variants.comparison(single.name, several.name, "E")
-        if found is not None and found.difference.value is not None:
-            difference = -found.difference
+        comparison = variants.comparison(single.name, several.name, "E")
+        if comparison is not None and comparison.difference.value is not None:
+            difference = -comparison.difference
             return Measured(f"{points(difference)} pp, n={difference.n}", difference, remark)
     values = [_by(study, OURS) for study in (several, single)]
     if any(value is None or value.value is None for value in values):
@@ -52,8 +52,8 @@ def _described(study: StudyResults) -> str:
 
 
 def _by(study: StudyResults, selector: str) -> Estimate | None:
-    found = study.evaluation.row(selector)
-    return None if found is None else found.pass_at_1
+    row = study.evaluation.row(selector)
+    return None if row is None else row.pass_at_1
 
 
 def _ours(study: StudyResults, remark: str) -> Answer:

@@ -154,22 +154,26 @@ def _selection(context: Context, row: str, column: str) -> Answer:
     rows = study.evaluation.rows
     if row in _SELECTOR_OF or row in OWN_ROWS:
         wanted = _SELECTOR_OF.get(row, row)
-        found = study.evaluation.row(wanted)
-        if found is None and wanted == "best generator":
-            found = next((each for each in rows if each.name.startswith("best generator")), None)
+        selected = study.evaluation.row(wanted)
+        if selected is None and wanted == "best generator":
+            selected = next((each for each in rows if each.name.startswith("best generator")), None)
         reasons = {"greedy": "the pool has no separate sample at temperature 0", ALL_PASSES: "no second pass was drawn"}
-        return _main_value(study, found) if found else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
+        return (
+            _main_value(study, selected)
+            if selected
+            else Absent(reasons.get(wanted, "this pool gives it nothing to use"))
+        )
     if row in _EXTERNAL:
         word, reason, status = _EXTERNAL[row]
         others = (each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT))
-        found = next((each for each in others if word in each.name.lower()), None)
-        return _main_value(study, found) if found else Absent(reason, status)
+        selected = next((each for each in others if word in each.name.lower()), None)
+        return _main_value(study, selected) if selected else Absent(reason, status)
     named = single_shot(row, [each.name for each in rows])
-    found = None if named is None else study.evaluation.row(named)
-    if found is None:
+    selected = None if named is None else study.evaluation.row(named)
+    if selected is None:
         return Absent("answers of this model need an API key", "needs a key or GPU")
-    answer = _main_value(study, found)
-    return Measured(answer.text, answer.estimate, f"here: {found.name}") if isinstance(answer, Measured) else answer
+    answer = _main_value(study, selected)
+    return Measured(answer.text, answer.estimate, f"here: {selected.name}") if isinstance(answer, Measured) else answer
 
 
 # ---- ablations -------------------------------------------------------------------------------------------------------
@@ -185,11 +189,11 @@ def _ensemble_size(context: Context, row: str, column: str) -> Answer:
             return Absent(reason, "needs a key or GPU")
     if study is None:
         return no_pool(column)
-    found = next((each for each in study.ensemble_sizes if each.num_adapters == int(size)), None)
-    if found is None:
+    ensemble = next((each for each in study.ensemble_sizes if each.num_adapters == int(size)), None)
+    if ensemble is None:
         return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
     remark = "mean of all subsets of K adapters; backbone as in the pool's section"
-    return by_energy_and_mu(found.pass_at_1, found.mu_pass_at_1, "no label", remark=remark)
+    return by_energy_and_mu(ensemble.pass_at_1, ensemble.mu_pass_at_1, "no label", remark=remark)
 
 
 def _pool_size(context: Context, row: str, column: str) -> Answer:
@@ -197,12 +201,12 @@ def _pool_size(context: Context, row: str, column: str) -> Answer:
     study, size = context.before_repair(name), int(row.removeprefix("N="))
     if study is None:
         return no_pool(name)
-    found = next((each for each in study.pool_sizes if each.n == size), None)
-    if found is None:
+    curve_point = next((each for each in study.pool_sizes if each.n == size), None)
+    if curve_point is None:
         return Absent(f"the pool has at most {study.overview.most} candidates a problem")
     if kind == "EBM":
-        return by_energy_and_mu(found.pass_at_1.get(OURS), found.pass_at_1.get(MU_ONLY), "no energies")
-    return found_or(found.pass_at_1.get("random"), "no label")
+        return by_energy_and_mu(curve_point.pass_at_1.get(OURS), curve_point.pass_at_1.get(MU_ONLY), "no energies")
+    return found_or(curve_point.pass_at_1.get("random"), "no label")
 
 
 # ---- energies and uncertainty ----------------------------------------------------------------------------------------
@@ -213,8 +217,8 @@ def _energies(context: Context, row: str, column: str) -> Answer:
     if study is None:
         return no_pool(column)
     evaluation = study.evaluation
-    found = next((each for each in evaluation.energies if each.name == "mu"), None)
-    if found is None:
+    mu_row = next((each for each in evaluation.energies if each.name == "mu"), None)
+    if mu_row is None:
         return Absent("no energies")
     if row == "sigma-AUROC":
         return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
@@ -227,10 +231,10 @@ def _energies(context: Context, row: str, column: str) -> Answer:
             else found_or(chosen.ece, "no label", plain=True, remark=chosen.name)
         )
     estimate, remark = {
-        "E(correct)": (found.mean_correct, "mu"),
-        "E(incorrect)": (found.mean_incorrect, "mu"),
-        "Energy gap": (found.energy_gap, "mean over problems with both classes"),
-        "Kendall tau": (found.kendall_tau_b, "tau-b, mean over problems"),
+        "E(correct)": (mu_row.mean_correct, "mu"),
+        "E(incorrect)": (mu_row.mean_incorrect, "mu"),
+        "Energy gap": (mu_row.energy_gap, "mean over problems with both classes"),
+        "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems"),
     }[row]
     return found_or(estimate, "no problem has both classes", plain=True, remark=remark)
 
@@ -257,7 +261,7 @@ def _two_pass(context: Context, row: str, column: str) -> Answer:
     studies = context.studies_of(task, repaired=bool(repaired))
     if not studies:
         return Absent(NO_REPAIR[bool(repaired)])
-    study = next((found for found in studies if (len(found.overview.generators) > 1) == (kind == "multi")), None)
+    study = next((each for each in studies if (len(each.overview.generators) > 1) == (kind == "multi")), None)
     if study is None:
         return Absent(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
     evaluation = study.evaluation

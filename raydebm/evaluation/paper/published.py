@@ -26,8 +26,8 @@ class PublishedTable:
         cells = dict(self.rows).get(row)
         if cells is None or column not in self.columns:
             return None
-        found = cells[self.columns.index(column)]
-        return None if found == "--" else found
+        text = cells[self.columns.index(column)]
+        return None if text == "--" else text
 
 
 def share_of(cell: str | None) -> float | None:
@@ -57,13 +57,15 @@ class Paper:
 @cache
 def paper() -> Paper:
     """The paper's figures, from ``published.yaml``."""
-    found = yaml.safe_load(resources.files("raydebm.evaluation.paper").joinpath("published.yaml").read_text("utf-8"))
-    tables = [_table(entry) for entry in found["tables"]]
+    published = yaml.safe_load(
+        resources.files("raydebm.evaluation.paper").joinpath("published.yaml").read_text("utf-8")
+    )
+    tables = [_table(entry) for entry in published["tables"]]
     return Paper(
         tables={table.label: table for table in tables},
-        tasks=found["tasks"],
-        benchmarks=tuple(found["benchmarks"]),
-        settings=found["settings"],
+        tasks=published["tasks"],
+        benchmarks=tuple(published["benchmarks"]),
+        settings=published["settings"],
     )
 
 

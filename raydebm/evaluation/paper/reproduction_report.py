@@ -33,42 +33,42 @@ Training = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Study's name -> adapter -> contents of its training.json."""
 
 
-def _transfer_plate(found: Transfer) -> Plate:
+def _transfer_plate(transfer: Transfer) -> Plate:
     return plate_of(
-        study_figures.transfer_figure(found),
-        found.title,
+        study_figures.transfer_figure(transfer),
+        transfer.title,
         "pass@1 in % by mu alone and, in brackets and as colour, the difference to random choice in points: green is "
         "better than chance, pink worse. Framed: the scorer trained on that task; empty: not scored.",
     )
 
 
-def _picks_plate(found: Picks) -> Plate:
+def _picks_plate(picks: Picks) -> Plate:
     return plate_of(
-        study_figures.pick_figure(found.shares, share_of_correct=found.share_of_correct),
-        found.title,
+        study_figures.pick_figure(picks.shares, share_of_correct=picks.share_of_correct),
+        picks.title,
         "Share of the selections by generator, for each scorer, and its share of the correct candidates. A scorer "
         "that knows answers and not authors follows the latter.",
     )
 
 
 def _markdown_paper_table(table: PaperTable) -> str:
-    def cell(found: tuple[str, str, str, str]) -> str:
-        published, measured, _, reason = found
+    def cell(texts: tuple[str, str, str, str]) -> str:
+        published, measured, _, reason = texts
         return f"{published} / {measured}" + (f" ({reason})" if reason else "")
 
     shown = Table(
         title=table.title,
         caption="",
         headers=("published / here", *table.headers),
-        rows=tuple((name, *(cell(found) for found in cells)) for name, cells in table.rows),
+        rows=tuple((name, *(cell(texts) for texts in cells)) for name, cells in table.rows),
     )
     reasons = "\n".join(f"{index}. {reason}" for index, reason in enumerate(table.reasons, start=1))
     return "\n\n".join(part for part in (markdown_table(shown), reasons) if part)
 
 
-def _counted(found: Reproduction) -> str:
+def _counted(reproduction: Reproduction) -> str:
     """How many of the paper's cells have a value here."""
-    counts = ", ".join(f"{found.count(status)} {status}" for status in STATUSES)
+    counts = ", ".join(f"{reproduction.count(status)} {status}" for status in STATUSES)
     settings = ", ".join(paper().settings)
     return f"Cells of the paper's tables: {counts}. Tables that only state settings are recipes: {settings}."
 
@@ -85,20 +85,20 @@ class Chapter:
     details: tuple[tuple[str, str], ...] = ()
 
 
-def chapters(found: Reproduction, training: Training | None = None) -> list[Chapter]:
+def chapters(reproduction: Reproduction, training: Training | None = None) -> list[Chapter]:
     """Across pools, then variants, then one chapter per pool, then the further sections."""
     parts = []
-    if found.transfers:
+    if reproduction.transfers:
         parts.append(
             Chapter(
                 title="Across pools",
                 anchor="across",
                 paragraphs=(),
-                tables=tuple(table for each in found.transfers for table in transfer_tables(each)),
-                plates=tuple(map(_transfer_plate, found.transfers)),
+                tables=tuple(table for each in reproduction.transfers for table in transfer_tables(each)),
+                plates=tuple(map(_transfer_plate, reproduction.transfers)),
             )
         )
-    for index, variants in enumerate(found.variants, start=1):
+    for index, variants in enumerate(reproduction.variants, start=1):
         parts.append(
             Chapter(
                 title=variants.title,
@@ -108,7 +108,7 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
                 plates=(),
             )
         )
-    for index, study in enumerate(found.studies, start=1):
+    for index, study in enumerate(reproduction.studies, start=1):
         named = [("backbone", study.backbone)] if study.backbone else []
         parts.append(
             Chapter(
@@ -124,7 +124,7 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
                 ),
             )
         )
-    for index, section in enumerate(found.sections, start=1):
+    for index, section in enumerate(reproduction.sections, start=1):
         parts.append(
             Chapter(
                 title=section.title,
@@ -137,14 +137,14 @@ def chapters(found: Reproduction, training: Training | None = None) -> list[Chap
     return parts
 
 
-def render_markdown(found: Reproduction, parts: Sequence[Chapter], *, figures: str | None = "figures") -> str:
+def render_markdown(reproduction: Reproduction, parts: Sequence[Chapter], *, figures: str | None = "figures") -> str:
     """The report as Markdown, with links to ``<figures>/<chapter>-<number>.svg``; None leaves them out."""
-    text = [f"# {found.title}", _counted(found)]
-    if found.studies:
-        overview = overview_of(found)
+    text = [f"# {reproduction.title}", _counted(reproduction)]
+    if reproduction.studies:
+        overview = overview_of(reproduction)
         text += [overview.caption, markdown_table(overview)]
     text += ["## The paper's tables", "Published / measured here; numbers in brackets are explained below each table."]
-    for table_of_paper in map(paper_table, found.tables):
+    for table_of_paper in map(paper_table, reproduction.tables):
         text += [f"### {table_of_paper.title} ({table_of_paper.label})", table_of_paper.note]
         text.append(_markdown_paper_table(table_of_paper))
     for part in parts:
@@ -156,38 +156,38 @@ def render_markdown(found: Reproduction, parts: Sequence[Chapter], *, figures: s
                 address = f"{figures}/{part.anchor}-{index}.svg"
                 text += [f"### Figure: {plate.title}", f"![{plate.title}]({address})", plate.caption]
         text.append("\n".join(f"- {name}: {value}" for name, value in part.details))
-    text.append(f"Command: `{found.command}`")
+    text.append(f"Command: `{reproduction.command}`")
     return "\n\n".join(paragraph for paragraph in text if paragraph) + "\n"
 
 
-def render_html(found: Reproduction, parts: Sequence[Chapter]) -> str:
+def render_html(reproduction: Reproduction, parts: Sequence[Chapter]) -> str:
     """One self-contained page: no script, nothing loaded from elsewhere."""
     return template("reproduction.html.j2").render(
-        found=found,
-        counted=_counted(found),
-        overview=overview_of(found) if found.studies else None,
-        paper_tables=[paper_table(table) for table in found.tables],
+        reproduction=reproduction,
+        counted=_counted(reproduction),
+        overview=overview_of(reproduction) if reproduction.studies else None,
+        paper_tables=[paper_table(table) for table in reproduction.tables],
         chapters=parts,
-        versions=", ".join(f"{name} {version}" for name, version in found.versions.items()),
+        versions=", ".join(f"{name} {version}" for name, version in reproduction.versions.items()),
     )
 
 
 def write_reproduction(
-    found: Reproduction, run: RunDir, stage: str = "reproduction", *, training: Training | None = None
+    reproduction: Reproduction, run: RunDir, stage: str = "reproduction", *, training: Training | None = None
 ) -> tuple[str, ...]:
     """Write results.json, report.md, report.html and figures/*.svg below ``<run>/<stage>/``; returns the addresses.
 
     Args:
-        found: the numbers.
+        reproduction: the numbers.
         run: where.
         stage: folder of the run.
         training: by the study's name, the contents of training.json by adapter, for training curves.
     """
-    parts = chapters(found, training)
+    parts = chapters(reproduction, training)
     for part in parts:
         for index, plate in enumerate(part.plates, start=1):
             run.write_bytes(plate.svg.encode(), stage, "figures", f"{part.anchor}-{index}.svg")
-    run.write_json(found.to_json(), stage, "results.json")
-    run.write_bytes(render_markdown(found, parts).encode(), stage, "report.md")
-    run.write_bytes(render_html(found, parts).encode(), stage, "report.html")
+    run.write_json(reproduction.to_json(), stage, "results.json")
+    run.write_bytes(render_markdown(reproduction, parts).encode(), stage, "report.md")
+    run.write_bytes(render_html(reproduction, parts).encode(), stage, "report.html")
     return tuple(run.uri(stage, name) for name in ("results.json", "report.md", "report.html"))

@@ -21,11 +21,13 @@ def headline(results: StudyResults) -> Table:
     rows = []
     wanted = {"random", "shortest", "majority vote"}
     # Where the task has a violation score, that is its main metric.
-    for found in evaluation.violation_comparisons or evaluation.comparisons:
-        alone = found.other in wanted or found.other.startswith(("adapter ", "best generator"))
-        if (found.one == OURS and alone) or found.other == "majority vote":
-            claim = f"{found.one} beats {found.other}"
-            rows.append((claim, points(found.difference), str(found.difference.n), _shown(found.difference)))
+    for comparison in evaluation.violation_comparisons or evaluation.comparisons:
+        alone = comparison.other in wanted or comparison.other.startswith(("adapter ", "best generator"))
+        if (comparison.one == OURS and alone) or comparison.other == "majority vote":
+            claim = f"{comparison.one} beats {comparison.other}"
+            rows.append(
+                (claim, points(comparison.difference), str(comparison.difference.n), _shown(comparison.difference))
+            )
     signals = () if evaluation.trust is None else evaluation.trust.signals
     best = None if evaluation.trust is None else evaluation.trust.best
     for signal in signals:
@@ -56,7 +58,7 @@ def _shown(difference: Estimate) -> str:
     return "yes" if difference.low > 0 else "no, worse" if difference.high < 0 else "not shown"
 
 
-def overview_of(found: Reproduction) -> Table:
+def overview_of(reproduction: Reproduction) -> Table:
     """One row per pool: the main numbers."""
     names = ("random", "shortest", "majority vote", "energy-weighted vote", OURS, "oracle")
 
@@ -66,7 +68,7 @@ def overview_of(found: Reproduction) -> Table:
         return with_interval(row.pass_at_1) if row.mean_violation.value is None else number(row.mean_violation)
 
     rows = []
-    for study in found.studies:
+    for study in reproduction.studies:
         evaluation = study.evaluation
         ours = evaluation.row(OURS)
         rows.append(
@@ -109,7 +111,7 @@ class PaperTable:
     total: int
 
 
-def paper_table(found: ReproducedTable) -> PaperTable:
+def paper_table(table: ReproducedTable) -> PaperTable:
     """The paper's table with our figures next to its own, and reasons as numbered notes."""
     reasons: dict[str, int] = {}
 
@@ -120,15 +122,15 @@ def paper_table(found: ReproducedTable) -> PaperTable:
         number = "" if not cell.reason else str(reasons.setdefault(reason, len(reasons) + 1))
         return (cell.published or "-", cell.measured or "-", cell.status, number)
 
-    rows = tuple((name, tuple(text(cell) for cell in cells)) for name, cells in found.rows)
-    applicable = sum(cell.status != "not applicable" for _, cells in found.rows for cell in cells)
+    rows = tuple((name, tuple(text(cell) for cell in cells)) for name, cells in table.rows)
+    applicable = sum(cell.status != "not applicable" for _, cells in table.rows for cell in cells)
     return PaperTable(
-        label=found.label,
-        title=found.title,
-        note=found.note,
-        headers=found.columns,
+        label=table.label,
+        title=table.title,
+        note=table.note,
+        headers=table.columns,
         rows=rows,
         reasons=tuple(reasons),
-        measured=found.count("measured"),
+        measured=table.count("measured"),
         total=applicable,
     )

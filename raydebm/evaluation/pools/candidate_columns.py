@@ -60,9 +60,9 @@ def laid_out(columns: CandidateColumns, *, num_pools: int) -> dict[str, Any]:
     column = np.arange(len(columns.pool)) - (np.cumsum(sizes) - sizes)[columns.pool]
 
     def padded(values: NDArray[Any], empty: Any = math.nan) -> NDArray[Any]:
-        found = np.full((*shape, *values.shape[1:]), empty, dtype=values.dtype)
-        found[columns.pool, column] = values
-        return found
+        grid = np.full((*shape, *values.shape[1:]), empty, dtype=values.dtype)
+        grid[columns.pool, column] = values
+        return grid
 
     generator = padded(columns.generator, -1)
     floats = ("members", "correct", "violation", "length", "tokens", "cost_usd", "cut_off")
@@ -90,10 +90,10 @@ def numbered(pool: Ints, answer: Ints) -> Ints:
         pool: (R,), not descending.
         answer: (R,), equal within a pool where answers are; -1 without one.
     """
-    found = np.full(len(answer), -1, dtype=np.intp)
+    numbers = np.full(len(answer), -1, dtype=np.intp)
     given = np.flatnonzero(answer >= 0)
     if not len(given):
-        return found
+        return numbers
     keys = pool[given] * (int(answer.max()) + 1) + answer[given]
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     # A pool's rows stand together, so its distinct answers do in the order of their first rows too.
@@ -101,8 +101,8 @@ def numbered(pool: Ints, answer: Ints) -> Ints:
     owner = pool[given][first[order]]
     rank = np.empty(len(order), dtype=np.intp)
     rank[order] = np.arange(len(order)) - np.searchsorted(owner, owner)
-    found[given] = rank[inverse]
-    return found
+    numbers[given] = rank[inverse]
+    return numbers
 
 
 def columns_of(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> CandidateColumns:
@@ -128,7 +128,7 @@ def columns_of(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> CandidateC
             name: joined(values.get(name, none) for none, values in zip(empty, maps, strict=True)) for name in names
         }
 
-    generators = sorted({item.candidate.generator for item in items})
+    generators = sorted({scored_candidate.candidate.generator for scored_candidate in items})
     code_of = {name: index for index, name in enumerate(generators)}
     members = [pool.members[r + s] for pool, r, s in zip(pools, rows, starts, strict=True) if pool.members.shape[1]]
     scored = np.repeat([bool(pool.members.shape[1]) for pool in pools], [len(order) for order in rows]).astype(bool)
@@ -141,7 +141,9 @@ def columns_of(pools: Sequence[EvaluatedPool], *, is_greedy: bool) -> CandidateC
         penalty=joined(pool.penalty for pool in pools),
         correct=joined(pool.correct for pool in pools),
         violation=joined(pool.violation for pool in pools),
-        generator=np.array([code_of[item.candidate.generator] for item in items], dtype=np.intp),
+        generator=np.array(
+            [code_of[scored_candidate.candidate.generator] for scored_candidate in items], dtype=np.intp
+        ),
         generators=tuple(generators),
         scores=by_name([pool.scores for pool in pools]),
         dimensions=by_name([pool.dimensions for pool in pools]),
@@ -163,17 +165,17 @@ def _num_members(pools: Sequence[EvaluatedPool]) -> int:
 def _details(items: Sequence[ScoredCandidate]) -> dict[str, Any]:
     """What is read from the candidates themselves and from their reports, by column."""
     codes: dict[str, int] = {}
-    keys = [item.report.vote_key for item in items]
-    reasons = [item.candidate.finish_reason for item in items]
+    keys = [scored.report.vote_key for scored in items]
+    reasons = [scored.candidate.finish_reason for scored in items]
     return {
         "answer": np.array([-1 if key is None else codes.setdefault(key, len(codes)) for key in keys], dtype=np.intp),
-        "parsed": np.array([item.report.parsed for item in items], dtype=np.bool_),
-        "length": np.array([len(item.candidate.text or "") for item in items], dtype=np.float64),
-        "tokens": np.array([item.candidate.completion_tokens for item in items], dtype=np.float64),
-        "cost_usd": np.array([item.candidate.cost_usd for item in items], dtype=np.float64),
+        "parsed": np.array([scored.report.parsed for scored in items], dtype=np.bool_),
+        "length": np.array([len(scored.candidate.text or "") for scored in items], dtype=np.float64),
+        "tokens": np.array([scored.candidate.completion_tokens for scored in items], dtype=np.float64),
+        "cost_usd": np.array([scored.candidate.cost_usd for scored in items], dtype=np.float64),
         "cut_off": np.array([math.nan if reason is None else reason in TRUNCATED for reason in reasons], np.float64),
         "shortened": np.array(
-            [item.energies is not None and item.energies.num_truncated > 0 for item in items], dtype=np.bool_
+            [scored.energies is not None and scored.energies.num_truncated > 0 for scored in items], dtype=np.bool_
         ),
     }
 
@@ -181,12 +183,12 @@ def _details(items: Sequence[ScoredCandidate]) -> dict[str, Any]:
 def _broken(items: Sequence[ScoredCandidate]) -> dict[str, Floats]:
     rows: dict[str, list[int]] = {}
     penalties: dict[str, list[float]] = {}
-    for row, item in enumerate(items):
-        for violation in item.report.violations:
+    for row, scored in enumerate(items):
+        for violation in scored.report.violations:
             rows.setdefault(violation.constraint, []).append(row)
             penalties.setdefault(violation.constraint, []).append(violation.penalty)
-    found = {name: np.full(len(items), math.nan) for name in sorted(rows)}
-    for name, column in found.items():
+    columns = {name: np.full(len(items), math.nan) for name in sorted(rows)}
+    for name, column in columns.items():
         column[rows[name]] = 0.0
         np.add.at(column, rows[name], penalties[name])
-    return found
+    return columns

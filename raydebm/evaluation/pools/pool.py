@@ -127,10 +127,11 @@ def assemble_pools(
         if not scored:
             continue
         sampled = sorted(
-            (item for item in scored if not item.candidate.is_greedy), key=lambda item: item.candidate.candidate_id
+            (scored_candidate for scored_candidate in scored if not scored_candidate.candidate.is_greedy),
+            key=lambda scored_candidate: scored_candidate.candidate.candidate_id,
         )
         random.Random(seed_for(shuffle_seed, problem.problem_id)).shuffle(sampled)
-        greedy = [item for item in scored if item.candidate.is_greedy]
+        greedy = [scored_candidate for scored_candidate in scored if scored_candidate.candidate.is_greedy]
         pools.append(pool_of(problem, sampled, greedy=greedy, labels=recorded.labels, scores=scores or {}))
     if not pools:
         raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
@@ -196,19 +197,19 @@ def of_problems(pools: Sequence[EvaluatedPool], problem_ids: Sequence[str]) -> l
 
 def restricted(pool: EvaluatedPool, candidate_ids: Set[str]) -> EvaluatedPool:
     """The same pool with some of its candidates; greedy ones stay."""
-    kept = np.array(
+    mask = np.array(
         [scored.candidate.candidate_id in candidate_ids for scored in pool.candidates] + [True] * len(pool.greedy),
         dtype=bool,
     )
     return replace(
         pool,
-        candidates=tuple(item for item, stays in zip(pool.candidates, kept, strict=False) if stays),
-        correct=pool.correct[kept],
-        violation=pool.violation[kept],
-        members=pool.members[kept],
-        penalty=pool.penalty[kept],
-        scores={name: values[kept] for name, values in pool.scores.items()},
-        dimensions={name: values[kept] for name, values in pool.dimensions.items()},
+        candidates=tuple(scored for scored, stays in zip(pool.candidates, mask, strict=False) if stays),
+        correct=pool.correct[mask],
+        violation=pool.violation[mask],
+        members=pool.members[mask],
+        penalty=pool.penalty[mask],
+        scores={name: values[mask] for name, values in pool.scores.items()},
+        dimensions={name: values[mask] for name, values in pool.dimensions.items()},
     )
 
 
@@ -225,35 +226,35 @@ def pool_of(
     candidates = [scored for scored in candidates if scored.candidate.text is not None]
     everything = (*candidates, *greedy)
     ids = [scored.candidate.candidate_id for scored in everything]
-    found = [labels.get(candidate_id) for candidate_id in ids]
-    num_members = max((len(item.energies.members) for item in everything if item.energies is not None), default=0)
+    pool_labels = [labels.get(candidate_id) for candidate_id in ids]
+    num_members = max((len(scored.energies.members) for scored in everything if scored.energies is not None), default=0)
     members = np.full((len(everything), num_members), math.nan)
-    for row, item in enumerate(everything):
-        if item.energies is not None:
-            if len(item.energies.members) != num_members:
+    for row, scored in enumerate(everything):
+        if scored.energies is not None:
+            if len(scored.energies.members) != num_members:
                 raise PoolError(
-                    f"problem {problem.problem_id!r}: candidate {item.candidate.candidate_id!r} has "
-                    f"{len(item.energies.members)} energies where others have {num_members}; "
+                    f"problem {problem.problem_id!r}: candidate {scored.candidate.candidate_id!r} has "
+                    f"{len(scored.energies.members)} energies where others have {num_members}; "
                     "the energies come from different checkpoints, score all candidates again"
                 )
-            members[row] = item.energies.members
+            members[row] = scored.energies.members
     return EvaluatedPool(
         problem=problem,
         candidates=tuple(candidates),
         greedy=tuple(greedy),
-        correct=np.array([correct_of(label) for label in found], dtype=np.float64),
-        violation=np.array([violation_of(label) for label in found], dtype=np.float64),
+        correct=np.array([correct_of(label) for label in pool_labels], dtype=np.float64),
+        violation=np.array([violation_of(label) for label in pool_labels], dtype=np.float64),
         members=members,
-        penalty=np.array([item.report.penalty for item in everything], dtype=np.float64),
+        penalty=np.array([scored.report.penalty for scored in everything], dtype=np.float64),
         scores={name: _column(ids, by_id) for name, by_id in (scores or {}).items()},
-        dimensions=_dimension_columns(found),
+        dimensions=_dimension_columns(pool_labels),
         failed=failed,
     )
 
 
 def _column(ids: Sequence[str], by_id: Mapping[str, float | None]) -> Floats:
-    found = (by_id.get(candidate_id) for candidate_id in ids)
-    return np.array([math.nan if value is None else value for value in found], dtype=np.float64)
+    values = (by_id.get(candidate_id) for candidate_id in ids)
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _dimension_columns(labels: Sequence[Label | None]) -> dict[str, Floats]:

@@ -147,18 +147,18 @@ class Stack:
 
     def at(self, values: Floats, picked: Ints) -> Floats:
         """Value of each pool at its pick, shape (P,); NaN where there is no pick."""
-        found: Floats = np.where(picked >= 0, values[np.arange(len(picked)), picked], math.nan)
-        return found
+        picked_values: Floats = np.where(picked >= 0, values[np.arange(len(picked)), picked], math.nan)
+        return picked_values
 
     def correct_at(self, picked: Ints) -> Floats:
         """(P,): is the pick correct? 0 where nothing could be picked from a labelled pool; NaN for unlabeled."""
-        found: Floats = np.where(picked >= 0, self.at(self.correct, picked), self.correct_of_nothing())
-        return found
+        correct: Floats = np.where(picked >= 0, self.at(self.correct, picked), self.correct_of_nothing())
+        return correct
 
     def violation_at(self, picked: Ints) -> Floats:
         """(P,): the pick's violation score; 1 where nothing could be picked from a pool that has such scores."""
-        found: Floats = np.where(picked >= 0, self.at(self.violation, picked), self.violation_of_nothing())
-        return found
+        violation: Floats = np.where(picked >= 0, self.at(self.violation, picked), self.violation_of_nothing())
+        return violation
 
     def correct_of_nothing(self) -> Floats:
         """(P,): what it is worth to answer nothing: 0 where the pool has a label, else NaN."""
@@ -257,5 +257,5 @@ def sum_by_answer(answer: Ints, values: Floats | Bools) -> Floats:
     has_answer = answer >= 0
     places = (np.maximum(answer, 0) + count * np.arange(len(answer))[:, None])[has_answer]
     sums = np.bincount(places, weights=np.asarray(values, dtype=np.float64)[has_answer], minlength=count * len(answer))
-    found: Floats = sums.reshape(len(answer), count).astype(np.float64)
-    return found
+    by_answer: Floats = sums.reshape(len(answer), count).astype(np.float64)
+    return by_answer

@@ -63,5 +63,5 @@ def medians(values: Floats, mask: Bools) -> Floats:
     count = mask.sum(axis=1)
     ordered = np.sort(np.where(mask, values, math.inf), axis=1)
     rows, middle = np.arange(len(values)), np.maximum(count, 1)
-    found: Floats = (ordered[rows, (middle - 1) // 2] + ordered[rows, middle // 2]) / 2
-    return np.where(count > 0, found, math.nan)
+    median: Floats = (ordered[rows, (middle - 1) // 2] + ordered[rows, middle // 2]) / 2
+    return np.where(count > 0, median, math.nan)

@@ -5,7 +5,7 @@ from raydebm.evaluation.report.table_cells import Table, number, percent, with_i
 from raydebm.evaluation.results.evaluation import Evaluation
 
 
-def _promise_table(found: DecisionStudy) -> Table:
+def _promise_table(study: DecisionStudy) -> Table:
     """What may be promised."""
     return Table(
         title="What may be promised",
@@ -23,7 +23,7 @@ def _promise_table(found: DecisionStudy) -> Table:
             "test coverage %",
             "test error %",
         ),
-        rows=tuple(_promise_cells(row) for row in found.promises),
+        rows=tuple(_promise_cells(row) for row in study.promises),
     )
 
 
@@ -43,7 +43,7 @@ def _promise_cells(row: Promise) -> tuple[str, ...]:
     )
 
 
-def _profile_table(found: DecisionStudy) -> Table:
+def _profile_table(study: DecisionStudy) -> Table:
     """The tests by which the profile was chosen."""
     return Table(
         title="Choice of the profile",
@@ -61,14 +61,14 @@ def _profile_table(found: DecisionStudy) -> Table:
                 f"{test.p_value:.3g}",
                 "yes" if test.replaced else "no",
             )
-            for test in found.tests
+            for test in study.tests
         ),
     )
 
 
-def _confidence_table(found: DecisionStudy) -> Table:
+def _confidence_table(study: DecisionStudy) -> Table:
     """What the posterior's confidence is worth on the test problems."""
-    row = found.confidence
+    row = study.confidence
     return Table(
         title="Confidence",
         caption="The posterior's probability that its selection is right, and what happened on the test problems.",
@@ -76,8 +76,8 @@ def _confidence_table(found: DecisionStudy) -> Table:
         rows=(
             (
                 number(row.auroc),
-                number(found.reliability.ece),
-                number(found.reliability.brier),
+                number(study.reliability.ece),
+                number(study.reliability.brier),
                 with_interval(row.accuracy_at_80),
                 str(row.auroc.n),
             ),
@@ -87,7 +87,7 @@ def _confidence_table(found: DecisionStudy) -> Table:
 
 def decision_tables(evaluation: Evaluation) -> list[Table]:
     """Those that have rows."""
-    found = evaluation.decision
-    if found is None:
+    study = evaluation.decision
+    if study is None:
         return []
-    return [table for table in (_promise_table(found), _confidence_table(found), _profile_table(found)) if table.rows]
+    return [table for table in (_promise_table(study), _confidence_table(study), _profile_table(study)) if table.rows]

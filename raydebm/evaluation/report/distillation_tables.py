@@ -5,34 +5,34 @@ from raydebm.evaluation.report.variant_tables import variant_tables
 from raydebm.evaluation.studies.distillation import DistillationStudy
 
 
-def distillation_tables(found: DistillationStudy) -> list[Table]:
+def distillation_tables(study: DistillationStudy) -> list[Table]:
     """What distillation costs and saves, then both scorers side by side."""
-    return [_agreement_table(found), *variant_tables(found.variants)]
+    return [_agreement_table(study), *variant_tables(study.variants)]
 
 
-def distillation_summary(found: DistillationStudy) -> str:
+def distillation_summary(study: DistillationStudy) -> str:
     """One paragraph that follows from the numbers alone."""
-    ensemble, student = found.variants.rows
+    ensemble, student = study.variants.rows
     return (
-        f"One forward pass in place of {ensemble.num_adapters}: {found.time.speedup:.1f} times as fast on "
-        f"{found.time.num_texts} texts. The student chooses the ensemble's answer on "
-        f"{with_interval(found.same_choice)} % of {found.same_choice.n} test problems; pass@1 by mu alone is "
+        f"One forward pass in place of {ensemble.num_adapters}: {study.time.speedup:.1f} times as fast on "
+        f"{study.time.num_texts} texts. The student chooses the ensemble's answer on "
+        f"{with_interval(study.same_choice)} % of {study.same_choice.n} test problems; pass@1 by mu alone is "
         f"{with_interval(student.by_mu)} %, the ensemble's {with_interval(ensemble.by_mu)} %."
     )
 
 
-def _agreement_table(found: DistillationStudy) -> Table:
-    time, texts = found.time, f"{found.time.num_texts} texts"
+def _agreement_table(study: DistillationStudy) -> Table:
+    time, texts = study.time, f"{study.time.num_texts} texts"
     rows = (
-        ("rank correlation of mu within problems", number(found.mu_rank, digits=2), str(found.mu_rank.n)),
-        ("rank correlation of sigma within problems", number(found.sigma_rank, digits=2), str(found.sigma_rank.n)),
-        ("same answer chosen by mu, %", with_interval(found.same_choice), str(found.same_choice.n)),
+        ("rank correlation of mu within problems", number(study.mu_rank, digits=2), str(study.mu_rank.n)),
+        ("rank correlation of sigma within problems", number(study.sigma_rank, digits=2), str(study.sigma_rank.n)),
+        ("same answer chosen by mu, %", with_interval(study.same_choice), str(study.same_choice.n)),
         (
             "right before wrong within a problem, ensemble, %",
-            with_interval(found.ensemble_auroc),
-            str(found.ensemble_auroc.n),
+            with_interval(study.ensemble_auroc),
+            str(study.ensemble_auroc.n),
         ),
-        ("the same, student, %", with_interval(found.student_auroc), str(found.student_auroc.n)),
+        ("the same, student, %", with_interval(study.student_auroc), str(study.student_auroc.n)),
         (
             "seconds per 1,000 texts, ensemble",
             f"{1000 * time.ensemble_s / time.num_texts:.1f}",

@@ -142,17 +142,17 @@ def percent_of(estimate: Estimate) -> Drawn | None:
     return 100 * estimate.value, 100 * low, 100 * high
 
 
-def dimension_figure(found: DimensionTable) -> Figure:
+def dimension_figure(table: DimensionTable) -> Figure:
     """A row per part of the violation, a mark with its interval per selector."""
-    figure = Figure(figsize=(8.0, 1.6 + 0.55 * len(found.rows)), layout="constrained")
+    figure = Figure(figsize=(8.0, 1.6 + 0.55 * len(table.rows)), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
-    for index, name in enumerate(found.selectors):
+    for index, name in enumerate(table.selectors):
         colour, mark, _ = _look_of(name, index)
-        offset = (index - (len(found.selectors) - 1) / 2) * 0.8 / len(found.selectors)
+        offset = (index - (len(table.selectors) - 1) / 2) * 0.8 / len(table.selectors)
         drawn = [
             (place + offset, span)
-            for place, (_, values) in enumerate(found.rows)
+            for place, (_, values) in enumerate(table.rows)
             if (span := percent_of(values[index])) is not None
         ]
         axes.errorbar(
@@ -161,9 +161,9 @@ def dimension_figure(found: DimensionTable) -> Figure:
             xerr=[[value - low for _, (value, low, _) in drawn], [high - value for _, (value, _, high) in drawn]],
             color=colour, marker=mark, linestyle="none", markersize=5, elinewidth=1.0, capsize=2, label=name,
         )  # fmt: skip
-    axes.set_yticks(range(len(found.rows)), [name for name, _ in found.rows])
-    axes.set_ylim(len(found.rows) - 0.5, -0.5)
-    for place in range(1, len(found.rows)):
+    axes.set_yticks(range(len(table.rows)), [name for name, _ in table.rows])
+    axes.set_ylim(len(table.rows) - 0.5, -0.5)
+    for place in range(1, len(table.rows)):
         axes.axhline(place - 0.5, color="#dddddd", linewidth=0.6)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(left=-1)  # marks at 0 must not be cut
@@ -269,14 +269,14 @@ def difficulty_figure(rows: Sequence[DifficultyRow]) -> Figure:
     values = [row.mean_violation if continuous else row.pass_at_1 for row in rows]
     ylabel = "mean violation x 100 (lower is better)" if continuous else "pass@1, %"
     figure, axes = axes_of("", ylabel, width=max(6.4, 1.2 * len(rows) + 2))
-    names = list(dict.fromkeys(name for found in values for name in found))
+    names = list(dict.fromkeys(name for estimates in values for name in estimates))
     for index, name in enumerate(names):
         colour, mark, style = _look_of(name, index)
         offset = (index - (len(names) - 1) / 2) * 0.09
         points = [
             (place + offset, drawn)
-            for place, found in enumerate(values)
-            if name in found and (drawn := percent_of(found[name])) is not None
+            for place, estimates in enumerate(values)
+            if name in estimates and (drawn := percent_of(estimates[name])) is not None
         ]
         axes.errorbar(
             [place for place, _ in points],

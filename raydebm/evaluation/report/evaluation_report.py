@@ -69,11 +69,11 @@ def _opening_plate(evaluation: Evaluation) -> Plate:
 def plates(evaluation: Evaluation, *, training: Mapping[str, Mapping[str, Any]] | None = None) -> list[Plate]:
     """Figures for everything that has data."""
     first = (_selectors, _dimensions, _pass_at_n, _costs, _picks, _selective)
-    found = [plate for plate_or_none in first if (plate := plate_or_none(evaluation)) is not None]
+    main_plates = [plate for plate_or_none in first if (plate := plate_or_none(evaluation)) is not None]
     if evaluation.trust is not None and any(row.risk_coverage for row in evaluation.trust.signals):
-        found += _trust_plates(evaluation.trust)
+        main_plates += _trust_plates(evaluation.trust)
     last = (_confidence(evaluation), _difficulties(evaluation), _training(training or {}))
-    return [*found, *(plate for plate in last if plate is not None)]
+    return [*main_plates, *(plate for plate in last if plate is not None)]
 
 
 def _selectors(evaluation: Evaluation) -> Plate:
@@ -179,7 +179,7 @@ def _training(training: Mapping[str, Mapping[str, Any]]) -> Plate | None:
     return plate_of(drawing.training_figure(curves), "Training", caption)
 
 
-def _trust_plates(found: Trust) -> list[Plate]:
+def _trust_plates(trust: Trust) -> list[Plate]:
     risk = (
         "Share of wrong selections among the answered, by the share that is answered, most certain first. The lower "
         "and the later it rises, the better the signal knows where the selection is wrong; dotted: 80 % answered. "
@@ -190,10 +190,10 @@ def _trust_plates(found: Trust) -> list[Plate]:
         "mean that the probability can be taken at its word. Last panel: accuracy by tenths of sigma; if sigma told, "
         "it would fall from left to right."
     )
-    plates = [plate_of(study_figures.risk_coverage_figure(found.signals), "Risk and coverage", risk)]
-    rows = [row for row in found.reliabilities if row.bins]
-    if rows or found.sigma_bins:
-        plates.append(plate_of(study_figures.reliability_figure(rows, found.sigma_bins), "Reliability", diagrams))
+    plates = [plate_of(study_figures.risk_coverage_figure(trust.signals), "Risk and coverage", risk)]
+    rows = [row for row in trust.reliabilities if row.bins]
+    if rows or trust.sigma_bins:
+        plates.append(plate_of(study_figures.reliability_figure(rows, trust.sigma_bins), "Reliability", diagrams))
     return plates
 
 

@@ -232,8 +232,8 @@ def _difficulty_table(evaluation: Evaluation) -> Table:
 
 def _dimension_table(evaluation: Evaluation) -> Table:
     """What the selections violate, part by part."""
-    found = evaluation.dimensions
-    source = "" if found is None else found.source
+    dimensions = evaluation.dimensions
+    source = "" if dimensions is None else dimensions.source
     return Table(
         title="Parts of the violation",
         caption=(
@@ -241,10 +241,10 @@ def _dimension_table(evaluation: Evaluation) -> Table:
             "part that is high for every selector is one that no candidate gets right; a part that only the oracle "
             "keeps low is what the selectors do not see."
         ),
-        headers=("part", *(() if found is None else found.selectors)),
+        headers=("part", *(() if dimensions is None else dimensions.selectors)),
         rows=()
-        if found is None
-        else tuple((name, *(number(estimate) for estimate in values)) for name, values in found.rows),
+        if dimensions is None
+        else tuple((name, *(number(estimate) for estimate in values)) for name, values in dimensions.rows),
     )
 
 
@@ -315,7 +315,7 @@ def _saved_in_words(saved: SavedSamples) -> str:
 
 def tables(evaluation: Evaluation) -> list[Table]:
     """All tables that have rows."""
-    found = [
+    all_tables = [
         selector_table(evaluation),
         *decision_tables(evaluation),
         _dimension_table(evaluation),
@@ -327,4 +327,4 @@ def tables(evaluation: Evaluation) -> list[Table]:
         _difficulty_table(evaluation),
         cost_table(evaluation),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in all_tables if table.rows]

@@ -85,7 +85,7 @@ def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
     figure, axes = axes_of("candidates per problem (n)", ylabel)
     looks = {**SELECTOR_LINES, "energy-weighted vote": (ORANGE, "D", "-.")}
     for name in values[-1][1]:
-        draw_band(axes, [(n, found[name]) for n, found in values], name, looks.get(name, LINES[4]), alpha=0.09)
+        draw_band(axes, [(n, estimates[name]) for n, estimates in values], name, looks.get(name, LINES[4]), alpha=0.09)
     axes.set_xscale("log", base=2)
     _log_ticks(axes, [row.n for row in rows])
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
@@ -135,8 +135,8 @@ def grid_figure(rows: Sequence[GridRow], *, theta_sigma: float, theta_abstain: f
         values[1][place] = 100 * row.abstain_frac
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     titles = ("mean violation of the answers x 100" if continuous else "correct among answered, %", "unanswered, %")
-    for axes, found, title in zip(figure.subplots(1, 2), values, titles, strict=True):
-        image = axes.imshow(found, cmap="cividis", aspect="auto", origin="lower")
+    for axes, grid, title in zip(figure.subplots(1, 2), values, titles, strict=True):
+        image = axes.imshow(grid, cmap="cividis", aspect="auto", origin="lower")
         figure.colorbar(image, ax=axes, label=title)
         for ticks, places, name in (
             (axes.set_xticks, stops, "theta_abstain"),
@@ -151,7 +151,7 @@ def grid_figure(rows: Sequence[GridRow], *, theta_sigma: float, theta_abstain: f
     return figure
 
 
-def decomposition_figure(found: Decomposition) -> Figure:
+def decomposition_figure(decomposition: Decomposition) -> Figure:
     """Candidates on the plane of mu and E_constraint; what the sum selects is outlined."""
     figure, axes = axes_of("mu (lower is better)", "E_constraint (lower is better)")
     looks: tuple[tuple[bool, str, dict[str, Any]], ...] = (
@@ -159,22 +159,22 @@ def decomposition_figure(found: Decomposition) -> Figure:
         (True, "correct", {"c": BLUE, "marker": "o", "s": 12, "alpha": 0.45, "linewidths": 0}),
     )
     # Penalties repeat; a little fixed jitter shows how many points stand on one line.
-    spread = max((point.penalty for point in found.points), default=0.0) or 1.0
-    jitter = np.random.default_rng(0).uniform(-0.012, 0.012, len(found.points)) * spread
+    spread = max((point.penalty for point in decomposition.points), default=0.0) or 1.0
+    jitter = np.random.default_rng(0).uniform(-0.012, 0.012, len(decomposition.points)) * spread
     for correct, name, look in looks:
-        index = [i for i, point in enumerate(found.points) if point.correct is correct]
+        index = [i for i, point in enumerate(decomposition.points) if point.correct is correct]
         if index:
             axes.scatter(
-                [found.points[i].mu for i in index],
-                [found.points[i].penalty + jitter[i] for i in index],
+                [decomposition.points[i].mu for i in index],
+                [decomposition.points[i].penalty + jitter[i] for i in index],
                 **look,
                 label=name,
-                rasterized=len(found.points) > 1500,
+                rasterized=len(decomposition.points) > 1500,
             )
-    chosen = [i for i, point in enumerate(found.points) if point.selected]
+    chosen = [i for i, point in enumerate(decomposition.points) if point.selected]
     axes.scatter(
-        [found.points[i].mu for i in chosen],
-        [found.points[i].penalty + jitter[i] for i in chosen],
+        [decomposition.points[i].mu for i in chosen],
+        [decomposition.points[i].penalty + jitter[i] for i in chosen],
         facecolors="none", edgecolors=INK, marker="*", s=45, linewidths=0.7, label="selected",
         rasterized=len(chosen) > 600,
     )  # fmt: skip
@@ -230,16 +230,16 @@ def reliability_figure(rows: Sequence[Reliability], bins: Sequence[SigmaBin]) ->
 def _diagram(axes: Axes, row: Reliability) -> None:
     tidy(axes)
     axes.plot([0, 100], [0, 100], color=GREY, linewidth=1.0, linestyle="--")
-    largest = max(found.n for found in row.bins)
-    for found in row.bins:
-        drawn = percent_of(found.accuracy)
+    largest = max(bucket.n for bucket in row.bins)
+    for bucket in row.bins:
+        drawn = percent_of(bucket.accuracy)
         if drawn is None:
             continue
         value, low, high = drawn
-        width = 100 * (found.high - found.low)
-        axes.bar(100 * found.low, value, width=width, align="edge", color=BLUE, alpha=0.15 + 0.5 * found.n / largest)
+        width = 100 * (bucket.high - bucket.low)
+        axes.bar(100 * bucket.low, value, width=width, align="edge", color=BLUE, alpha=0.15 + 0.5 * bucket.n / largest)
         span = [[value - low], [high - value]]
-        place = 100 * found.mean_predicted
+        place = 100 * bucket.mean_predicted
         axes.errorbar(place, value, yerr=span, color=INK, fmt="o", markersize=3.5, elinewidth=1.0, capsize=2)
     ece = "-" if row.ece.value is None else f"{row.ece.value:.3f}"
     axes.set_title(f"{_wrapped(row.name)}\nECE {ece}, n={row.ece.n}", fontsize=8)
@@ -251,8 +251,8 @@ def _diagram(axes: Axes, row: Reliability) -> None:
 
 def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
     tidy(axes)
-    for place, found in enumerate(bins):
-        drawn = percent_of(found.accuracy)
+    for place, tenth in enumerate(bins):
+        drawn = percent_of(tenth.accuracy)
         if drawn is not None:
             value, low, high = drawn
             axes.bar(place, value, color=GREEN, alpha=0.55)
@@ -295,21 +295,23 @@ def risk_coverage_figure(rows: Sequence[SignalRow], *, most: int = 6) -> Figure:
     return figure
 
 
-def transfer_figure(found: Transfer) -> Figure:
+def transfer_figure(transfer: Transfer) -> Figure:
     """pass@1 by mu alone, with the lift over random choice as colour: green above, pink below; in-domain cells are
     framed."""
-    lifts = np.full((len(found.sources), len(found.targets)), math.nan)
-    for cell in found.cells:
+    lifts = np.full((len(transfer.sources), len(transfer.targets)), math.nan)
+    for cell in transfer.cells:
         if cell.by_mu.lift.value is not None:
-            lifts[found.sources.index(cell.source), found.targets.index(cell.target)] = 100 * cell.by_mu.lift.value
-    longest = max(len(source) for source in found.sources)
-    width = 1.8 + 0.08 * longest + 1.25 * len(found.targets)
-    figure = Figure(figsize=(width, 1.5 + 0.62 * len(found.sources)), layout="constrained")
+            lifts[transfer.sources.index(cell.source), transfer.targets.index(cell.target)] = (
+                100 * cell.by_mu.lift.value
+            )
+    longest = max(len(source) for source in transfer.sources)
+    width = 1.8 + 0.08 * longest + 1.25 * len(transfer.targets)
+    figure = Figure(figsize=(width, 1.5 + 0.62 * len(transfer.sources)), layout="constrained")
     axes = figure.subplots()
     limit = max(float(np.nanmax(np.abs(lifts))) if not np.isnan(lifts).all() else 1.0, 1e-6)
     image = axes.imshow(lifts, cmap="PiYG", norm=TwoSlopeNorm(0.0, -limit, limit), aspect="auto")
-    for cell in found.cells:
-        row, column = found.sources.index(cell.source), found.targets.index(cell.target)
+    for cell in transfer.cells:
+        row, column = transfer.sources.index(cell.source), transfer.targets.index(cell.target)
         share, lift = cell.by_mu.pass_at_1.value, cell.by_mu.lift.value
         if share is not None and lift is not None:
             dark = abs(100 * lift) > 0.7 * limit
@@ -318,8 +320,10 @@ def transfer_figure(found: Transfer) -> Figure:
         if cell.in_domain:
             corner = (column - 0.48, row - 0.48)
             axes.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, edgecolor=INK, linewidth=2.0))
-    axes.set_xticks(range(len(found.targets)), found.targets, fontsize=8, rotation=20 if len(found.targets) > 4 else 0)
-    axes.set_yticks(range(len(found.sources)), found.sources, fontsize=8)
+    axes.set_xticks(
+        range(len(transfer.targets)), transfer.targets, fontsize=8, rotation=20 if len(transfer.targets) > 4 else 0
+    )
+    axes.set_yticks(range(len(transfer.sources)), transfer.sources, fontsize=8)
     axes.set_xlabel("evaluated on")
     axes.set_ylabel("trained on")
     figure.colorbar(image, ax=axes, label="lift over random, points", shrink=0.9)

@@ -11,28 +11,28 @@ def _plain(value: float | None, digits: int = 0) -> str:
 
 
 def _overview_table(results: StudyResults) -> Table:
-    found = results.overview
+    overview = results.overview
     rows = [
-        ("problems", str(found.num_problems)),
-        ("candidates", f"{found.num_candidates:,}"),
+        ("problems", str(overview.num_problems)),
+        ("candidates", f"{overview.num_candidates:,}"),
         (
             "candidates per problem",
-            str(found.most) if found.fewest == found.most else f"{found.fewest} to {found.most}",
+            str(overview.most) if overview.fewest == overview.most else f"{overview.fewest} to {overview.most}",
         ),
-        ("generators", str(len(found.generators))),
-        ("candidates correct, %", with_interval(found.accuracy)),
-        *([("mean violation of candidates", number(found.mean_violation))] if found.mean_violation.n else []),
-        ("problems with a correct candidate, %", with_interval(found.solvable)),
-        ("problems with correct and incorrect ones, %", with_interval(found.mixed)),
-        ("failed to generate", str(found.num_failed)),
-        ("did not parse", str(found.num_unparsed)),
-        ("could not be scored", str(found.num_unscored)),
-        ("without a label", str(found.num_unlabeled)),
-        ("scored with a cut problem text", str(found.num_truncated_problems)),
-        ("mean characters of a problem", _plain(found.prompt_characters)),
-        ("mean characters of a candidate", _plain(found.text_characters)),
-        *((f"candidates that break the constraint {name}", str(count)) for name, count in found.constraints.items()),
-        *((f"problems of group {name or '(none)'}", str(count)) for name, count in found.difficulties.items()),
+        ("generators", str(len(overview.generators))),
+        ("candidates correct, %", with_interval(overview.accuracy)),
+        *([("mean violation of candidates", number(overview.mean_violation))] if overview.mean_violation.n else []),
+        ("problems with a correct candidate, %", with_interval(overview.solvable)),
+        ("problems with correct and incorrect ones, %", with_interval(overview.mixed)),
+        ("failed to generate", str(overview.num_failed)),
+        ("did not parse", str(overview.num_unparsed)),
+        ("could not be scored", str(overview.num_unscored)),
+        ("without a label", str(overview.num_unlabeled)),
+        ("scored with a cut problem text", str(overview.num_truncated_problems)),
+        ("mean characters of a problem", _plain(overview.prompt_characters)),
+        ("mean characters of a candidate", _plain(overview.text_characters)),
+        *((f"candidates that break the constraint {name}", str(count)) for name, count in overview.constraints.items()),
+        *((f"problems of group {name or '(none)'}", str(count)) for name, count in overview.difficulties.items()),
     ]
     return Table(
         title="The pool",
@@ -162,7 +162,10 @@ def _pool_kind_table(results: StudyResults) -> Table:
                 row.name,
                 str(row.n),
                 str(row.oracle.n),
-                *(with_interval(found) for found in (row.random, row.majority, row.ours, row.mu_only, row.oracle)),
+                *(
+                    with_interval(estimate)
+                    for estimate in (row.random, row.majority, row.ours, row.mu_only, row.oracle)
+                ),
                 with_interval(row.same_size),
                 points(row.whole_minus),
                 points(row.mu_whole_minus),
@@ -173,13 +176,14 @@ def _pool_kind_table(results: StudyResults) -> Table:
 
 
 def _lambda_table(results: StudyResults) -> Table:
-    found = results.decomposition
+    decomposition = results.decomposition
     text = (
         "E_constraint tells no two parsed candidates of a problem apart here, so lambda changes nothing."
-        if found is None
-        else f"On {found.num_constrained} problems E_constraint tells candidates apart. mu's pick is among those of "
-        f"lowest E_constraint on {with_interval(found.agree)} % of all problems (the only such one on "
-        f"{with_interval(found.agree_alone)} %); the pick of E is neither term's on {with_interval(found.neither)} %."
+        if decomposition is None
+        else f"On {decomposition.num_constrained} problems E_constraint tells candidates apart. mu's pick is among "
+        f"those of lowest E_constraint on {with_interval(decomposition.agree)} % of all problems (the only such one on "
+        f"{with_interval(decomposition.agree_alone)} %); the pick of E is neither term's on "
+        f"{with_interval(decomposition.neither)} %."
     )
     chosen = results.evaluation.policy["lambda"]
     return Table(
@@ -189,7 +193,7 @@ def _lambda_table(results: StudyResults) -> Table:
         rows=tuple(
             (f"{row.lambda_:g}", with_interval(row.pass_at_1), number(row.mean_violation)) for row in results.lambdas
         )
-        if found is not None
+        if decomposition is not None
         else (),
         emphasised=tuple(index for index, row in enumerate(results.lambdas) if row.lambda_ == chosen),
     )
@@ -197,7 +201,7 @@ def _lambda_table(results: StudyResults) -> Table:
 
 def _variance_table(results: StudyResults) -> Table:
     """The partition of sigma squared; without rows where nothing was partitioned."""
-    found = results.variance
+    partition = results.variance
     return Table(
         title="Partitioned variance",
         caption=(
@@ -209,15 +213,15 @@ def _variance_table(results: StudyResults) -> Table:
         ),
         headers=("what", "value"),
         rows=()
-        if found is None
+        if partition is None
         else (
-            ("largest difference of sigma with and without the analytic term", f"{found.identity_error:.1e}"),
-            ("problems / candidates", f"{found.num_problems} / {found.num_candidates:,}"),
-            ("mean sigma squared", number(found.variance, digits=4)),
-            ("variance of what does not move with E_constraint", with_interval(found.quality)),
-            ("variance of what does", with_interval(found.constraint)),
-            ("twice their covariance", with_interval(found.covariance)),
-            ("energy per unit of E_constraint, by adapter", ", ".join(f"{slope:.2f}" for slope in found.slopes)),
+            ("largest difference of sigma with and without the analytic term", f"{partition.identity_error:.1e}"),
+            ("problems / candidates", f"{partition.num_problems} / {partition.num_candidates:,}"),
+            ("mean sigma squared", number(partition.variance, digits=4)),
+            ("variance of what does not move with E_constraint", with_interval(partition.quality)),
+            ("variance of what does", with_interval(partition.constraint)),
+            ("twice their covariance", with_interval(partition.covariance)),
+            ("energy per unit of E_constraint, by adapter", ", ".join(f"{slope:.2f}" for slope in partition.slopes)),
         ),
     )
 
@@ -340,7 +344,7 @@ def _rated_table(results: StudyResults) -> Table:
         rows=tuple(
             (
                 row.name,
-                *(number(found, digits=2) for found in (row.ours, row.oracle, row.random)),
+                *(number(estimate, digits=2) for estimate in (row.ours, row.oracle, row.random)),
                 number(row.ours_minus_oracle, digits=2, signed=True),
                 str(row.ours_minus_oracle.n),
             )
@@ -351,7 +355,7 @@ def _rated_table(results: StudyResults) -> Table:
 
 def study_tables(results: StudyResults) -> list[Table]:
     """All that have rows."""
-    found = [
+    tables = [
         _overview_table(results),
         _generator_table(results),
         _ensemble_table(results),
@@ -365,4 +369,4 @@ def study_tables(results: StudyResults) -> list[Table]:
         _judge_table(results),
         _rated_table(results),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in tables if table.rows]

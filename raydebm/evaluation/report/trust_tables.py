@@ -106,11 +106,11 @@ def reliability_cells(row: Reliability) -> tuple[str, str, str, str]:
 
 def trust_tables(evaluation: Evaluation) -> list[Table]:
     """Those that have rows."""
-    found = [
+    tables = [
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
         comparison_table(evaluation.comparisons),
         _signal_table(evaluation),
         _selective_table(evaluation),
         _calibration_table(evaluation),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in tables if table.rows]

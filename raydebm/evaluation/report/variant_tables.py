@@ -5,16 +5,16 @@ from raydebm.evaluation.report.trust_tables import comparison_table
 from raydebm.evaluation.studies.variants import VariantRow, VariantStudy
 
 
-def variant_tables(found: VariantStudy) -> list[Table]:
+def variant_tables(study: VariantStudy) -> list[Table]:
     """The scorers side by side, and the paired tests against the recipe's own."""
-    tests = comparison_table(found.comparisons)
-    return [_scorer_table(found), *([tests] if tests.rows else [])]
+    tests = comparison_table(study.comparisons)
+    return [_scorer_table(study), *([tests] if tests.rows else [])]
 
 
-def _scorer_table(found: VariantStudy) -> Table:
-    continuous = any(row.violation.value is not None for row in found.rows)
+def _scorer_table(study: VariantStudy) -> Table:
+    continuous = any(row.violation.value is not None for row in study.rows)
     return Table(
-        title=found.title,
+        title=study.title,
         caption=(
             "The recipe's own scorer first. pass@1 in % by E and by mu alone, each on the candidates of the generators "
             "that the scorer was trained on, with 95 % intervals. Parameters: trained ones, heads included. "
@@ -27,7 +27,7 @@ def _scorer_table(found: VariantStudy) -> Table:
             *(("mean violation by E", "by mu") if continuous else ()),
             "sigma-AUROC %", "of sigma squared by constraints %",
         ),
-        rows=tuple(_cells(row, continuous=continuous) for row in found.rows),
+        rows=tuple(_cells(row, continuous=continuous) for row in study.rows),
     )  # fmt: skip
 
 

@@ -140,16 +140,16 @@ def selector_rows(entries: Sequence[SelectorEntry], bootstrap: Bootstrap) -> lis
     chance, bound = by_name["random"], by_name["oracle"]
     violated = {entry.name: entry.violation for entry in entries}
     damage, least = violated["random"], violated["oracle"]
-    ours, ours_violated = (found.get(OURS, np.full(len(chance), math.nan)) for found in (by_name, violated))
+    ours, ours_violated = (table.get(OURS, np.full(len(chance), math.nan)) for table in (by_name, violated))
     correct, violation = [entry.correct for entry in entries], [entry.violation for entry in entries]
     columns = zip(
         entries,
         bootstrap.proportions(correct),
-        bootstrap.ratios([_gap(found - chance, bound - chance) for found in correct]),
-        bootstrap.means([ours - found for found in correct]),
+        bootstrap.ratios([_gap(values - chance, bound - chance) for values in correct]),
+        bootstrap.means([ours - values for values in correct]),
         bootstrap.means(violation),
-        bootstrap.means([found - ours_violated for found in violation]),
-        bootstrap.ratios([_gap(damage - found, damage - least) for found in violation]),
+        bootstrap.means([values - ours_violated for values in violation]),
+        bootstrap.ratios([_gap(damage - values, damage - least) for values in violation]),
         strict=True,
     )
     return [
@@ -182,8 +182,8 @@ def difficulties(
     shown = [entry for entry in entries if entry.name in BY_DIFFICULTY or entry.name.startswith(SINGLE_SHOT)]
     violated = [entry for entry in shown if not np.isnan(entry.violation).all()]
     groups = np.array([problem.difficulty for problem in problems])
-    found = sorted({str(group) for group in groups}, key=_natural)
-    if len(found) < 2:
+    names = sorted({str(group) for group in groups}, key=_natural)
+    if len(names) < 2:
         return []
     return [
         DifficultyRow(
@@ -197,7 +197,7 @@ def difficulties(
             },
             **_choices([problem for problem, name in zip(problems, groups, strict=True) if name == group]),
         )
-        for group in found
+        for group in names
     ]
 
 
@@ -208,7 +208,7 @@ class _Choices(TypedDict):
 
 def _choices(problems: Sequence[Problem]) -> _Choices:
     """What a problem's ``data["choices"]`` says, where all have such a list."""
-    counts = [len(found) for problem in problems if isinstance(found := problem.data.get("choices"), list | tuple)]
+    counts = [len(choices) for problem in problems if isinstance(choices := problem.data.get("choices"), list | tuple)]
     if len(counts) < len(problems) or 0 in counts:
         return {"num_choices": tuple(sorted(set(counts))), "guess": None}
     return {"num_choices": tuple(sorted(set(counts))), "guess": math.fsum(1 / count for count in counts) / len(counts)}

@@ -109,13 +109,13 @@ class Evaluation(JsonResults):
         """The few numbers to show and to keep in a manifest."""
         shown = ("random", "majority vote", "greedy", POSTERIOR, CHOSEN, OURS, ALL_PASSES, ANSWERED, "oracle")
         rows = [row for name in shown if (row := self.row(name)) is not None]
-        found = {row.name: row.pass_at_1.value for row in rows}
+        pass_at_1 = {row.name: row.pass_at_1.value for row in rows}
         violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
         return {
             "num_problems": self.counts.problems,
             "num_candidates": self.counts.candidates,
             "num_unlabeled": self.counts.unlabeled,
-            "pass_at_1": found,
+            "pass_at_1": pass_at_1,
             **({"mean_violation": violated} if violated else {}),
             "coverage": None if self.loop is None else self.loop.coverage.value,
             **self._decision_facts(),
@@ -124,9 +124,9 @@ class Evaluation(JsonResults):
     def _decision_facts(self) -> dict[str, Any]:
         if self.decision is None:
             return {}
-        found = self.decision
+        decision = self.decision
         return {
-            "profile": found.profile,
-            "confidence_auroc": found.confidence.auroc.value,
-            "confidence_ece": found.reliability.ece.value,
+            "profile": decision.profile,
+            "confidence_auroc": decision.confidence.auroc.value,
+            "confidence_ece": decision.reliability.ece.value,
         }

@@ -87,17 +87,20 @@ def outcome_values(stack: Stack, outcomes: Sequence[Outcome], *, labels: Mapping
     absent = [problem.problem_id for problem in stack.problems if problem.problem_id not in by_problem]
     if absent:
         raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
-    found = [by_problem[problem.problem_id] for problem in stack.problems]
-    last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in found]
+    pool_outcomes = [by_problem[problem.problem_id] for problem in stack.problems]
+    last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in pool_outcomes]
     return OutcomeValues(
-        accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in found]),
-        regenerated=np.array([len(outcome.passes) > 1 for outcome in found]),
-        pass_failed=np.array([outcome.passes[-1].num_failed == outcome.passes[-1].num_requested for outcome in found]),
+        accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in pool_outcomes]),
+        regenerated=np.array([len(outcome.passes) > 1 for outcome in pool_outcomes]),
+        pass_failed=np.array(
+            [outcome.passes[-1].num_failed == outcome.passes[-1].num_requested for outcome in pool_outcomes]
+        ),
         adopted=np.array(
-            [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in found], dtype=bool
+            [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in pool_outcomes],
+            dtype=bool,
         ),
         first=_labels_of(
-            [outcome.passes[0].selected for outcome in found], labels, correct_of, stack.correct_of_nothing()
+            [outcome.passes[0].selected for outcome in pool_outcomes], labels, correct_of, stack.correct_of_nothing()
         ),
         final=_labels_of(last, labels, correct_of, stack.correct_of_nothing()),
         violation=_labels_of(last, labels, violation_of, stack.violation_of_nothing()),

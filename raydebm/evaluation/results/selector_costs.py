@@ -59,12 +59,12 @@ def cost_rows(
     """
     worth = {row.name: row for row in rows}
     continuous = any(row.mean_violation.value is not None for row in rows)
-    found = []
+    costs = []
     for selector in selectors:
         row = worth[selector.name]
         calls, usd = _costs(selector, stack, prices)
         is_unknown = (np.isnan(usd) & ~np.isnan(calls.num_candidates)).any()
-        found.append(
+        costs.append(
             CostRow(
                 name=selector.name,
                 worth=row.mean_violation if continuous else row.pass_at_1,
@@ -75,7 +75,7 @@ def cost_rows(
                 is_on_front=False,
             )
         )
-    return _with_front(found, _competing(selectors), lower_is_better=continuous)
+    return _with_front(costs, _competing(selectors), lower_is_better=continuous)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +143,7 @@ def _mean(values: Floats) -> float:
 
 
 def _competing(selectors: Sequence[Selector]) -> set[str]:
-    return {found.name for found in selectors if found.group != "bound" and "hindsight" not in found.name}
+    return {selector.name for selector in selectors if selector.group != "bound" and "hindsight" not in selector.name}
 
 
 def _with_front(rows: Sequence[CostRow], competing: set[str], *, lower_is_better: bool) -> tuple[CostRow, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.energy import total_energies
-from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES, Ranking, kept
+from raydebm.evaluation.certainty.uncertainty import NUM_RESAMPLES, Ranking, num_answered
 from raydebm.evaluation.pools.pool import Bools, Floats
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
@@ -50,11 +50,11 @@ def kendall_taus(stack: Stack, energies: Floats) -> Floats:
     return taus
 
 
-def _orders(found: Floats, wanted: Floats, usable: Bools) -> Floats:
-    """(p, 3): over all ordered pairs of usable candidates, how many differ in ``found``, how many in ``wanted``, and
+def _orders(given: Floats, wanted: Floats, usable: Bools) -> Floats:
+    """(p, 3): over all ordered pairs of usable candidates, how many differ in ``given``, how many in ``wanted``, and
     how many more are ordered alike than the other way round."""
     both = usable[:, :, None] & usable[:, None, :]
-    one, other = (_signs(values) * both for values in (found, wanted))
+    one, other = (_signs(values) * both for values in (given, wanted))
     return np.stack([np.abs(one).sum(axis=(1, 2)), np.abs(other).sum(axis=(1, 2)), (one * other).sum(axis=(1, 2))], 1)
 
 
@@ -79,8 +79,8 @@ def pass_at_n_by_energy(stack: Stack, lambda_: float, *, max_n: int) -> Floats:
     columns = np.broadcast_to(np.arange(mu.shape[1]), mu.shape)
     order = np.lexsort((columns, ties, stack.energy(mu, lambda_), ~labelled), axis=1)
     right = np.take_along_axis(stack.correct == 1, order, axis=1).astype(np.float64)
-    found = np.maximum.accumulate(right, axis=1)[:, np.minimum(np.arange(max_n), mu.shape[1] - 1)]
-    return np.where(labelled.any(axis=1, keepdims=True), found, math.nan)
+    curves = np.maximum.accumulate(right, axis=1)[:, np.minimum(np.arange(max_n), mu.shape[1] - 1)]
+    return np.where(labelled.any(axis=1, keepdims=True), curves, math.nan)
 
 
 def pass_at_n_by_chance(stack: Stack, *, max_n: int) -> Floats:
@@ -119,27 +119,27 @@ class Retained:
 
 
 def selective_accuracy(
-    found: EnergyPicks, bootstrap: Bootstrap, *, fractions: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    energy_picks: EnergyPicks, bootstrap: Bootstrap, *, fractions: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 ) -> tuple[Retained, ...]:
     """Accuracy on the labelled selections that remain after dropping the share with the highest sigma.
 
     Of selections with equal sigma that the limit cuts through, their share counts. ``n`` is what remains.
     """
-    known = ~(np.isnan(found.sigma) | np.isnan(found.correct))
+    known = ~(np.isnan(energy_picks.sigma) | np.isnan(energy_picks.correct))
     total = int(known.sum())
     if total == 0:
         return tuple(Retained(abstain_frac=fraction, pass_at_1=NOTHING) for fraction in fractions)
     weights = np.vstack([np.ones((1, total), dtype=np.uint8), bootstrap.counts[:NUM_RESAMPLES, known]])
-    accuracy = Ranking.of(-found.sigma[known], found.correct[known]).curves(weights, fractions).accuracy
+    accuracy = Ranking.of(-energy_picks.sigma[known], energy_picks.correct[known]).curves(weights, fractions).accuracy
     return tuple(
         Retained(
             abstain_frac=fraction,
-            pass_at_1=bootstrap.share(float(values[0]), values[1:], kept(fraction, total)),
+            pass_at_1=bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total)),
         )
         for fraction, values in zip(fractions, accuracy.T, strict=True)
     )
 
 
-def sigma_auroc(found: EnergyPicks, bootstrap: Bootstrap) -> Estimate:
+def sigma_auroc(energy_picks: EnergyPicks, bootstrap: Bootstrap) -> Estimate:
     """AUROC of -sigma for "the selected candidate is correct": above 0.5, a low sigma signals a correct selection."""
-    return bootstrap.auroc(-found.sigma, found.correct)
+    return bootstrap.auroc(-energy_picks.sigma, energy_picks.correct)

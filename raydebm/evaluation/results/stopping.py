@@ -123,9 +123,9 @@ def all_trajectories(
         order = np.random.default_rng(seed_for(seed, pool.problem_id, pool.group))
         drawn = order.permuted(np.tile(np.arange(len(pool.answers)), (num_replays, 1)), axis=1)[:, :budget]
         played = _Played.of(pool, drawn)
-        for waves, known, found in zip(schedules, numbers, parts, strict=True):
-            found.append(played.at(np.array(_plan(waves, budget).ends()), known))
-    return [_joined(pools, num_replays, known, found) for known, found in zip(numbers, parts, strict=True)]
+        for waves, known, columns in zip(schedules, numbers, parts, strict=True):
+            columns.append(played.at(np.array(_plan(waves, budget).ends()), known))
+    return [_joined(pools, num_replays, known, columns) for known, columns in zip(numbers, parts, strict=True)]
 
 
 _Columns = tuple[Ints, Floats, Floats, Ints]
@@ -138,8 +138,8 @@ def _joined(
     most = max(part[0].shape[1] for part in parts)
 
     def column(index: int) -> Any:
-        found = [part[index] for part in parts]
-        return np.concatenate([np.pad(rows, ((0, 0), (0, most - rows.shape[1])), mode="edge") for rows in found])
+        arrays = [part[index] for part in parts]
+        return np.concatenate([np.pad(rows, ((0, 0), (0, most - rows.shape[1])), mode="edge") for rows in arrays])
 
     return Trajectories(
         pools=tuple(pools),
@@ -217,8 +217,8 @@ def _majority_value(votes: Ints, worth: Floats) -> Floats:
     known = leading & ~np.isnan(worth)
     sums = np.where(known, np.nan_to_num(worth), 0.0).sum(axis=2)
     means = np.divide(sums, known.sum(axis=2), where=known.any(axis=2), out=np.full(sums.shape, math.nan))
-    found: Floats = np.where(leading.any(axis=2), means, 0.0)
-    return found
+    values: Floats = np.where(leading.any(axis=2), means, 0.0)
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -254,53 +254,53 @@ class ReplayedStopping:
         )
 
 
-def replay(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> ReplayedStopping:
+def replay(played: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> ReplayedStopping:
     """Apply a rule after every wave of the trajectories.
 
     Args:
-        found: states, values and costs of one schedule.
+        played: states, values and costs of one schedule.
         rule: what decides; a ``price`` of it counts samples, because a state has no tokens.
         posterior: probabilities of a state's answers, for rules that use them.
     """
-    codes, judged = np.full(len(found.states), -1), np.zeros(len(found.states), dtype=bool)
-    going = np.arange(len(found.state_index))
-    for step in range(found.state_index.shape[1]):
-        here = found.state_index[going, step]
+    codes, judged = np.full(len(played.states), -1), np.zeros(len(played.states), dtype=bool)
+    going = np.arange(len(played.state_index))
+    for step in range(played.state_index.shape[1]):
+        here = played.state_index[going, step]
         for number in np.unique(here[~judged[here]]).tolist():  # what no trajectory reaches costs nothing
-            codes[number] = _code(_judge(found.states[number], rule, posterior).reason)
+            codes[number] = _code(_judge(played.states[number], rule, posterior).reason)
         judged[here] = True
         going = going[codes[here] < 0]
-    return _outcome(found, codes)
+    return _outcome(played, codes)
 
 
-def lead_probabilities(found: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> Floats:
+def lead_probabilities(played: Trajectories, rule: StoppingRule, *, posterior: PosteriorOf | None = None) -> Floats:
     """What a rule states as ``lead_probability`` of each state, NaN where it states none; for ``replay_threshold``."""
-    decisions = [_judge(state, rule, posterior) for state in found.states]
+    decisions = [_judge(state, rule, posterior) for state in played.states]
     stated = [decision.lead_probability for decision in decisions]
     return np.array([math.nan if probability is None else probability for probability in stated])
 
 
-def replay_threshold(found: Trajectories, leads: Floats, threshold: float) -> ReplayedStopping:
+def replay_threshold(played: Trajectories, leads: Floats, threshold: float) -> ReplayedStopping:
     """Stop where the lead probability of a state is at least this: a sweep over thresholds judges each state once."""
-    spent = np.array([state[1] >= state[0] for state in found.states])
+    spent = np.array([state[1] >= state[0] for state in played.states])
     accepted = np.nan_to_num(leads, nan=-1.0) >= threshold
     codes = np.where(spent, _code(StopReason.BUDGET), np.where(accepted, _code(StopReason.ACCEPT), -1))
-    return _outcome(found, codes)
+    return _outcome(played, codes)
 
 
 def _code(reason: StopReason | None) -> int:
     return -1 if reason is None else list(StopReason).index(reason)
 
 
-def _outcome(found: Trajectories, code_of_state: Ints) -> ReplayedStopping:
+def _outcome(played: Trajectories, code_of_state: Ints) -> ReplayedStopping:
     """Stop every trajectory at its first state with a code >= 0."""
-    code = code_of_state[found.state_index]
+    code = code_of_state[played.state_index]
     step = (code >= 0).argmax(axis=1)
     rows = np.arange(len(step))
     code = code[rows, step]
-    problem_ids = tuple(dict.fromkeys(pool.problem_id for pool in found.pools))
+    problem_ids = tuple(dict.fromkeys(pool.problem_id for pool in played.pools))
     place = {problem_id: index for index, problem_id in enumerate(problem_ids)}
-    problem = np.repeat([place[pool.problem_id] for pool in found.pools], found.num_replays)
+    problem = np.repeat([place[pool.problem_id] for pool in played.pools], played.num_replays)
 
     def mean(values: Floats) -> Floats:
         known = ~np.isnan(values)
@@ -311,12 +311,12 @@ def _outcome(found: Trajectories, code_of_state: Ints) -> ReplayedStopping:
 
     return ReplayedStopping(
         problem_ids=problem_ids,
-        correct=mean(found.value[rows, step]),
-        tokens=mean(found.tokens[rows, step]),
-        samples=mean(found.samples[rows, step].astype(np.float64)),
-        full_correct=mean(found.value[:, -1]),
-        full_tokens=mean(found.tokens[:, -1]),
-        full_samples=mean(found.samples[:, -1].astype(np.float64)),
+        correct=mean(played.value[rows, step]),
+        tokens=mean(played.tokens[rows, step]),
+        samples=mean(played.samples[rows, step].astype(np.float64)),
+        full_correct=mean(played.value[:, -1]),
+        full_tokens=mean(played.tokens[:, -1]),
+        full_samples=mean(played.samples[:, -1].astype(np.float64)),
         reasons={reason: mean((code == index).astype(np.float64)) for index, reason in enumerate(StopReason)},
     )
 
@@ -366,14 +366,14 @@ class StoppingRow:
     """Share of the replays by stop reason."""
 
 
-def stopping_row(name: str, found: ReplayedStopping, bootstrap: Bootstrap) -> StoppingRow:
+def stopping_row(name: str, replayed: ReplayedStopping, bootstrap: Bootstrap) -> StoppingRow:
     """Estimates of one replayed rule; the bootstrap must be of as many problems."""
     return StoppingRow(
         name=name,
-        accuracy=bootstrap.proportion(found.correct),
-        difference=bootstrap.mean(found.correct - found.full_correct),
-        mean_samples=bootstrap.mean(found.samples),
-        sample_share=bootstrap.ratio(found.samples, found.full_samples),
-        token_share=bootstrap.ratio(found.tokens, found.full_tokens),
-        reasons={reason.value: float(np.nanmean(shares)) for reason, shares in found.reasons.items()},
+        accuracy=bootstrap.proportion(replayed.correct),
+        difference=bootstrap.mean(replayed.correct - replayed.full_correct),
+        mean_samples=bootstrap.mean(replayed.samples),
+        sample_share=bootstrap.ratio(replayed.samples, replayed.full_samples),
+        token_share=bootstrap.ratio(replayed.tokens, replayed.full_tokens),
+        reasons={reason.value: float(np.nanmean(shares)) for reason, shares in replayed.reasons.items()},
     )

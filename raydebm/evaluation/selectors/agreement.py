@@ -31,10 +31,10 @@ def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
     """Both, as far as the validation problems allow; none without energies or without validation problems."""
     if not validation.num_members:
         return []
-    found = []
+    selectors = []
     temperature = best_temperature(validation, lambda_)
     if temperature is not None:
-        found.append(
+        selectors.append(
             Selector(
                 name=TEMPERED,
                 group="ablation",
@@ -44,7 +44,7 @@ def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
         )
     model = learned_agreement(validation, lambda_)
     if model is not None:
-        found.append(
+        selectors.append(
             Selector(
                 name=LEARNED,
                 group="ablation",
@@ -53,7 +53,7 @@ def agreement_selectors(validation: Stack, *, lambda_: float) -> list[Selector]:
                 weights=partial(_highest, model=model, lambda_=lambda_),
             )
         )
-    return found
+    return selectors
 
 
 def best_temperature(validation: Stack, lambda_: float) -> float | None:

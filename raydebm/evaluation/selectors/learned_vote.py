@@ -80,14 +80,14 @@ def learned_votes(validation: Stack) -> list[Selector]:
     labels = validation.correct[validation.answer >= 0]
     if len(set(labels[~np.isnan(labels)].tolist())) < 2:
         return []
-    found: list[Selector | None] = []
+    selectors: list[Selector | None] = []
     if len(validation.generators) > 1:
         what = "log-odds that its generator's votes are correct"
-        found.append(_selector(GENERATOR_VOTE, what, _by_generator, validation))
+        selectors.append(_selector(GENERATOR_VOTE, what, _by_generator, validation))
     if validation.num_members:
         what = "log-odds by a logistic regression of energy, spread, penalty, length and generator"
-        found.append(_selector(LEARNED_VOTE, what, _by_model, validation))
-    return [selector for selector in found if selector is not None]
+        selectors.append(_selector(LEARNED_VOTE, what, _by_model, validation))
+    return [selector for selector in selectors if selector is not None]
 
 
 Fit = Callable[[Stack], LogOdds | None]

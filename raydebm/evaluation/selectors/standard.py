@@ -36,12 +36,12 @@ def standard_selectors(
     generators, num_members = pools.generators, pools.num_members
     names = list(adapters) or [f"a{index}" for index in range(num_members)]
     greedy = set() if pools.greedy is None else set(pools.greedy.generators)
-    found = _baselines(frozenset(greedy.intersection(generators)))
+    selectors = _baselines(frozenset(greedy.intersection(generators)))
     if len(generators) > 1:
-        found += _generator_selectors(pools, generators, best_generator)
-    found += _single_shots(sorted(greedy.difference(generators)))
+        selectors += _generator_selectors(pools, generators, best_generator)
+    selectors += _single_shots(sorted(greedy.difference(generators)))
     if num_members:
-        found += [
+        selectors += [
             Selector(
                 name=f"adapter {name}",
                 group="adapter",
@@ -50,7 +50,7 @@ def standard_selectors(
             )
             for index, name in enumerate(names[:num_members])
         ]
-    found += [
+    selectors += [
         Selector(
             name=name,
             group="external",
@@ -60,10 +60,10 @@ def standard_selectors(
         )
         for name in pools.scores
     ]
-    found += _ablations(num_members > 0)
+    selectors += _ablations(num_members > 0)
     if num_members:
-        found += _combined(lambda_)
-    found.append(
+        selectors += _combined(lambda_)
+    selectors.append(
         Selector(
             name="oracle",
             group="bound",
@@ -71,12 +71,12 @@ def standard_selectors(
             weights=_oracle,
         )
     )
-    return found
+    return selectors
 
 
 def _baselines(greedy: frozenset[str]) -> list[Selector]:
     """``greedy``: the pool's generators that have a sample at temperature 0."""
-    found = [
+    selectors = [
         Selector(name="random", group="baseline", description="any candidate with equal chance", weights=_random),
         Selector(name="first", group="baseline", description="the first after shuffling", weights=_first),
         Selector(name="shortest", group="baseline", description="the shortest text; ties shared", weights=_shortest),
@@ -89,7 +89,7 @@ def _baselines(greedy: frozenset[str]) -> list[Selector]:
         ),
     ]
     if greedy:
-        found.insert(
+        selectors.insert(
             1,
             Selector(
                 name="greedy",
@@ -100,11 +100,11 @@ def _baselines(greedy: frozenset[str]) -> list[Selector]:
                 is_greedy=True,
             ),
         )
-    return found
+    return selectors
 
 
 def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator: str | None) -> list[Selector]:
-    found = [
+    selectors = [
         Selector(
             name=f"generator {name}",
             group="generator",
@@ -114,7 +114,7 @@ def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator
         )
         for name in generators
     ]
-    found += [
+    selectors += [
         Selector(
             name=f"greedy {name}",
             group="generator",
@@ -129,7 +129,7 @@ def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator
     chosen = best_generator or best_generator_of(pools)
     if chosen is not None:
         how = "on validation problems" if best_generator else "on these very problems, so it is a bound"
-        found.append(
+        selectors.append(
             Selector(
                 name="best generator" if best_generator else "best generator (chosen in hindsight)",
                 group="generator",
@@ -138,7 +138,7 @@ def _generator_selectors(pools: Stack, generators: Sequence[str], best_generator
                 partial_cover=True,
             )
         )
-    return found
+    return selectors
 
 
 def _single_shots(names: Sequence[str]) -> list[Selector]:
@@ -177,7 +177,7 @@ def best_generator_of(pools: Stack, *, by_violation: bool | None = None) -> str 
 
 
 def _ablations(has_energies: bool) -> list[Selector]:
-    found = [
+    selectors = [
         Selector(
             name="constraint only",
             group="ablation",
@@ -192,8 +192,8 @@ def _ablations(has_energies: bool) -> list[Selector]:
             description="lowest ensemble mean, whether or not it parses (parsing belongs to E_constraint); ties shared",
             weights=_lowest_mu,
         )
-        found.insert(0, mu_only)
-    return found
+        selectors.insert(0, mu_only)
+    return selectors
 
 
 def _combined(lambda_: float) -> list[Selector]:

@@ -44,7 +44,7 @@ class Estimate:
     """Problems it rests on."""
 
     def __neg__(self) -> "Estimate":
-        value, low, high = (None if found is None else -found for found in (self.value, self.high, self.low))
+        value, low, high = (None if number is None else -number for number in (self.value, self.high, self.low))
         return Estimate(value=value, low=low, high=high, n=self.n)
 
     @classmethod
@@ -116,7 +116,7 @@ class Bootstrap:
 
     def proportions(self, columns: Sequence[Floats]) -> list[Estimate]:
         """``proportion`` of each column, as cheap as ``means``."""
-        return [_exact_at_the_ends(found) for found in self.means(columns)]
+        return [_exact_at_the_ends(estimate) for estimate in self.means(columns)]
 
     def ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
         """sum(numerators) / sum(denominators) over problems where both are known.
@@ -173,12 +173,12 @@ def mean_of_known(values: Floats) -> Floats:
     return means
 
 
-def _exact_at_the_ends(found: Estimate) -> Estimate:
-    if found.value not in (0.0, 1.0) or found.n == 0:
-        return found
-    miss = 1 - ((1 - LEVEL) / 2) ** (1 / found.n)
-    low, high = (0.0, miss) if found.value == 0.0 else (1 - miss, 1.0)
-    return Estimate(value=found.value, low=low, high=high, n=found.n)
+def _exact_at_the_ends(estimate: Estimate) -> Estimate:
+    if estimate.value not in (0.0, 1.0) or estimate.n == 0:
+        return estimate
+    miss = 1 - ((1 - LEVEL) / 2) ** (1 / estimate.n)
+    low, high = (0.0, miss) if estimate.value == 0.0 else (1 - miss, 1.0)
+    return Estimate(value=estimate.value, low=low, high=high, n=estimate.n)
 
 
 def over_blocks(statistic: Callable[[Weights], Floats], weights: Weights) -> Floats:

@@ -52,9 +52,12 @@ def compare(
         seed: of the permutations.
     """
     known = [(one, other) for one, other in pairs if one in values and other in values and one != other]
-    tables = {name: np.atleast_2d(found) for name, found in values.items()}
+    tables = {name: np.atleast_2d(array) for name, array in values.items()}
     differences = [mean_of_known(tables[one] - tables[other]) for one, other in known]
-    kinds = [_binary(tables[one], tables[other], found) for (one, other), found in zip(known, differences, strict=True)]
+    kinds = [
+        _binary(tables[one], tables[other], difference)
+        for (one, other), difference in zip(known, differences, strict=True)
+    ]
     flipped = iter(
         sign_flip_p_values([d for d, binary in zip(differences, kinds, strict=True) if not binary], seed=seed)
     )

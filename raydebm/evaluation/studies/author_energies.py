@@ -91,8 +91,8 @@ def _centred(
     effects = generator_effects(problem, generator, mu, num_generators=num_generators)
     left = mu - effects[generator]
     sizes = np.maximum(np.bincount(problem), 1)
-    found: Floats = mu - (np.bincount(problem, weights=left) / sizes)[problem]
-    return np.round(found, 9 - math.ceil(math.log10(max(float(np.abs(mu).max()), 1e-9))))
+    centred: Floats = mu - (np.bincount(problem, weights=left) / sizes)[problem]
+    return np.round(centred, 9 - math.ceil(math.log10(max(float(np.abs(mu).max()), 1e-9))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,29 +138,29 @@ class Statistic:
 
 def std(means: Floats) -> Floats:
     """Standard deviation over generators, one per row."""
-    found: Floats = means.std(axis=1)
-    return found
+    deviations: Floats = means.std(axis=1)
+    return deviations
 
 
 def value_range(means: Floats) -> Floats:
     """Largest minus smallest over generators, one per row."""
-    found: Floats = means.max(axis=1) - means.min(axis=1)
-    return found
+    ranges: Floats = means.max(axis=1) - means.min(axis=1)
+    return ranges
 
 
 def over_generators(sums: Sequence[Sums], bootstrap: Bootstrap, statistic: Callable[[Floats], Floats]) -> Statistic:
     """A statistic of the generators' mean energies; generators with few correct candidates are left out."""
-    kept = [item for item in sums if item.counts.sum() >= MIN_CORRECT]
-    if len(kept) < 2:
+    usable = [generator_sums for generator_sums in sums if generator_sums.counts.sum() >= MIN_CORRECT]
+    if len(usable) < 2:
         return Statistic(math.nan, np.full(len(bootstrap.counts), math.nan), 0)
-    means = np.array([[item.energies.sum() / item.counts.sum() for item in kept]])
-    covered = np.sum([item.counts for item in kept], axis=0) > 0
-    samples = np.stack([resampled(item, bootstrap) for item in kept], axis=1)
+    means = np.array([[generator_sums.energies.sum() / generator_sums.counts.sum() for generator_sums in usable]])
+    covered = np.sum([generator_sums.counts for generator_sums in usable], axis=0) > 0
+    samples = np.stack([resampled(generator_sums, bootstrap) for generator_sums in usable], axis=1)
     return Statistic(float(statistic(means)[0]), statistic(samples), int(covered.sum()))
 
 
 def resampled(sums: Sums, bootstrap: Bootstrap) -> Floats:
     """The mean in each resample; NaN where a resample has none of the candidates."""
     tops, bottoms = bootstrap.sums(sums.energies), bootstrap.sums(sums.counts)
-    found: Floats = np.divide(tops, bottoms, where=bottoms > 0, out=np.full_like(tops, math.nan))
-    return found
+    means: Floats = np.divide(tops, bottoms, where=bottoms > 0, out=np.full_like(tops, math.nan))
+    return means

@@ -78,10 +78,10 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
     if comb(total, size) <= MAX_SUBSETS:
         return list(combinations(range(total), size))
     generator = np.random.default_rng(seed_for(seed, "adapters", total, size))
-    found: dict[tuple[int, ...], None] = {}
-    while len(found) < MAX_SUBSETS:
-        found[tuple(sorted(int(index) for index in generator.choice(total, size=size, replace=False)))] = None
-    return list(found)
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(drawn) < MAX_SUBSETS:
+        drawn[tuple(sorted(int(index) for index in generator.choice(total, size=size, replace=False)))] = None
+    return list(drawn)
 
 
 def _size(

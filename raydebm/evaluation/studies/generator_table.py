@@ -95,13 +95,13 @@ def generator_rows(
     mu = stack.mu()
     best = np.where(np.isnan(stack.violation), math.nan, lowest_share(stack.violation, BEST_SHARE).astype(float))
     names = (*stack.generators, *sorted({request.generator for request in stack.failed} - set(stack.generators)))
-    found = []
+    rows = []
     for index, name in enumerate(names):
         within = stack.generator == index
         failed = [request.cost_usd for request in stack.failed if request.generator == name]
         good = within & right & ~np.isnan(mu)
         share = np.divide((within & right).sum(axis=1), num_right, where=solved, out=np.full(len(solved), math.nan))
-        found.append(
+        rows.append(
             GeneratorRow(
                 name=name,
                 num_candidates=int(within.sum()),
@@ -125,7 +125,7 @@ def generator_rows(
                 pair_accuracy=bootstrap.mean(pair_accuracies(np.where(within, mu, math.nan), trained.correct)),
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _known_mean(values: Floats) -> float | None:

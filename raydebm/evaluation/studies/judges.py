@@ -33,14 +33,16 @@ def judge_agreement(stack: Stack, bootstrap: Bootstrap) -> tuple[Agreement, ...]
     table = {**stack.scores, OURS: -stack.mu(), LABEL: stack.correct, VIOLATION: -stack.violation}
     columns = {name: values[stack.present] for name, values in table.items()}
     problem = np.nonzero(stack.present)[0]
-    found = []
+    agreements = []
     for one, other in combinations(columns, 2):
         if {one, other} == {LABEL, VIOLATION}:
             continue
         known = ~(np.isnan(columns[one]) | np.isnan(columns[other]))
         if known.sum() >= 3:
-            found.append(_agreement(one, other, columns[one][known], columns[other][known], problem[known], bootstrap))
-    return tuple(found)
+            agreements.append(
+                _agreement(one, other, columns[one][known], columns[other][known], problem[known], bootstrap)
+            )
+    return tuple(agreements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,9 +100,9 @@ def compare_policies(
     Raises:
         PoolError: no decision of such a pair is stored.
     """
-    found = list(decisions)
-    wanted = versions or max(((each.time, each.versions) for each in found), default=(None, None))[1]
-    pairs = [each for each in found if each.versions == wanted]
+    stored = list(decisions)
+    wanted = versions or max(((each.time, each.versions) for each in stored), default=(None, None))[1]
+    pairs = [each for each in stored if each.versions == wanted]
     if wanted is None or not pairs:
         words = "" if wanted is None else f" by policies {wanted[0]} and {wanted[1]}"
         raise PoolError(
@@ -152,8 +152,8 @@ def _outcomes_needed(right: Comparison, num_outcomes: int, margin: float) -> int
 def _test(decisions: Sequence[PairedDecision], name: str, seed: int) -> Comparison:
     values = {SECOND: _values(decisions, SECOND, name), FIRST: _values(decisions, FIRST, name)}
     bootstrap = Bootstrap.of(len(decisions), num_bootstrap=NUM_BOOTSTRAP, seed=seed)
-    (found,) = compare(values, [(SECOND, FIRST)], bootstrap=bootstrap, seed=seed)
-    return found
+    (comparison,) = compare(values, [(SECOND, FIRST)], bootstrap=bootstrap, seed=seed)
+    return comparison
 
 
 def _values(decisions: Sequence[PairedDecision], which: str, name: str) -> Floats:

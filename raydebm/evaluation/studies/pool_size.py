@@ -146,8 +146,8 @@ def of_lowest(
     known = ~np.isnan(ranked)
     mass = np.where(known, chances, 0.0).sum(axis=1)
     total = np.where(known, chances * ranked, 0.0).sum(axis=1)
-    found: Floats = np.divide(total, mass, where=mass > 1e-12, out=np.full(len(mass), math.nan))
-    return found
+    expected: Floats = np.divide(total, mass, where=mass > 1e-12, out=np.full(len(mass), math.nan))
+    return expected
 
 
 def of_oracle(stack: Stack, size: int) -> Floats:
@@ -177,8 +177,8 @@ def of_votes(stack: Stack, weights: Floats | None, size: int, *, seed: int) -> t
         return _votes(stack, rows, drawn, weights, worth)
 
     parts = _parts(np.flatnonzero(stack.labelled & (sizes > size)))
-    for rows, found in zip(parts, on_all_cpus(of_subsets, parts), strict=True):
-        plain[rows], weighted[rows] = found
+    for rows, values in zip(parts, on_all_cpus(of_subsets, parts), strict=True):
+        plain[rows], weighted[rows] = values
     return plain, weighted
 
 
@@ -226,8 +226,8 @@ def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats
         known: (D,), draws that have a label; without one it is not known that nothing was right.
     """
     totals = np.zeros(worth.shape)
-    found = sum_by_answer(answers, weights)
-    totals[:, : found.shape[1]] = found
+    by_answer = sum_by_answer(answers, weights)
+    totals[:, : by_answer.shape[1]] = by_answer
     top = totals.max(axis=1, keepdims=True)
     winners = (totals >= top * (1 - 1e-12)) & (top > 0)
     valued = winners & ~np.isnan(worth)

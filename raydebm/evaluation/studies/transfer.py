@@ -103,10 +103,10 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int = 2000
                 chance[target] = bootstrap.proportion(stack.by_chance())
                 votes[target] = bootstrap.proportion(_vote(stack))
         home = next((run.source for run in group if run.in_domain), group[0].source)
-        found = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=seed)
-        comparisons += [_named(comparison, target) for comparison in found]
+        target_comparisons = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=seed)
+        comparisons += [_named(comparison, target) for comparison in target_comparisons]
     corrected = holm_adjusted([comparison.p_value for comparison in comparisons])
-    comparisons = [replace(item, p_holm=holm) for item, holm in zip(comparisons, corrected, strict=True)]
+    comparisons = [replace(comparison, p_holm=holm) for comparison, holm in zip(comparisons, corrected, strict=True)]
     return Transfer(
         title=title,
         sources=tuple(dict.fromkeys(run.source for run in runs)),

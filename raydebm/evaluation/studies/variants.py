@@ -67,7 +67,9 @@ class VariantStudy:
     def comparison(self, one: str, other: str, by: str) -> Comparison | None:
         """The comparison of two scorers, ``by`` "mu" or "E"; None where it was not made."""
         wanted = (_named(one, by), _named(other, by))
-        return next((found for found in self.comparisons if (found.one, found.other) == wanted), None)
+        return next(
+            (comparison for comparison in self.comparisons if (comparison.one, comparison.other) == wanted), None
+        )
 
 
 def _named(scorer: str, by: str) -> str:
@@ -93,7 +95,9 @@ def variant_study(
     return VariantStudy(
         title=title,
         rows=tuple(_row(variant, num_bootstrap=num_bootstrap, seed=seed) for variant in variants),
-        comparisons=tuple(replace(found, p_holm=holm) for found, holm in zip(comparisons, corrected, strict=True)),
+        comparisons=tuple(
+            replace(comparison, p_holm=holm) for comparison, holm in zip(comparisons, corrected, strict=True)
+        ),
     )
 
 
@@ -125,10 +129,10 @@ def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int
     if not common:
         return []
     values: dict[str, Floats] = {}
-    for found in (variant, base):
-        stack = Stack.of(of_problems(found.pools, common))
-        for by, lambda_ in (("mu", 0.0), ("E", found.lambda_)):
-            values[_named(found.name, by)] = stack.correct_at(stack.select(lambda_))
+    for scorer in (variant, base):
+        stack = Stack.of(of_problems(scorer.pools, common))
+        for by, lambda_ in (("mu", 0.0), ("E", scorer.lambda_)):
+            values[_named(scorer.name, by)] = stack.correct_at(stack.select(lambda_))
     return compare(
         values,
         [(_named(variant.name, by), _named(base.name, by)) for by in ("mu", "E")],

@@ -156,11 +156,11 @@ def _joined_certainty(trainings: Sequence[Training], parts: Sequence[Certainty |
         return None
     by_name = [{} if part is None else {signal.name: signal for signal in part.signals} for part in parts]
     signals = []
-    for name in _merged([list(found) for found in by_name]):
-        first = next(found[name] for found in by_name if name in found)
+    for name in _merged([list(own_signals) for own_signals in by_name]):
+        first = next(own_signals[name] for own_signals in by_name if name in own_signals)
         values = [
-            found[name].values if name in found else _nothing(training)[0]
-            for training, found in zip(trainings, by_name, strict=True)
+            own_signals[name].values if name in own_signals else _nothing(training)[0]
+            for training, own_signals in zip(trainings, by_name, strict=True)
         ]
         signals.append(Signal(name, first.description, np.concatenate(values)))
     known = [
@@ -242,12 +242,12 @@ def _by_seed(parts: Sequence[FoldTraining]) -> dict[int, list[FoldTraining]]:
 
 
 def _rows(values: SelectorValues, bootstrap: Bootstrap, members: Sequence[Floats]) -> list[FoldRow]:
-    found = []
+    rows = []
     for row in seed_rows(values, bootstrap):
         worth = mean_of_known((values.violation if values.continuous else values.correct)[row.name])
         by_fold = tuple(mean_or_none(worth[member]) for member in members)
-        found.append(FoldRow(overall=row, by_fold=by_fold, sd=sample_deviation(by_fold)))
-    return found
+        rows.append(FoldRow(overall=row, by_fold=by_fold, sd=sample_deviation(by_fold)))
+    return rows
 
 
 def fold_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -267,14 +267,14 @@ def fold_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _auroc(name: str, parts: Sequence[FoldTraining], fold: int) -> float | None:
     known = [part.training.certainty for part in parts if part.facts.fold == fold]
-    found = [
+    aurocs = [
         signal_auroc(signal.values, certainty.correct, np.ones((1, len(certainty.correct))))[0]
         for certainty in known
         if certainty is not None
         for signal in certainty.signals
         if signal.name == name
     ]
-    return mean_or_none(np.array(found))
+    return mean_or_none(np.array(aurocs))
 
 
 def _resampled(training: Training, values: SelectorValues, bootstrap: Bootstrap) -> Bootstrap:
@@ -287,21 +287,23 @@ def _decision(joined: Sequence[Training], values: SelectorValues, bootstrap: Boo
     return [
         row
         for training in joined
-        if (found := training.decision) is not None
-        for row in signal_rows(found.signals, found.correct, _resampled(training, values, bootstrap))
+        if (certainty := training.decision) is not None
+        for row in signal_rows(certainty.signals, certainty.correct, _resampled(training, values, bootstrap))
     ]
 
 
 def _confidence(joined: Sequence[Training], values: SelectorValues, bootstrap: Bootstrap) -> list[Reliability]:
-    found = []
+    reliabilities = []
     for training in joined:
         resampled = _resampled(training, values, bootstrap)
         for certainty in filter(None, (training.decision, training.certainty)):
             for signal in certainty.signals:
                 if signal.name in CONFIDENCES:
                     name = signal.name if len(joined) == 1 else f"{signal.name}, seed {training.seed}"
-                    found.append(confidence_calibration(name, EVENT, signal.values, certainty.correct, resampled))
-    return found
+                    reliabilities.append(
+                        confidence_calibration(name, EVENT, signal.values, certainty.correct, resampled)
+                    )
+    return reliabilities
 
 
 def _absent(parts: Sequence[FoldTraining]) -> dict[str, tuple[int, ...]]:

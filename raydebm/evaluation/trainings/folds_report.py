@@ -49,20 +49,20 @@ SELECTORS = Codec(SelectorValue, int32=("fold",))
 SIGNALS = Codec(SignalValue, int32=("fold",))
 
 
-def summary(found: FoldSummary) -> str:
+def summary(fold_summary: FoldSummary) -> str:
     """What was found, in sentences that follow from the numbers alone."""
-    trainings = "one training" if len(found.seeds) == 1 else f"{len(found.seeds)} trainings"
+    trainings = "one training" if len(fold_summary.seeds) == 1 else f"{len(fold_summary.seeds)} trainings"
     text = [
-        f"{found.num_problems} problems of task {found.task}, each tested once in {found.num_folds} folds, by "
-        f"{trainings} on the other folds.",
-        *selector_sentences([row.overall for row in found.rows]),
-        signal_sentence([row.overall for row in found.signals], continuous=found.is_continuous),
-        *(f"ECE of {row.name}: {number(row.ece)} (n={row.ece.n})." for row in found.confidence),
+        f"{fold_summary.num_problems} problems of task {fold_summary.task}, each tested once in "
+        f"{fold_summary.num_folds} folds, by {trainings} on the other folds.",
+        *selector_sentences([row.overall for row in fold_summary.rows]),
+        signal_sentence([row.overall for row in fold_summary.signals], continuous=fold_summary.is_continuous),
+        *(f"ECE of {row.name}: {number(row.ece)} (n={row.ece.n})." for row in fold_summary.confidence),
     ]
     return " ".join(filter(None, text))
 
 
-def write_folds(found: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, *, command: str) -> str:
+def write_folds(fold_summary: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, *, command: str) -> str:
     """Write folds.json, report.md, report.html, selectors.parquet and signals.parquet below ``<run>/folds/``.
 
     Args:
@@ -73,34 +73,36 @@ def write_folds(found: FoldSummary, parts: Sequence[FoldTraining], run: RunDir, 
     """
     run.write_records(SELECTORS, _selector_values(parts), STAGE, "selectors.parquet")
     run.write_records(SIGNALS, _signal_values(parts), STAGE, "signals.parquet")
-    run.write_json(found.to_json(), STAGE, "folds.json")
-    return document(found, command=command).write(run, STAGE)
+    run.write_json(fold_summary.to_json(), STAGE, "folds.json")
+    return document(fold_summary, command=command).write(run, STAGE)
 
 
-def document(found: FoldSummary, *, command: str) -> ReportDocument:
+def document(fold_summary: FoldSummary, *, command: str) -> ReportDocument:
     """The summary, its tables and figures, and how to make the numbers again."""
     return ReportDocument(
-        title=f"{found.title}: {found.num_folds} folds",
-        summary=summary(found),
-        tables=fold_tables(found),
-        plates=_plates(found.confidence),
+        title=f"{fold_summary.title}: {fold_summary.num_folds} folds",
+        summary=summary(fold_summary),
+        tables=fold_tables(fold_summary),
+        plates=_plates(fold_summary.confidence),
         provenance=provenance(
             command, "95 %, percentile bootstrap over the problems of all folds, with the trainings as they are"
         ),
     )
 
 
-def fold_tables(found: FoldSummary) -> list[Table]:
+def fold_tables(fold_summary: FoldSummary) -> list[Table]:
     """Those that have rows."""
     tables = [
-        _selectors(found),
-        _by_fold(found),
-        _sizes(found),
-        _signals(found),
-        comparison_table(found.comparisons, what="violation avoided" if found.is_continuous else "pass@1"),
-        _decision(found.decision),
-        _calibration(found.confidence),
-        _reliability(found.confidence),
+        _selectors(fold_summary),
+        _by_fold(fold_summary),
+        _sizes(fold_summary),
+        _signals(fold_summary),
+        comparison_table(
+            fold_summary.comparisons, what="violation avoided" if fold_summary.is_continuous else "pass@1"
+        ),
+        _decision(fold_summary.decision),
+        _calibration(fold_summary.confidence),
+        _reliability(fold_summary.confidence),
     ]
     return [table for table in tables if table.rows]
 
@@ -128,42 +130,50 @@ def _plates(rows: Sequence[Reliability]) -> list[Plate]:
     return [plate_of(reliability_figure(drawn, ()), "Reliability of confidence", caption)]
 
 
-def _selectors(found: FoldSummary) -> Table:
-    seeds = f"seed {found.seeds[0]}" if len(found.seeds) == 1 else f"means over seeds {_listed(found.seeds)}"
+def _selectors(fold_summary: FoldSummary) -> Table:
+    seeds = (
+        f"seed {fold_summary.seeds[0]}"
+        if len(fold_summary.seeds) == 1
+        else f"means over seeds {_listed(fold_summary.seeds)}"
+    )
     caption = (
-        f"{found.num_problems} problems, each tested once by a training on other folds ({found.num_folds} folds, "
-        f"{seeds}). The interval resamples problems; the standard deviation is over folds, so it holds other problems "
-        f"and another training."
+        f"{fold_summary.num_problems} problems, each tested once by a training on other folds "
+        f"({fold_summary.num_folds} folds, {seeds}). The interval resamples problems; the standard deviation is over "
+        "folds, so it holds other problems and another training."
     )
-    if found.absent:
-        absent = "; ".join(f"{name} in {_listed(folds)}" for name, folds in found.absent.items())
+    if fold_summary.absent:
+        absent = "; ".join(f"{name} in {_listed(folds)}" for name, folds in fold_summary.absent.items())
         caption += f" Not every fold has every selector and signal, and n is then smaller. Absent: {absent}."
-    rows = [row.overall for row in found.rows]
+    rows = [row.overall for row in fold_summary.rows]
     return selector_table(
-        rows, [row.sd for row in found.rows], spread="sd over folds", caption=caption, continuous=found.is_continuous
+        rows,
+        [row.sd for row in fold_summary.rows],
+        spread="sd over folds",
+        caption=caption,
+        continuous=fold_summary.is_continuous,
     )
 
 
-def _by_fold(found: FoldSummary) -> Table:
-    what, scale, digits = ("mean violation", 1.0, 3) if found.is_continuous else ("pass@1 %", 100.0, 1)
-    shown = len(found.seeds) > 1
+def _by_fold(fold_summary: FoldSummary) -> Table:
+    what, scale, digits = ("mean violation", 1.0, 3) if fold_summary.is_continuous else ("pass@1 %", 100.0, 1)
+    shown = len(fold_summary.seeds) > 1
     return Table(
         title="Fold by fold",
         caption=f"{what} of each fold's test problems" + (", mean over seeds; then over all folds by seed." * shown),
-        headers=("selector", *_fold_headers(found), *(f"seed {seed}" for seed in found.seeds if shown)),
+        headers=("selector", *_fold_headers(fold_summary), *(f"seed {seed}" for seed in fold_summary.seeds if shown)),
         rows=tuple(
             (
                 row.overall.name,
                 *(_plain(value, scale, digits) for value in row.by_fold),
                 *(_plain(value, scale, digits) for value in row.overall.by_seed if shown),
             )
-            for row in found.rows
+            for row in fold_summary.rows
         ),
-        emphasised=tuple(index for index, row in enumerate(found.rows) if row.overall.group == "ours"),
+        emphasised=tuple(index for index, row in enumerate(fold_summary.rows) if row.overall.group == "ours"),
     )
 
 
-def _sizes(found: FoldSummary) -> Table:
+def _sizes(fold_summary: FoldSummary) -> Table:
     return Table(
         title="What each fold was tested and trained on",
         caption=(
@@ -181,14 +191,14 @@ def _sizes(found: FoldSummary) -> Table:
                 f"{fold.num_pairs:,}",
                 f"{fold.lambda_:g}",
             )
-            for fold in found.folds
+            for fold in fold_summary.folds
         ),
     )
 
 
-def _signals(found: FoldSummary) -> Table:
-    best = best_signal([row.overall for row in found.signals])
-    what = "1 - violation" if found.is_continuous else "accuracy %"
+def _signals(fold_summary: FoldSummary) -> Table:
+    best = best_signal([row.overall for row in fold_summary.signals])
+    what = "1 - violation" if fold_summary.is_continuous else "accuracy %"
     return Table(
         title="Signals of certainty",
         caption=(
@@ -202,17 +212,17 @@ def _signals(found: FoldSummary) -> Table:
             "signal",
             "AUROC %",
             "mean of folds",
-            *_fold_headers(found),
+            *_fold_headers(fold_summary),
             f"{what} at 80 %",
             "gain",
             "n",
         ),
-        rows=tuple(_signal_cells(row, found) for row in found.signals),
-        emphasised=tuple(index for index, row in enumerate(found.signals) if row.overall is best),
+        rows=tuple(_signal_cells(row, fold_summary) for row in fold_summary.signals),
+        emphasised=tuple(index for index, row in enumerate(fold_summary.signals) if row.overall is best),
     )
 
 
-def _signal_cells(row: FoldSignal, found: FoldSummary) -> tuple[str, ...]:
+def _signal_cells(row: FoldSignal, fold_summary: FoldSummary) -> tuple[str, ...]:
     known = [value for value in row.auroc_by_fold if value is not None]
     overall = row.overall
     return (
@@ -220,8 +230,8 @@ def _signal_cells(row: FoldSignal, found: FoldSummary) -> tuple[str, ...]:
         with_interval(overall.auroc),
         _plain(sum(known) / len(known) if known else None, 100, 1),
         *(_plain(value, 100, 1) for value in row.auroc_by_fold),
-        number(overall.right_at_80) if found.is_continuous else with_interval(overall.right_at_80),
-        number(overall.gain_at_80, signed=True) if found.is_continuous else points(overall.gain_at_80),
+        number(overall.right_at_80) if fold_summary.is_continuous else with_interval(overall.right_at_80),
+        number(overall.gain_at_80, signed=True) if fold_summary.is_continuous else points(overall.gain_at_80),
         str(overall.gain_at_80.n),
     )
 
@@ -259,8 +269,8 @@ def _reliability(rows: Sequence[Reliability]) -> Table:
     )
 
 
-def _fold_headers(found: FoldSummary) -> tuple[str, ...]:
-    return tuple(f"fold {fold}" for fold in sorted({facts.fold for facts in found.folds}))
+def _fold_headers(fold_summary: FoldSummary) -> tuple[str, ...]:
+    return tuple(f"fold {fold}" for fold in sorted({facts.fold for facts in fold_summary.folds}))
 
 
 def _plain(value: float | None, scale: float, digits: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from raydebm.evaluation.certainty.signals import SIGMA, varies
 from raydebm.evaluation.certainty.trust import CONFIDENCE, LEARNED, Certainty
-from raydebm.evaluation.certainty.uncertainty import LEFT_OUT, NUM_RESAMPLES, Ranking, kept
+from raydebm.evaluation.certainty.uncertainty import LEFT_OUT, NUM_RESAMPLES, Ranking, num_answered
 from raydebm.evaluation.report.table_cells import Table, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Floats, weighted_auroc
 from raydebm.evaluation.trainings.training_values import SelectorValues, Training
@@ -44,11 +44,11 @@ def seed_signals(
     known = [training.certainty for training in trainings if training.certainty is not None]
     if not known or len(known) < len(trainings):
         return ()
-    by_name = [{signal.name: signal.values for signal in found.signals} for found in known]
+    by_name = [{signal.name: signal.values for signal in certainty.signals} for certainty in known]
     names = [
         name
         for name in by_name[0]
-        if all(name in found for found in by_name) and any(varies(found[name]) for found in by_name)
+        if all(name in columns for columns in by_name) and any(varies(columns[name]) for columns in by_name)
     ]
     places = {problem_id: index for index, problem_id in enumerate(values.problem_ids)}
     counts = bootstrap.counts[:NUM_RESAMPLES]
@@ -56,7 +56,10 @@ def seed_signals(
     return tuple(
         _row(
             name,
-            [_of_training(name, found, own, values.continuous) for found, own in zip(known, resamples, strict=True)],
+            [
+                _of_training(name, certainty, own, values.continuous)
+                for certainty, own in zip(known, resamples, strict=True)
+            ],
             bootstrap,
             values.continuous,
         )
@@ -74,9 +77,9 @@ class _OneTraining:
     auroc: Floats
 
 
-def _of_training(name: str, found: Certainty, counts: Floats, continuous: bool) -> _OneTraining:
-    values = next(signal.values for signal in found.signals if signal.name == name)
-    right = 1 - found.violation if continuous else found.correct
+def _of_training(name: str, certainty: Certainty, counts: Floats, continuous: bool) -> _OneTraining:
+    values = next(signal.values for signal in certainty.signals if signal.name == name)
+    right = 1 - certainty.violation if continuous else certainty.correct
     weights = np.vstack([np.ones((1, len(values))), counts])
     known = ~(np.isnan(values) | np.isnan(right))
     n = int(known.sum())
@@ -86,7 +89,7 @@ def _of_training(name: str, found: Certainty, counts: Floats, continuous: bool) 
     curves = Ranking.of(values[known], right[known]).curves(weights[:, known], (LEFT_OUT,))
     at_80 = curves.accuracy[:, 0]
     gain = at_80 - (1 - curves.risk)
-    return _OneTraining(n, at_80, gain, signal_auroc(values, found.correct, weights))
+    return _OneTraining(n, at_80, gain, signal_auroc(values, certainty.correct, weights))
 
 
 def signal_auroc(values: Floats, correct: Floats, weights: Floats) -> Floats:
@@ -112,7 +115,7 @@ def _row(name: str, trainings: Sequence[_OneTraining], bootstrap: Bootstrap, con
     return SeedSignal(
         name=name,
         auroc=bootstrap.interval(float(auroc[0]), auroc[1:], n),
-        right_at_80=of_right(float(at_80[0]), at_80[1:], kept(LEFT_OUT, n)),
+        right_at_80=of_right(float(at_80[0]), at_80[1:], num_answered(LEFT_OUT, n)),
         gain_at_80=bootstrap.interval(float(gain[0]), gain[1:], n),
         by_seed=tuple(None if math.isnan(training.gain[0]) else float(training.gain[0]) for training in trainings),
     )

@@ -146,36 +146,36 @@ def _gap_closed(judged: Mapping[str, Floats], name: str, bootstrap: Bootstrap) -
     """The problems of each training on which all three have a value."""
     chance, bound, own = judged["random"], judged["oracle"], judged[name]
     unknown = np.isnan(own + chance + bound)
-    gained, possible = (np.where(unknown, math.nan, found - chance) for found in (own, bound))
+    gained, possible = (np.where(unknown, math.nan, values - chance) for values in (own, bound))
     return bootstrap.ratio(mean_of_known(gained), mean_of_known(possible))
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def seed_tables(found: SeedSummary) -> list[Table]:
+def seed_tables(summary: SeedSummary) -> list[Table]:
     """The summary's tables in the order of the report."""
-    tables = [_selector_table(found), _seed_table(found)]
-    if found.signals:
-        tables.append(signal_table(found.signals, found.seeds, continuous=found.is_continuous))
-    if found.comparisons:
+    tables = [_selector_table(summary), _seed_table(summary)]
+    if summary.signals:
+        tables.append(signal_table(summary.signals, summary.seeds, continuous=summary.is_continuous))
+    if summary.comparisons:
         tables.append(
-            comparison_table(found.comparisons, what="violation avoided" if found.is_continuous else "pass@1")
+            comparison_table(summary.comparisons, what="violation avoided" if summary.is_continuous else "pass@1")
         )
     return tables
 
 
-def _selector_table(found: SeedSummary) -> Table:
+def _selector_table(summary: SeedSummary) -> Table:
     return selector_table(
-        found.rows,
-        [row.sd for row in found.rows],
+        summary.rows,
+        [row.sd for row in summary.rows],
         spread="sd over seeds",
         caption=(
-            f"Means over {len(found.seeds)} trainings (seeds {', '.join(map(str, found.seeds))}) on "
-            f"{found.num_problems} problems. The interval resamples problems; the standard deviation is over "
+            f"Means over {len(summary.seeds)} trainings (seeds {', '.join(map(str, summary.seeds))}) on "
+            f"{summary.num_problems} problems. The interval resamples problems; the standard deviation is over "
             "trainings, zero for rules that use no training."
         ),
-        continuous=found.is_continuous,
+        continuous=summary.is_continuous,
     )
 
 
@@ -216,29 +216,29 @@ def _selector_cells(row: SeedRow, sd: float | None, continuous: bool) -> tuple[s
     return (*cells, with_interval(row.gap_closed), "" if row.name == OURS else ours, str(estimate.n))
 
 
-def _seed_table(found: SeedSummary) -> Table:
-    what, scale, digits = ("mean violation", 1.0, 3) if found.is_continuous else ("pass@1 %", 100.0, 1)
+def _seed_table(summary: SeedSummary) -> Table:
+    what, scale, digits = ("mean violation", 1.0, 3) if summary.is_continuous else ("pass@1 %", 100.0, 1)
 
     def cells(name: str, values: Sequence[float | None], *, scale: float, digits: int) -> tuple[str, ...]:
         return (name, *("-" if value is None else f"{scale * value:.{digits}f}" for value in values))
 
     rows = [
         cells(f"{what}, {row.name}", row.by_seed, scale=scale, digits=digits)
-        for row in found.rows
+        for row in summary.rows
         if row.group in ("ours", "bound", "adapter", "ablation") or row.name in ("random", VOTE)
     ]
-    if found.sigma_auroc:
-        rows.append(cells("AUROC of -sigma", found.sigma_auroc, scale=1, digits=3))
-    if found.within_generator:
-        rows.append(cells("AUROC of -mu within one generator", found.within_generator, scale=1, digits=3))
-    if found.screens:
-        rows.append(("confounding screen", *found.screens))
+    if summary.sigma_auroc:
+        rows.append(cells("AUROC of -sigma", summary.sigma_auroc, scale=1, digits=3))
+    if summary.within_generator:
+        rows.append(cells("AUROC of -mu within one generator", summary.within_generator, scale=1, digits=3))
+    if summary.screens:
+        rows.append(("confounding screen", *summary.screens))
     return Table(
         title="Training by training",
         caption=(
             "Each training alone. AUROC of -sigma above 0.5: a low sigma signals a correct selection. AUROC of "
             "-mu within one generator ranks answers of the same author only, so that knowing the author cannot help."
         ),
-        headers=("what", *(f"seed {seed}" for seed in found.seeds)),
+        headers=("what", *(f"seed {seed}" for seed in summary.seeds)),
         rows=tuple(rows),
     )

@@ -11,16 +11,18 @@ from raydebm.evaluation.trainings.seeds import SeedRow, SeedSummary, seed_tables
 from raydebm.run.directory import RunDir
 
 
-def summary(found: SeedSummary) -> str:
+def summary(seed_summary: SeedSummary) -> str:
     """What was found, in sentences that follow from the numbers alone."""
-    text = [f"{len(found.seeds)} trainings on {found.num_problems} test problems of task {found.task}."]
-    text += selector_sentences(found.rows)
-    ours = found.row(OURS)
+    text = [
+        f"{len(seed_summary.seeds)} trainings on {seed_summary.num_problems} test problems of task {seed_summary.task}."
+    ]
+    text += selector_sentences(seed_summary.rows)
+    ours = seed_summary.row(OURS)
     if ours is not None and ours.sd is not None:
-        unit = "mean violation" if found.is_continuous else "points of pass@1"
-        spread = f"{ours.sd if found.is_continuous else 100 * ours.sd:.3g}"
+        unit = "mean violation" if seed_summary.is_continuous else "points of pass@1"
+        spread = f"{ours.sd if seed_summary.is_continuous else 100 * ours.sd:.3g}"
         text.append(f"From one training to another it varies by {spread} {unit} (standard deviation).")
-    text.append(signal_sentence(found.signals, continuous=found.is_continuous))
+    text.append(signal_sentence(seed_summary.signals, continuous=seed_summary.is_continuous))
     return " ".join(filter(None, text))
 
 
@@ -51,18 +53,18 @@ def selector_sentences(rows: Sequence[SeedRow]) -> list[str]:
     return text
 
 
-def write_seeds(found: SeedSummary, run: RunDir, *, command: str) -> str:
+def write_seeds(seed_summary: SeedSummary, run: RunDir, *, command: str) -> str:
     """Write seeds.json, report.md and report.html below ``<run>/seeds/``; returns the page's address."""
-    run.write_json(found.to_json(), "seeds", "seeds.json")
-    return _document(found, command=command).write(run, "seeds")
+    run.write_json(seed_summary.to_json(), "seeds", "seeds.json")
+    return _document(seed_summary, command=command).write(run, "seeds")
 
 
-def _document(found: SeedSummary, *, command: str) -> ReportDocument:
+def _document(seed_summary: SeedSummary, *, command: str) -> ReportDocument:
     """The summary, its tables, and how to make the numbers again."""
     return ReportDocument(
-        title=f"{found.title}: {len(found.seeds)} seeds",
-        summary=summary(found),
-        tables=seed_tables(found),
+        title=f"{seed_summary.title}: {len(seed_summary.seeds)} seeds",
+        summary=summary(seed_summary),
+        tables=seed_tables(seed_summary),
         provenance=provenance(
             command, "95 %, percentile bootstrap over problems of each problem's mean over trainings"
         ),

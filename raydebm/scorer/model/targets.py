@@ -91,13 +91,13 @@ def _chosen(adapter: AdapterConfig, encoder: nn.Module, linear: Mapping[str, nn.
     roles = {name: role_of(name, layer, hidden_size=_hidden_size(encoder)) for name, layer in linear.items()}
     chosen: set[str] = set()
     for target in adapter.targets:
-        found = {name for name, role in roles.items() if role == target or f".{name}".endswith(f".{target}")}
-        if not found:
+        layers = {name for name, role in roles.items() if role == target or f".{name}".endswith(f".{target}")}
+        if not layers:
             raise ConfigError(
                 f"adapter {adapter.name!r}: target {target!r} is neither a role ({', '.join(ROLES)}) with layers nor a "
                 f"linear layer of the backbone; its linear layers are called {_leaves(linear) or 'nothing'}"
             )
-        chosen |= found
+        chosen |= layers
     return chosen
 
 

@@ -181,7 +181,9 @@ class _AdapterRun:
         if self._settings.loss == "listwise":
             portions = [Portion(group) for group in groups]
         else:
-            portions = [item for group in groups for item in portions_of(group, batch_size=self._settings.batch_size)]
+            portions = [
+                portion for group in groups for portion in portions_of(group, batch_size=self._settings.batch_size)
+            ]
         random.Random(seed_for(self._settings.seed, "order", self._adapter.name, epoch)).shuffle(portions)
         return plan_steps(portions, batch_size=self._settings.batch_size)
 

@@ -55,5 +55,5 @@ def fit_scale(
         loss = loss_of(math.exp(log_scale) * (energies_N - offset), pairs)
         return num_problems * float(loss) + log_scale**2 / 2
 
-    found = minimize_scalar(surprise, bounds=(-MAX_LOG_SCALE, MAX_LOG_SCALE), method="bounded")
-    return EnergyScale(scale=math.exp(float(found.x)), offset=offset)
+    optimum = minimize_scalar(surprise, bounds=(-MAX_LOG_SCALE, MAX_LOG_SCALE), method="bounded")
+    return EnergyScale(scale=math.exp(float(optimum.x)), offset=offset)

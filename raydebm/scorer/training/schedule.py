@@ -25,10 +25,12 @@ class Step:
 
     @property
     def groups(self) -> tuple[TrainingGroup, ...]:
+        """The problems, or parts of problems, whose pairs the step takes."""
         return tuple(portion.group for portion in self.portions)
 
     @property
     def num_pairs(self) -> int:
+        """Pairs of the step; each is one correct and one incorrect candidate."""
         return sum(len(portion.group.pairs) for portion in self.portions)
 
     @property

@@ -95,8 +95,8 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
         return torch.bfloat16 if device.type == "cuda" else None
     if dtype == "float16" and device.type == "cpu":
         raise ConfigError("scorer.dtype float16 trains on GPUs only; use bfloat16 or float32 on the CPU")
-    found = DTYPES[dtype]
-    return None if found == torch.float32 else found
+    torch_dtype = DTYPES[dtype]
+    return None if torch_dtype == torch.float32 else torch_dtype
 
 
 def graph_bytes(settings: TrainingSettings, device: torch.device) -> float:

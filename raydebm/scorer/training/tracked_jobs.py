@@ -25,6 +25,7 @@ class TrackedJobs:
         self._tracking = tracking
 
     def epoch(self, adapter: str, facts: Mapping[str, Any]) -> None:
+        """Send the metrics of an adapter's epoch."""
         numbers = dict(facts["metrics"])
         self._tracking.epoch(adapter, numbers.pop("epoch"), numbers)
 

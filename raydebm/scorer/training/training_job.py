@@ -42,6 +42,7 @@ class TrainingJob:
 
     @property
     def max_restarts(self) -> int:
+        """How often a worker that fails is started again."""
         return self.recipe.ray.max_failures
 
     def record_start(self, pid: int) -> None:
@@ -53,9 +54,11 @@ class TrainingJob:
         return len(self._pids())
 
     def record_epoch(self, epoch: int, facts: Mapping[str, Any]) -> None:
+        """Store what an epoch reported; ``epoch`` counts from 1."""
         self._write(facts, f"{epoch:04d}.json")
 
     def epoch(self, epoch: int) -> dict[str, Any] | None:
+        """What the epoch reported, or None where it is not stored."""
         return self._read(f"{epoch:04d}.json")
 
     def record_checkpoint(self, epoch: int, path: str) -> None:

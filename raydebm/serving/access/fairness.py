@@ -97,8 +97,8 @@ class FairQueue(Generic[W, R]):
                         call.done.set_exception(error)
                 continue
             self._learn(slice_, self._clock() - began)
-            for (call, _), some in zip(slice_, results, strict=True):
-                call.results.extend(some)
+            for (call, _), call_results in zip(slice_, results, strict=True):
+                call.results.extend(call_results)
                 if len(call.results) == len(call.work) and not call.done.done():
                     call.done.set_result(None)
 
@@ -107,11 +107,11 @@ class FairQueue(Generic[W, R]):
         taken: dict[_Call[W, R], list[W]] = {}
         num_chars = num_items = 0
         while num_items < self.max_texts and (call := self._next_call(taken)) is not None:
-            item = call.work[call.num_taken]
-            if taken and num_chars + self._size(item) > self._chars:
+            work_item = call.work[call.num_taken]
+            if taken and num_chars + self._size(work_item) > self._chars:
                 break
-            taken.setdefault(call, []).append(item)
-            num_chars, num_items, call.num_taken = num_chars + self._size(item), num_items + 1, call.num_taken + 1
+            taken.setdefault(call, []).append(work_item)
+            num_chars, num_items, call.num_taken = num_chars + self._size(work_item), num_items + 1, call.num_taken + 1
             self._end_turn(call)
         return list(taken.items())
 
@@ -151,7 +151,7 @@ class FairQueue(Generic[W, R]):
     def _learn(self, slice_: Sequence[tuple[_Call[W, R], list[W]]], seconds: float) -> None:
         """Adapt the size of slices to the speed: shrink when one takes too long, which a single item cannot help; grow
         while full ones take less than half of their time."""
-        sizes = [self._size(item) for _, items in slice_ for item in items]
+        sizes = [self._size(work_item) for _, items in slice_ for work_item in items]
         if seconds > self.slice_s and len(sizes) > 1:
             self._chars = sum(sizes) * max(1 / GROWTH, self.slice_s / seconds)
         elif seconds < self.slice_s / GROWTH and sum(sizes) * GROWTH >= self._chars:

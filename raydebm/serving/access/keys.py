@@ -68,11 +68,11 @@ class Keyring:
         """
         scheme, _, key = (authorization or "").partition(" ")
         given = hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()
-        found = None
+        owner = None
         for known in self._keys:
             if hmac.compare_digest(known.sha256, given):
-                found = known
-        return found if scheme.lower() == "bearer" else None
+                owner = known
+        return owner if scheme.lower() == "bearer" else None
 
 
 class WatchedKeyring(Keyring):
@@ -119,10 +119,10 @@ class WatchedKeyring(Keyring):
 def _stamp(path: str) -> tuple[int, ...]:
     """Differs when the file's content may differ; mounted secrets are exchanged by a link, which gives a new inode."""
     try:
-        found = Path(path).stat()
+        stat = Path(path).stat()
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class _Entry(BaseModel):

@@ -51,5 +51,5 @@ class Traced:
 
 
 def _sent(scope: Scope) -> dict[str, str]:
-    found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    return {name: found[name] for name in _HEADERS if name in found}
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    return {name: headers[name] for name in _HEADERS if name in headers}

@@ -75,5 +75,5 @@ def examples_of(route: str) -> dict[str, Any]:
 
 def named_examples(named: dict[str, Any]) -> dict[str, Any]:
     """Examples of a route's body by what they show, for its ``openapi_extra``."""
-    found = {name.replace(" ", "-"): {"summary": name, "value": value} for name, value in named.items()}
-    return {"requestBody": {"content": {"application/json": {"examples": found}}}}
+    examples = {name.replace(" ", "-"): {"summary": name, "value": value} for name, value in named.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": examples}}}}

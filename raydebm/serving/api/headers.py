@@ -48,14 +48,14 @@ def merged_overrides(
     try:
         return ChatOverrides.model_validate({**_profile(bundle, name), **from_body, **from_headers})
     except ValidationError as error:
-        found = error.errors(include_input=False)[0]
-        field = str(found["loc"][0]) if found["loc"] else ""
+        fault = error.errors(include_input=False)[0]
+        field = str(fault["loc"][0]) if fault["loc"] else ""
         param = next((header for header, sets in HEADERS.items() if sets == field and field in from_headers), field)
-        raise ServiceError(f"{param}: {found['msg']}", 400, "bad_override", param or None) from error
+        raise ServiceError(f"{param}: {fault['msg']}", 400, "bad_override", param or None) from error
 
 
 def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for header, value in headers.items():
         name = header.lower()
         if not name.startswith(HEADER_PREFIX):
@@ -64,8 +64,8 @@ def _from_headers(headers: Mapping[str, str]) -> dict[str, Any]:
             message = f"header {header!r} is not known; known: {', '.join(HEADERS)}"
             raise ServiceError(message, 400, "bad_override", header)
         field = HEADERS[name]
-        found[field] = [part.strip() for part in value.split(",") if part.strip()] if field in _LISTS else value
-    return found
+        overrides[field] = [part.strip() for part in value.split(",") if part.strip()] if field in _LISTS else value
+    return overrides
 
 
 def _profile(bundle: Bundle, name: str | None) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
     for name, fields in _NAMED.items():
         for field in fields:
             _name(schemas[name]["properties"][field], _names(bundle)[field])
-    for item in document["paths"].values():
-        for operation in item.values():
+    for operations in document["paths"].values():
+        for operation in operations.values():
             # FastAPI's own form of a validation error is never sent: every error is in OpenAI's.
             operation["responses"].setdefault("422", {"description": _MEANINGS[422]})
             operation["responses"]["422"]["content"] = {
@@ -126,7 +126,7 @@ def _names(bundle: Bundle) -> dict[str, list[str]]:
 
 def _name(schema: dict[str, Any], names: Sequence[str]) -> None:
     """Write the known names into a field's schema: of a text, a list of texts, or either or null."""
-    kind = next(found for found in schema.get("anyOf", [schema]) if found["type"] != "null")
+    kind = next(option for option in schema.get("anyOf", [schema]) if option["type"] != "null")
     target = kind["items"] if kind["type"] == "array" else kind
     if names:
         target["enum"] = list(names)
@@ -156,10 +156,10 @@ def _title(field: str) -> str:
 def _simple(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without null, which a header cannot hold; a list is written with commas."""
     kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
-    found = {key: value for key, value in kinds[0].items() if key not in ("title", "default")}
-    if found.get("type") != "array":
-        return found
-    if found["items"].get("type") == "integer":
+    header_schema = {key: value for key, value in kinds[0].items() if key not in ("title", "default")}
+    if header_schema.get("type") != "array":
+        return header_schema
+    if header_schema["items"].get("type") == "integer":
         return {"type": "string", "pattern": r"^(\d+(, *\d+)*)?$"}
-    one = "|".join(map(re.escape, found["items"]["enum"]))
+    one = "|".join(map(re.escape, header_schema["items"]["enum"]))
     return {"type": "string", "pattern": f"^({one})(, *({one}))*$"}

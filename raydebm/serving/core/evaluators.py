@@ -49,8 +49,8 @@ class Scorer:
             ScoringError: the backend broke its contract.
         """
         prompt = problem.prompt if self.prompt is None else self.prompt
-        candidates = [found.as_scored(self.reasoning) for found in candidates]
-        wanted = {found.text or "": found.candidate_id for found in candidates}
+        candidates = [candidate.as_scored(self.reasoning) for candidate in candidates]
+        wanted = {candidate.text or "": candidate.candidate_id for candidate in candidates}
         texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
         if texts:
             with self.activity.timed("score"):
@@ -58,7 +58,7 @@ class Scorer:
             if len(energies) != len(texts):
                 raise ScoringError(f"the scorer returned {len(energies)} results for {len(texts)} texts; restart it")
             self.known.update(zip([text.text for text in texts], energies, strict=True))
-        return [_named(self.known[found.text or ""], found.candidate_id) for found in candidates]
+        return [_named(self.known[candidate.text or ""], candidate.candidate_id) for candidate in candidates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,16 @@ class Baselines:
     async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
         """Scores by name per candidate, in their order; empty where the baselines do not work."""
         prompt = problem.prompt if self.prompt is None else self.prompt
-        wanted = {found.text or "": found.candidate_id for found in candidates}
+        wanted = {candidate.text or "": candidate.candidate_id for candidate in candidates}
         texts = [TextToScore(name, prompt, text) for text, name in wanted.items() if text not in self.known]
         if texts:
             try:
                 with self.activity.timed("baselines"):
-                    found = await self.backend.baseline_scores(texts)
+                    scores = await self.backend.baseline_scores(texts)
             except RaydebmError as error:
                 log.error("baselines failed", extra={"facts": {"reason": str(error)}})
-                found = [{} for _ in texts]
-            self.known.update(zip([text.text for text in texts], found, strict=True))
+                scores = [{} for _ in texts]
+            self.known.update(zip([text.text for text in texts], scores, strict=True))
         return [self.known[candidate.text or ""] for candidate in candidates]
 
 

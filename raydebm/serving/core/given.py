@@ -37,10 +37,10 @@ def given_candidates(
     """
     names = authors or [None] * len(texts)
     seen: Counter[str] = Counter()
-    found = []
+    candidates = []
     for index, (given, author) in enumerate(zip(texts, names, strict=True)):
         answer, thinking = split_reasoning(given)
-        found.append(
+        candidates.append(
             Candidate(
                 candidate_id=content_id("given", problem.problem_id, given, seen[given]),
                 task=problem.task,
@@ -52,7 +52,7 @@ def given_candidates(
             )
         )
         seen[given] += 1
-    return found
+    return candidates
 
 
 async def judged(
@@ -78,8 +78,8 @@ async def judged(
         _baseline_scores(bundle, backend, problem, candidates, scored_prompt),
     )
     return [
-        ScoredCandidate(candidate=candidate, report=report, energies=found, scores=own)
-        for candidate, report, found, own in zip(candidates, reports, energies, scores, strict=True)
+        ScoredCandidate(candidate=candidate, report=report, energies=own_energies, scores=own_scores)
+        for candidate, report, own_energies, own_scores in zip(candidates, reports, energies, scores, strict=True)
     ]
 
 

@@ -53,7 +53,7 @@ class TriageService:
     """Where decisions are stored; None: nowhere."""
     claims: ClaimMonitor | None = None
     """Says whether a policy's promise is suspended; None: outcomes are not watched."""
-    kept: CandidateStore | None = None
+    candidate_store: CandidateStore | None = None
     """Candidates that equal requests may reuse, where ``bundle.reuse`` is set; None: nothing is reused."""
     drift: DriftMonitor | None = None
     """Compares the first run's generators with their calibration; None: nothing does."""
@@ -84,12 +84,17 @@ class TriageService:
 
     def _note_failure(self, context: RequestContext, error: Exception) -> None:
         """Here and not around HTTP, where a stream that fails and a batch whose items fail are answered 200."""
-        found = (
+        service_error = (
             as_service_error(error) if isinstance(error, RaydebmError) else ServiceError(repr(error), 500, "internal")
         )
-        self.meter.failed(task=context.problem.task, status=found.status, code=found.code)
-        facts = {"task": context.problem.task, "status": found.status, "code": found.code, "reason": str(found)}
-        log.log(logging.WARNING if found.status >= 500 else logging.INFO, "no decision", extra={"facts": facts})
+        self.meter.failed(task=context.problem.task, status=service_error.status, code=service_error.code)
+        facts = {
+            "task": context.problem.task,
+            "status": service_error.status,
+            "code": service_error.code,
+            "reason": str(service_error),
+        }
+        log.log(logging.WARNING if service_error.status >= 500 else logging.INFO, "no decision", extra={"facts": facts})
 
     async def _triage(self, context: RequestContext, on_progress: Progress | None) -> TriageResult:
         started = time.perf_counter()
@@ -141,18 +146,22 @@ class TriageService:
         promised."""
         if self.claims is None or context.policy.guarantee is None:
             return None
-        found = self.claims.suspension(policy_id(context.policy))
-        return found.reason if found.suspended else None
+        suspension = self.claims.suspension(policy_id(context.policy))
+        return suspension.reason if suspension.suspended else None
 
     def _source(
         self, context: RequestContext, backend: Backend, activity: Activity, deadline: Deadline | None
     ) -> Source:
         limits = context.bundle.reuse
         reuse: Reuse | None = None
-        if self.kept is not None and limits is not None:
+        if self.candidate_store is not None and limits is not None:
             generators = context.bundle.recipe.generators
             reuse = Reuse(
-                store=self.kept, limits=limits, owner=context.owner, generators=generators, fresh=context.fresh
+                store=self.candidate_store,
+                limits=limits,
+                owner=context.owner,
+                generators=generators,
+                fresh=context.fresh,
             )
         return Source(context, backend, activity, deadline, reuse)
 

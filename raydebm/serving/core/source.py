@@ -65,7 +65,7 @@ class Source:
         try:
             await (drawing.draw(plan.asked) if waves is None else waves.run(plan.asked, drawing.draw))
         except (RaydebmError, OSError) as error:
-            if not drawing.found:
+            if not drawing.candidates:
                 raise
             drawing.give_up(str(error))  # what has arrived was paid for, and can be decided about
         finally:
@@ -75,7 +75,11 @@ class Source:
             await self._settled(hold, drawing.asked)
             if self.reuse is not None:
                 await self.reuse.keep(drawing.asked, drawing.paid)
-        return [found for request in plan.asked if (found := drawing.found.get(request.candidate_id)) is not None]
+        return [
+            candidate
+            for request in plan.asked
+            if (candidate := drawing.candidates.get(request.candidate_id)) is not None
+        ]
 
     def check_parts(self) -> None:
         """Raises LimitReachedError where the next candidates would fare no better, and cost as much."""
@@ -181,7 +185,7 @@ class _Drawing:
     known: Mapping[str, ReusedCandidate]
     """What need not be asked for, by candidate id."""
     arrived: Arrived
-    found: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
     asked: list[GenerationRequest] = field(default_factory=list)
     paid: list[Candidate] = field(default_factory=list)
 
@@ -205,11 +209,11 @@ class _Drawing:
     def give_up(self, reason: str) -> None:
         """Count what was asked and has not come as failed."""
         for request in self.asked:
-            if request.candidate_id not in self.found:
+            if request.candidate_id not in self.candidates:
                 self._pay(unanswered(request, reason))
 
     def _pay(self, candidate: Candidate) -> None:
-        if candidate.candidate_id not in self.found:
+        if candidate.candidate_id not in self.candidates:
             fitting = self.source.fitting(candidate)
             self.paid.append(fitting)
             self.source.activity.drawn.append(fitting)  # now, because it was paid for whatever becomes of the pass
@@ -222,11 +226,11 @@ class _Drawing:
         self._take(self.source.fitting(replace(reused.candidate, cost_usd=cost_usd)), age_s=reused.age_s)
 
     def _take(self, candidate: Candidate, *, age_s: float | None = None) -> None:
-        self.found[candidate.candidate_id] = candidate
+        self.candidates[candidate.candidate_id] = candidate
         event = CandidateArrived(
             context=self.source.context,
             candidate=candidate,
-            done=len(self.found),
+            done=len(self.candidates),
             total=len(self.plan.asked),
             age_s=age_s,
         )

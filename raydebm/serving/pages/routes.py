@@ -32,10 +32,10 @@ def page_routes() -> APIRouter:
 
     @router.api_route("/static/{name}", methods=["GET", "HEAD"])
     async def static(name: str, request: Request) -> Response:
-        found = static_files().get(name)
-        if found is None:
+        file = static_files().get(name)
+        if file is None:
             raise HTTPException(404, f"there is no file {name!r}")
-        return found.answer(request)
+        return file.answer(request)
 
     return router
 

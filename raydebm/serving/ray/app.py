@@ -132,8 +132,8 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
 
 
 def _why(name: str) -> str:
-    found = serve.status().applications.get(name)
-    return "" if found is None else failures(found.deployments)
+    application = serve.status().applications.get(name)
+    return "" if application is None else failures(application.deployments)
 
 
 def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:

@@ -127,13 +127,13 @@ class GeneratorDeployment:
                 group.create_task(draws.draw(name, of_name))
             num_left = len({request.candidate_id for request in requests})
             while num_left:
-                some = [await arrivals.get()]
-                if len(some) < num_left:
+                batch = [await arrivals.get()]
+                if len(batch) < num_left:
                     await asyncio.sleep(LINGER_S)
                 while not arrivals.empty():
-                    some.append(arrivals.get_nowait())
-                num_left -= len(some)
-                yield some
+                    batch.append(arrivals.get_nowait())
+                num_left -= len(batch)
+                yield batch
 
     def info(self) -> list[str]:
         """Names of the loaded generators."""
@@ -245,20 +245,20 @@ class ScorerDeployment:
         exchanged."""
         self._num_batches += 1
         started = time.perf_counter()
-        found: dict[int, list[Energies | None]] = {}
+        by_place: dict[int, list[Energies | None]] = {}
         for ensemble in dict.fromkeys(part[0].ensemble for part in parts):
             places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
             energies = energies_of_lists(ensemble, [[work.text for work in parts[place]] for place in places])
-            found.update(zip(places, energies, strict=True))
+            by_place.update(zip(places, energies, strict=True))
         for place, part in enumerate(parts):
-            self._keep(part, found[place])
+            self._keep(part, by_place[place])
         seconds = time.perf_counter() - started
         self._meter.scored(num_requests=len(parts), num_texts=sum(map(len, parts)), seconds=seconds)
-        return [found[place] for place in range(len(parts))]
+        return [by_place[place] for place in range(len(parts))]
 
-    def _keep(self, part: Sequence[_Text], found: Sequence[Energies | None]) -> None:
+    def _keep(self, part: Sequence[_Text], part_energies: Sequence[Energies | None]) -> None:
         """What has no finite energies is tried again the next time."""
-        for work, energies in zip(part, found, strict=True):
+        for work, energies in zip(part, part_energies, strict=True):
             if energies is not None:
                 self._cache.keep(work.checkpoint, work.text, energies)
 

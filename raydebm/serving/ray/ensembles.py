@@ -88,10 +88,10 @@ class Ensembles:
 
         if self._threads is not None:
             torch.set_num_threads(self._threads)
-        found = read_ref(ref.folder)
-        if found != ref:
+        stored = read_ref(ref.folder)
+        if stored != ref:
             raise CheckpointError(
-                f"{ref.folder} holds checkpoint {found.fingerprint} by now, but {ref.fingerprint} is served; give new "
+                f"{ref.folder} holds checkpoint {stored.fingerprint} by now, but {ref.fingerprint} is served; give new "
                 "adapters a folder of their own and name it in the ingress deployment's user_config"
             )
         with local_copy(ref.folder) as folder:

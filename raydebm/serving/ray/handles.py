@@ -140,32 +140,32 @@ class HandleBackend:
         await persistently(lambda: self._call(handle.load, what), what=part)
         # The others would load it at the first request that needs it, which would then wait.
         everywhere = handle.broadcast("load", what)
-        for found in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
+        for answer in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
             # A replica that died meanwhile is none of our business; its successor loads what it is asked for.
-            if isinstance(found, RayTaskError) and isinstance(found.cause, RaydebmError):
-                raise found.cause
+            if isinstance(answer, RayTaskError) and isinstance(answer.cause, RaydebmError):
+                raise answer.cause
 
     async def generate(
         self, requests: Sequence[GenerationRequest], on_candidate: Callable[[Candidate], None], *, hedge: bool
     ) -> list[Candidate]:
         """Candidates as they come; after a death only the missing ones are asked for again."""
-        found: dict[str, Candidate] = {}
+        by_id: dict[str, Candidate] = {}
         source = None if self._run is None else self._run.source
 
         async def draw() -> None:
-            missing = [request for request in requests if request.candidate_id not in found]
+            missing = [request for request in requests if request.candidate_id not in by_id]
             stream = self._generator.options(stream=True).stream
             arrivals: Any = stream.remote(missing, tracing.outgoing(), hedge, source)
             with _cancelled_with_us(arrivals):
-                async for some in arrivals:
+                async for batch in arrivals:
                     self._signs.note("generator")
-                    for candidate in some:
-                        found[candidate.candidate_id] = candidate
+                    for candidate in batch:
+                        by_id[candidate.candidate_id] = candidate
                         on_candidate(candidate)
 
         # What a dead replica had sent may be billed; where money is limited, nothing is sent twice.
         await persistently(draw, what="generator", tries=NUM_TRIES if hedge else 1)
-        return [found[request.candidate_id] for request in requests]
+        return [by_id[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         """See ``Backend``."""
@@ -180,13 +180,13 @@ class HandleBackend:
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         """See ``Backend``."""
         call, checkpoint = self._scorer.score, None if self._run is None else self._run.checkpoint_ref
-        found: list[Energies | None] = await persistently(
+        energies: list[Energies | None] = await persistently(
             lambda: self._call(call, list(texts), checkpoint, tracing.outgoing(), CALLER.get()),
             what="scorer",
             patiently=True,
         )
         self._signs.note("scorer")
-        return found
+        return energies
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
         """See ``Backend``."""
@@ -212,17 +212,17 @@ class HandleBackend:
         """
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
-                found = await persistently(lambda: self._call(handle.info), what=part)
+                state = await persistently(lambda: self._call(handle.info), what=part)
         except (TimeoutError, ServiceError) as error:
             waits = isinstance(error, TimeoutError) or error.code == "overloaded"
-            if waits and (found := self._signs.of_busy(part)) is not None:
-                return found
+            if waits and (state := self._signs.of_busy(part)) is not None:
+                return state
             if isinstance(error, ServiceError):
                 raise
             message = f"the {part} did not answer within {STATUS_TIMEOUT_S:g} s; it may still be loading"
             raise ServiceError(message, 503, "not_ready") from error
-        self._signs.said[part] = found
-        return found
+        self._signs.said[part] = state
+        return state
 
     @staticmethod
     async def _call(method: Any, *args: Any) -> Any:

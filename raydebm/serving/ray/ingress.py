@@ -67,7 +67,7 @@ class TriageIngress:
             meter=self._live,
             records=self._records,
             claims=claims,
-            kept=candidates_of(bundle),
+            candidate_store=candidates_of(bundle),
             drift=drift_monitor(bundle, self._live),
             notices=self._notices,
         )
@@ -176,7 +176,7 @@ class TriageIngress:
         of_keys = self._keyring.refusal if isinstance(self._keyring, WatchedKeyring) else None
         # Shown without a key, and words about storage may hold its address with the credentials in it.
         of_claims = [] if self._service.claims is None else self._service.claims.reasons()
-        return [redact(found) for found in (self._refusal, of_keys, *of_claims) if found is not None]
+        return [redact(reason) for reason in (self._refusal, of_keys, *of_claims) if reason is not None]
 
     def __del__(self) -> None:
         """Called by Serve after the last request of a replica that is taken down."""

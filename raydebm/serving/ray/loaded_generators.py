@@ -52,7 +52,9 @@ class LoadedGenerators:
     @property
     def names(self) -> list[str]:
         """Names of what is loaded, the first run's first."""
-        return list(dict.fromkeys([*self.first, *(name for _, found in self._further.by_use for name in found)]))
+        return list(
+            dict.fromkeys([*self.first, *(name for _, generators in self._further.by_use for name in generators)])
+        )
 
     async def get(self, source: RunSource | None) -> Generators:
         """The generators of a run, loaded where they are not there; None: those of the first.

@@ -41,7 +41,7 @@ class OnDemand(Generic[Key, Value]):
     @property
     def by_use(self) -> list[tuple[Key, Value]]:
         """What is loaded, the one asked for last at the end."""
-        ordered = sorted(self._loaded.items(), key=lambda item: item[1].asked_at)
+        ordered = sorted(self._loaded.items(), key=lambda entry: entry[1].asked_at)
         return [(key, loaded.value) for key, loaded in ordered]
 
     def put(self, key: Key, value: Value) -> None:

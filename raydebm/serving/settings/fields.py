@@ -28,7 +28,7 @@ def writable(value: Any) -> Any:
     except ValueError as error:
         raise ValueError("holds NaN or an infinity, which JSON has no number for") from error
     level, depth = [value], 0
-    while level := [item for inner in level for item in _inside(inner)]:
+    while level := [part for inner in level for part in _inside(inner)]:
         depth += 1
         if depth > MAX_DEPTH:
             raise ValueError(f"is nested more than {MAX_DEPTH} deep")

@@ -57,7 +57,7 @@ def load_runs(args: AppArgs) -> Bundle:
 
 
 def _further(args: AppArgs, first: Bundle) -> dict[str, Bundle]:
-    found: dict[str, Bundle] = {}
+    bundles: dict[str, Bundle] = {}
     places = {name: first.run_dir for name in first.tasks}
     for run in args.further_runs:
         bundle = replace(load_bundle(args.of_run(run)), records=first.records)
@@ -68,13 +68,13 @@ def _further(args: AppArgs, first: Bundle) -> dict[str, Bundle]:
                     "one run, so take one of them out, or serve it by an application of its own"
                 )
             places[name] = bundle.run_dir
-            found[name] = bundle
+            bundles[name] = bundle
         if bundle.recipe.evidence:
             raise ConfigError(
                 f"further_runs: {bundle.run_dir} counts baselines as evidence ({bundle.recipe.evidence[0].name}), which"
                 " only the first run can; make it the first one (`run_dir`), or serve it by an application of its own"
             )
-    return found
+    return bundles
 
 
 def _general(args: GeneralArgs, first: Bundle, others: Mapping[str, Bundle]) -> Bundle:

@@ -61,19 +61,21 @@ class KnownProblems:
         """
         self.tasks = tuple(problems)
         """Their names, in the order of the problems."""
-        kept = {name: spread(found, MAX_PROBLEMS) for name, found in problems.items()}
-        self.refused: Mapping[str, int] = {name: _refused(name, read, kept) for name, read in (readers or {}).items()}
+        samples = {name: spread(of_task, MAX_PROBLEMS) for name, of_task in problems.items()}
+        self.refused: Mapping[str, int] = {
+            name: _refused(name, read, samples) for name, read in (readers or {}).items()
+        }
         """Known problems of other tasks that a task's reader was tried on, where it read none of them; else 0."""
-        counts = [Counter(words_of(problem.prompt)) for found in kept.values() for problem in found]
-        self._owner = np.repeat(np.arange(len(kept)), [len(found) for found in kept.values()])
+        counts = [Counter(words_of(problem.prompt)) for sample in samples.values() for problem in sample]
+        self._owner = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples.values()])
         self._rarity = _rarities(counts)
         postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        vectors = [self._vector(found) for found in counts]
+        vectors = [self._vector(count) for count in counts]
         for row, vector in enumerate(vectors):
             for word, weight in vector.items():
                 postings[word].append((row, weight))
-        self._rows = {word: np.array([row for row, _ in found]) for word, found in postings.items()}
-        self._weights = {word: np.array([weight for _, weight in found]) for word, found in postings.items()}
+        self._rows = {word: np.array([row for row, _ in pairs]) for word, pairs in postings.items()}
+        self._weights = {word: np.array([weight for _, weight in pairs]) for word, pairs in postings.items()}
         self._novel_below = {name: self._least_own(index, vectors) for index, name in enumerate(self.tasks)}
 
     def likeness(self, text: str, tasks: Sequence[str]) -> Likeness:
@@ -99,20 +101,20 @@ class KnownProblems:
         rows = np.flatnonzero(self._owner == index)
         if len(rows) < 1 / NOVEL_FRAC:  # too few to say what is far
             return 0.0
-        found = []
+        cosines = []
         for row in rows.tolist():
             cosine = self._cosines(vectors[row])
             cosine[row] = 0.0
-            found.append(cosine[rows].max())
-        return float(np.quantile(found, NOVEL_FRAC, method="lower"))
+            cosines.append(cosine[rows].max())
+        return float(np.quantile(cosines, NOVEL_FRAC, method="lower"))
 
     def _cosines(self, vector: Mapping[str, float]) -> NDArray[np.float64]:
         """With every known problem, (N,)."""
-        found = np.zeros(len(self._owner))
+        cosines = np.zeros(len(self._owner))
         for word, weight in vector.items():
             if word in self._rows:
-                found[self._rows[word]] += weight * self._weights[word]
-        return found
+                cosines[self._rows[word]] += weight * self._weights[word]
+        return cosines
 
     def _vector(self, counts: Mapping[str, int]) -> Mapping[str, float]:
         """Unit weights by word; empty for a text without words. A word that no problem has is as rare as can be."""
@@ -129,7 +131,7 @@ def words_of(text: str) -> list[str]:
 
 def _rarities(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
     """log((1 + N) / (1 + n_w)) + a little, so that a word of every problem still counts something."""
-    holding = Counter(word for found in counts for word in found)
+    holding = Counter(word for words in counts for word in words)
     return {word: math.log((1 + len(counts)) / (1 + count)) + 0.1 for word, count in holding.items()}
 
 
@@ -141,7 +143,9 @@ def spread(problems: Sequence[Problem], most: int) -> tuple[Problem, ...]:
 
 
 def _refused(task: str, read: Read, problems: Mapping[str, Sequence[Problem]]) -> int:
-    foreign = [each.prompt for name, found in problems.items() if name != task for each in spread(found, MAX_FOREIGN)]
+    foreign = [
+        each.prompt for name, of_task in problems.items() if name != task for each in spread(of_task, MAX_FOREIGN)
+    ]
     if len(foreign) < MIN_FOREIGN or any(_can_read(read, text) for text in foreign):
         return 0
     return len(foreign)

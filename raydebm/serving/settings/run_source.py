@@ -31,10 +31,10 @@ class RunSource:
             ConfigError: it has no recipe, or another one by now.
         """
         recipe = RunDir(self.run_dir).recipe()
-        if (found := _fingerprint(recipe)) != self.recipe:
+        if (fingerprint := _fingerprint(recipe)) != self.recipe:
             raise ConfigError(
-                f"recipe.json of {self.run_dir} is version {found} by now, but version {self.recipe} is served; a new "
-                "`revision` in the ingress deployment's user_config takes the new one"
+                f"recipe.json of {self.run_dir} is version {fingerprint} by now, but version {self.recipe} is served; "
+                "a new `revision` in the ingress deployment's user_config takes the new one"
             )
         return tuple(config for config in recipe.generators if config.name in self.generators)
 

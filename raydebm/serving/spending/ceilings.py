@@ -158,5 +158,5 @@ def account_of(
     named = {SERVICE: service}
     if key_name is not None and key is not None:
         named[f"key:{key_name}"] = key
-    ceilings = {name: found for name, found in named.items() if found.is_limit}
+    ceilings = {name: limits for name, limits in named.items() if limits.is_limit}
     return Account(ledger, ceilings) if ledger is not None and ceilings else None

@@ -39,17 +39,19 @@ class Reuse:
         keys = {self._key(request): request.candidate_id for request in requests}
         find, max_age_s = self.store.find, self.limits.max_age_s
         try:
-            found = await asyncio.to_thread(find, self.owner, list(keys), max_age_s=max_age_s)
+            by_key = await asyncio.to_thread(find, self.owner, list(keys), max_age_s=max_age_s)
         except ResourceError as error:
             _log(error)
             return {}
-        return {keys[key]: reused for key, reused in found.items()}
+        return {keys[key]: reused for key, reused in by_key.items()}
 
     async def keep(self, requests: Iterable[GenerationRequest], drawn: Iterable[Candidate]) -> None:
         """Keep the texts among what came back; goes on when the caller is cancelled."""
         keys = {request.candidate_id: self._key(request) for request in requests}
         written = {
-            keys[found.candidate_id]: found for found in drawn if found.text is not None and found.candidate_id in keys
+            keys[candidate.candidate_id]: candidate
+            for candidate in drawn
+            if candidate.text is not None and candidate.candidate_id in keys
         }
         if not written:
             return

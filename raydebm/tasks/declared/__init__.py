@@ -53,11 +53,11 @@ class DeclaredTask:
         Raises:
             ConfigError: the definition is wrong; every fault is listed with its path.
         """
-        found = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
-        self.definition = found
-        self._constraints = (*_declared_constraints(found, self.seen_by_rules), *constraints)
-        if found.labels == "constraints" and not self._constraints:
-            raise ConfigError(f"task {found.name!r}: labels: constraints needs at least one constraint")
+        task_definition = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
+        self.definition = task_definition
+        self._constraints = (*_declared_constraints(task_definition, self.seen_by_rules), *constraints)
+        if task_definition.labels == "constraints" and not self._constraints:
+            raise ConfigError(f"task {task_definition.name!r}: labels: constraints needs at least one constraint")
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class DeclaredTask:
             check_gold(rule, row[rule.field], where)
             value = {"answer": row[rule.field]}
         problem = self._problem_of(
-            {name: item for name, item in row.items() if rule is None or name != rule.field}, where
+            {name: cell for name, cell in row.items() if rule is None or name != rule.field}, where
         )
         return problem, Gold(task=self.name, problem_id=problem.problem_id, value=value)
 
@@ -217,8 +217,8 @@ class DeclaredTask:
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """The key of ``vote``; of the whole answer where ``vote`` has no value."""
         seen = self.seen_by_rules(problem, answer)
-        found = _value(self.definition.vote, problem, seen)
-        return key_of(answer if found is None or self.definition.vote == "answer" else found)
+        vote = _value(self.definition.vote, problem, seen)
+        return key_of(answer if vote is None or self.definition.vote == "answer" else vote)
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
         """None also where answers are not labelled by gold."""
@@ -247,8 +247,8 @@ class DeclaredTask:
         answer = self.parse(problem, text)
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the requested format")
-        found = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
-        fault = mismatch(rule, found, gold.value["answer"])
+        value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
+        fault = mismatch(rule, value, gold.value["answer"])
         if fault is not None:
             return Judgement(verdict=Verdict.INCORRECT, reason=fault)
         return Judgement(verdict=Verdict.CORRECT)
@@ -334,7 +334,7 @@ def _json_object(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None

@@ -74,24 +74,24 @@ def find_json(text: str, *, want_array: bool = False) -> Any | None:
     """
     opening, kind = ("[", list) if want_array else ("{", dict)
     budget = _WORK_PER_CHARACTER * len(text) + 10_000
-    found, broken, position = None, False, text.find(opening)
+    last_value, broken, position = None, False, text.find(opening)
     while position >= 0 and budget > 0:
         try:
             value, end = _DECODER.raw_decode(text, position)
         except json.JSONDecodeError as error:
             end = max(error.pos, position + 1)
             if end > position + 1:  # it began like JSON, so what comes next may be a part of it
-                found, broken = None, True
+                last_value, broken = None, True
         except (ValueError, RecursionError):  # a number of thousands of digits; brackets of thousands of levels
             end = position + 1
             budget -= 1000
-            found, broken = None, True
+            last_value, broken = None, True
         else:
             is_part = broken and text[end : end + 80].lstrip()[:1] in _CLOSERS
-            found = value if not is_part and isinstance(value, kind) and _is_plain(value) else None
+            last_value = value if not is_part and isinstance(value, kind) and _is_plain(value) else None
         budget -= end - position
         position = text.find(opening, end)
-    return found if budget > 0 else None
+    return last_value if budget > 0 else None
 
 
 _CLOSERS = frozenset(",}]")
@@ -102,8 +102,8 @@ class _Ambiguous(dict[str, Any]):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else _Ambiguous(found)
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else _Ambiguous(fields)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)  # models write line breaks into strings
@@ -112,7 +112,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)  # models w
 def _is_plain(value: Any) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH):
-        if any(isinstance(item, _Ambiguous) for item in level):
+        if any(isinstance(part, _Ambiguous) for part in level):
             return False
         level = below(level)
         if not level:
@@ -150,9 +150,9 @@ def _find_choice(choices: list[str], text: str) -> str | None:
     if lines[-1].lstrip().startswith("####"):
         text = lines[-1]
     marked = (_marked_choice(mark, known) for mark in reversed(_CHOICE_MARK.findall(text)))
-    found = next((choice for choice in marked if choice is not None), None)
-    if found is not None:
-        return found
+    marked_choice = next((choice for choice in marked if choice is not None), None)
+    if marked_choice is not None:
+        return marked_choice
     for decisive in (json_answer(text), boxed(text)):
         if decisive is not None:
             return known.get(_bare(LATEX_TEXT.sub("", decisive).strip(" {}")))

@@ -23,10 +23,10 @@ RESERVED = frozenset({"source_id"})
 
 def _prompt(template: str) -> str:
     try:
-        found = places_in(template)
+        places = places_in(template)
     except ConstraintError as error:
         raise ValueError(str(error)) from error
-    if not found:
+    if not places:
         raise ValueError("the prompt needs at least one field of the data, such as {question}")
     return template
 

@@ -21,30 +21,30 @@ def check_gold(rule: GoldRule, value: Any, where: str) -> None:
         raise TaskDataError(f"{where}: field {rule.field!r} must be a text or a number; use match: json or set")
 
 
-def mismatch(rule: GoldRule, found: Any, wanted: Any) -> str | None:
+def mismatch(rule: GoldRule, value: Any, wanted: Any) -> str | None:
     """Why the answer is wrong; None when it is right."""
-    if found is None:
+    if value is None:
         return f"nothing at {rule.value}"
     try:
-        matches = {"number": _same_number, "set": _same_set}.get(rule.match, _same_value)(rule, found, wanted)
+        matches = {"number": _same_number, "set": _same_set}.get(rule.match, _same_value)(rule, value, wanted)
     except EvaluationError as error:
         return str(error)
-    return None if matches else f"answered {short_text(found)}, not {short_text(wanted)}"
+    return None if matches else f"answered {short_text(value)}, not {short_text(wanted)}"
 
 
-def _same_number(rule: GoldRule, found: Any, wanted: Any) -> bool:
-    answered, expected = _number(found), _number(wanted)
+def _same_number(rule: GoldRule, value: Any, wanted: Any) -> bool:
+    answered, expected = _number(value), _number(wanted)
     return None not in (answered, expected) and abs(answered - expected) <= Fraction(rule.tolerance)  # type: ignore[operator]
 
 
-def _same_set(rule: GoldRule, found: Any, wanted: Any) -> bool:
-    if not isinstance(found, list):
+def _same_set(rule: GoldRule, value: Any, wanted: Any) -> bool:
+    if not isinstance(value, list):
         return False
-    return _keys(rule, found) == _keys(rule, wanted)
+    return _keys(rule, value) == _keys(rule, wanted)
 
 
-def _same_value(rule: GoldRule, found: Any, wanted: Any) -> bool:
-    return _key(rule, found) == _key(rule, wanted)
+def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
+    return _key(rule, value) == _key(rule, wanted)
 
 
 def _keys(rule: GoldRule, values: list[Any]) -> set[str]:

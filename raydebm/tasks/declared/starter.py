@@ -261,8 +261,8 @@ def _answers(index: int) -> Iterator[dict[str, Any]]:
     slip = paid if index % 3 == 0 and refund != paid else refund
     calm = "Thank you for writing. We are sorry, and have sent the amount back to you."
     for sample, amount in enumerate((refund, slip)):
-        found = {"reply": calm, "refund": amount, "articles": [article]}
-        text = f"They paid {paid}; {amount} of it is due.\n{json.dumps(found)}"
+        answer = {"reply": calm, "refund": amount, "articles": [article]}
+        text = f"They paid {paid}; {amount} of it is due.\n{json.dumps(answer)}"
         yield {"problem_id": f"r{index:02}", "model": "careful", "sample": sample, "text": text}
     hasty = (
         json.dumps({"reply": "Done.", "refund": paid + 10, "articles": [article, article]}),

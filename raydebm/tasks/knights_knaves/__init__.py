@@ -105,8 +105,8 @@ class KnightsKnaves:
         Raises:
             TaskDataError: the data is missing or not as described.
         """
-        found = (_problem_and_gold(row, where) for where, row in rows(split, source, limit=limit, seed=seed))
-        return islice(found, limit)
+        pairs = (_problem_and_gold(row, where) for where, row in rows(split, source, limit=limit, seed=seed))
+        return islice(pairs, limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
         _statements(problem)  # before an answer is paid for that could not be checked
@@ -133,8 +133,8 @@ class KnightsKnaves:
         Where the source asked its models for an ``<answer>`` part, only that, or a JSON object, is an answer.
         """
         marked_only = bool(problem.data.get("answer_tag", False))
-        found = find_answer(text, _names(problem), _roles(problem), marked_only=marked_only)
-        return None if found is None else {name: _word(is_knight) for name, is_knight in found.items()}
+        assignment = find_answer(text, _names(problem), _roles(problem), marked_only=marked_only)
+        return None if assignment is None else {name: _word(is_knight) for name, is_knight in assignment.items()}
 
     def render(self, problem: Problem, answer: Answer) -> str:
         """A JSON object in the order of the names, with the puzzle's own role words."""
@@ -220,10 +220,10 @@ def _check_row(row: Row, problem: Problem) -> None:
 
 
 def _one_solution(problem: Problem) -> Assignment:
-    found = solutions(_statements(problem))
-    if len(found) != 1:
-        raise TaskDataError(f"a puzzle must have exactly one solution, this one has {len(found)}")
-    return found[0]
+    assignments = solutions(_statements(problem))
+    if len(assignments) != 1:
+        raise TaskDataError(f"a puzzle must have exactly one solution, this one has {len(assignments)}")
+    return assignments[0]
 
 
 def _names(problem: Problem) -> tuple[str, ...]:

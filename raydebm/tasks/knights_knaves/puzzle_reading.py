@@ -79,7 +79,7 @@ def _read_speeches(text: str, names: Sequence[str], roles: Roles) -> dict[str, S
     said: dict[str, Statement] = {}
     position = 0
     while position < len(text):
-        match = next((found for speech in _SPEECHES if (found := speech.match(text, position))), None)
+        match = next((speech_match for speech in _SPEECHES if (speech_match := speech.match(text, position))), None)
         if match is None or match["name"] not in names:
             raise TaskDataError(f"cannot tell who says what at {text[position : position + 80]!r}")
         if match["name"] in said:

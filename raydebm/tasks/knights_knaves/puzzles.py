@@ -55,15 +55,15 @@ def draw_puzzle(rng: random.Random, num_people: int, *, part: str) -> Puzzle:
         raise ConfigError(f"puzzles have 2 to {MAX_PEOPLE} people, not {num_people}")
     while True:
         statements = tuple(_draw_statement(rng, num_people) for _ in range(num_people))
-        found = solutions(statements)
-        if len(found) == 1 and part_of(statements) == part:
+        assignments = solutions(statements)
+        if len(assignments) == 1 and part_of(statements) == part:
             break
     names = tuple(rng.sample(NAMES, num_people))
     speeches = [
         rng.choice(SPEECHES).format(name=name, claim=claim_text(said, names))
         for name, said in zip(names, statements, strict=True)
     ]
-    return Puzzle(names=names, statements=statements, solution=found[0], quiz=quiz_text(names, speeches))
+    return Puzzle(names=names, statements=statements, solution=assignments[0], quiz=quiz_text(names, speeches))
 
 
 def _draw_statement(rng: random.Random, num_people: int) -> Statement:

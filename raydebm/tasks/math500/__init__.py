@@ -164,10 +164,10 @@ def _is_same(gold: str, answer: str) -> bool:
 
 def _is_other_by_form(gold: str, answer: str) -> bool:
     """Whether the texts alone show that an answer of another normal form is wrong."""
-    number, found = (exact_number(normal_form(text)) for text in (gold, answer))
+    number, answer_number = (exact_number(normal_form(text)) for text in (gold, answer))
     if number is not None and not is_worked_out(answer):
         return True
-    if number is not None and found is not None and number.denominator == found.denominator == 1:
+    if number is not None and answer_number is not None and number.denominator == answer_number.denominator == 1:
         return "%" not in gold + answer
     if based_number(gold) and based_number(answer):
         return True

@@ -50,10 +50,10 @@ def _compare(library: Any, gold: str, answer: str) -> dict[str, Any]:
 
 def _is_equal(library: Any, gold: str, answer: str) -> bool:
     # The library's time limits rest on SIGALRM and need Python's cooperation; the kernel's does not.
-    found = [
+    parsed = [
         library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
     ]
-    return bool(library.verify(*found, allow_set_relation_comp=True, timeout_seconds=None))
+    return bool(library.verify(*parsed, allow_set_relation_comp=True, timeout_seconds=None))
 
 
 def _say(replies: TextIO, reply: dict[str, Any]) -> None:

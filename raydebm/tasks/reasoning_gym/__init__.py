@@ -52,8 +52,8 @@ def _exactness(problem: Problem) -> Exactness:
 
 
 def _puzzle(problem: Problem) -> RulePuzzle | None:
-    found = read_puzzle(problem.prompt)
-    return None if found is None else found[1]
+    named_puzzle = read_puzzle(problem.prompt)
+    return None if named_puzzle is None else named_puzzle[1]
 
 
 _RULES = Constraint(name="rules", check=_broken_rules, message="{fault}", exactness=_exactness)

@@ -58,10 +58,10 @@ def _structure(text: str) -> Any | None:
         return None
     for read in (_json, ast.literal_eval):
         try:
-            found = _plain(read(text))
+            structure = _plain(read(text))
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
-        return found if isinstance(found, list | dict) else None
+        return structure if isinstance(structure, list | dict) else None
     return None
 
 

@@ -75,9 +75,9 @@ def questions(split: str, source: str | None, *, seed: int) -> Iterator[Question
     return _in_turns(_recorded(file))
 
 
-def _in_turns(found: Iterable[Question]) -> Iterator[Question]:
+def _in_turns(source_questions: Iterable[Question]) -> Iterator[Question]:
     by_dataset: dict[str, list[Question]] = {}
-    for question in found:
+    for question in source_questions:
         by_dataset.setdefault(question.dataset, []).append(question)
     turns = chain.from_iterable(zip_longest(*by_dataset.values()))
     makers = _Makers()
@@ -106,12 +106,16 @@ def _generated(split: str, source: str, *, seed: int) -> Iterator[Question]:
 def _generator_of(source: str, *, seed: int) -> tuple[tuple[str, ...], dict[str, int]]:
     """(data sets, settings) of ``generate:...``."""
     match = _GENERATE.fullmatch(source)
-    found = dict(parse_qsl(match["settings"] or "", keep_blank_values=True)) if match else {}
-    if match is None or not set(found) <= {"size", "seed"} or not all(value.isdigit() for value in found.values()):
+    parameters = dict(parse_qsl(match["settings"] or "", keep_blank_values=True)) if match else {}
+    if (
+        match is None
+        or not set(parameters) <= {"size", "seed"}
+        or not all(value.isdigit() for value in parameters.values())
+    ):
         raise TaskDataError(f"unknown source {source!r}; write {_FORM}, where size and seed are whole numbers")
     names = tuple(dict.fromkeys((match["names"] or ",".join(READERS)).split(",")))
     settings = {"size": DEFAULT_SIZE, "seed": seed_for("reasoning_gym", seed)}
-    settings |= {name: int(value) for name, value in found.items()}
+    settings |= {name: int(value) for name, value in parameters.items()}
     if not 0 < settings["size"] <= 100_000:
         raise TaskDataError(f"source {source!r}: size must be from 1 to 100000")
     return names, settings

@@ -87,8 +87,8 @@ class Taco:
         """
         check_split(split, _SPLITS, task=TASK)
         rows = split_rows(split, source, dataset=HUB_DATASET, names=_FILES)
-        found = distinct(problem_and_gold(row, where) for where, row in rows)
-        return islice((pair for pair in found if pair[0].difficulty not in self.excluded_difficulties), limit)
+        pairs = distinct(problem_and_gold(row, where) for where, row in rows)
+        return islice((pair for pair in pairs if pair[0].difficulty not in self.excluded_difficulties), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
         """The statement, and the given public tests that do not stand in it.

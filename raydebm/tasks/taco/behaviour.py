@@ -217,12 +217,12 @@ def _canonical(value: Any, *, is_json: bool) -> str:
         return hex(int(value)) if value.is_integer() else f"{value:.9g}"
     if isinstance(value, list | tuple):
         kind = "list" if is_json else type(value).__name__
-        return f"{kind}({','.join(_canonical(item, is_json=is_json) for item in value)})"
+        return f"{kind}({','.join(_canonical(part, is_json=is_json) for part in value)})"
     if isinstance(value, set | frozenset):
-        return f"set({','.join(sorted(_canonical(item, is_json=is_json) for item in value))})"
+        return f"set({','.join(sorted(_canonical(part, is_json=is_json) for part in value))})"
     if isinstance(value, dict):
-        pairs = ((_canonical(key, is_json=is_json), _canonical(item, is_json=is_json)) for key, item in value.items())
-        return f"dict({','.join(sorted(f'{key}:{item}' for key, item in pairs))})"
+        pairs = ((_canonical(key, is_json=is_json), _canonical(part, is_json=is_json)) for key, part in value.items())
+        return f"dict({','.join(sorted(f'{key}:{part}' for key, part in pairs))})"
     return repr(value)
 
 

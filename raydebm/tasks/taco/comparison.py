@@ -68,10 +68,10 @@ def same_value(returned: Any, expected: Any) -> bool:
         returned: plain data from the sandbox.
         expected: JSON; keys of objects are text there, and stand for whole numbers too.
     """
-    found = without_tuples(returned)
-    if _equal(found, without_tuples(expected)):
+    value = without_tuples(returned)
+    if _equal(value, without_tuples(expected)):
         return True
-    return isinstance(expected, list) and bool(expected) and _equal(found, without_tuples(expected[0]))
+    return isinstance(expected, list) and bool(expected) and _equal(value, without_tuples(expected[0]))
 
 
 def same_literal(returned: Any, expected: Any) -> bool:
@@ -101,16 +101,16 @@ def _is_near(number: float, wanted: float) -> bool:
         return False
 
 
-def _equal(found: Any, wanted: Any) -> bool:
+def _equal(value: Any, wanted: Any) -> bool:
     try:
-        return bool(found == wanted or (isinstance(wanted, dict) and found == _with_whole_keys(wanted)))
+        return bool(value == wanted or (isinstance(wanted, dict) and value == _with_whole_keys(wanted)))
     except RecursionError:
         return False
 
 
 def _with_whole_keys(value: dict[str, Any]) -> dict[Any, Any] | None:
     try:
-        return {int(key): item for key, item in value.items()}
+        return {int(key): entry for key, entry in value.items()}
     except (ValueError, TypeError):
         return None
 
@@ -118,9 +118,9 @@ def _with_whole_keys(value: dict[str, Any]) -> dict[Any, Any] | None:
 def without_tuples(value: Any) -> Any:
     """The value with a list for each tuple, as JSON has it."""
     if isinstance(value, list | tuple):
-        return [without_tuples(item) for item in value]
+        return [without_tuples(part) for part in value]
     if isinstance(value, dict):
-        return {key: without_tuples(item) for key, item in value.items()}
+        return {key: without_tuples(part) for key, part in value.items()}
     return value
 
 

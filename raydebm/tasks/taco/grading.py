@@ -95,9 +95,9 @@ def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandb
                     session.close()
                 session = sandbox.session()
             result = session.run(code, test["input"].encode("utf-8", "surrogatepass"), limits=limits, prelude=PRELUDE)
-            found, detail = _judged_output(result, test["output"])
-            if found is not Grade.PASSED:
-                return GradingReport(grade=found, num_tests=len(tests), failed_test=number, detail=detail)
+            grade_, detail = _judged_output(result, test["output"])
+            if grade_ is not Grade.PASSED:
+                return GradingReport(grade=grade_, num_tests=len(tests), failed_test=number, detail=detail)
     finally:
         if session is not None:
             session.close()
@@ -122,8 +122,8 @@ def _grade_function(
         for number, test in enumerate(tests, start=1):
             result = session.call(function, _arguments(test["input"]), limits=limits)
             if result.status is not Status.OK:
-                found = Grade(result.status.value)
-                return GradingReport(grade=found, num_tests=len(tests), failed_test=number, detail=result.detail)
+                grade_ = Grade(result.status.value)
+                return GradingReport(grade=grade_, num_tests=len(tests), failed_test=number, detail=result.detail)
             if not same_value(result.value, test["output"]):
                 return GradingReport(grade=Grade.WRONG_ANSWER, num_tests=len(tests), failed_test=number)
     return GradingReport(grade=Grade.PASSED, num_tests=len(tests))
@@ -133,7 +133,7 @@ def _arguments(values: Sequence[Any]) -> list[Any]:
     """JSON has text keys alone; where all of a first argument's are whole numbers, they were numbers once."""
     if values and isinstance(values[0], dict):
         try:
-            return [{int(key): item for key, item in values[0].items()}, *values[1:]]
+            return [{int(key): entry for key, entry in values[0].items()}, *values[1:]]
         except ValueError:
             pass
     return list(values)
@@ -169,5 +169,5 @@ def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, 
                 raised = encoded.detail
                 tester.answer_raised(raised)
             else:
-                found = Grade(encoded.status.value)
-                return GradingReport(grade=found, num_tests=1, failed_test=1, detail=encoded.detail)
+                grade_ = Grade(encoded.status.value)
+                return GradingReport(grade=grade_, num_tests=1, failed_test=1, detail=encoded.detail)

@@ -18,9 +18,9 @@ NUM_PROBLEMS, NUM_TEST = 695, 94
 _PICTURE = re.compile(r"<image>|\[image\]|<img\b|!\[[^\]]*\]\(", re.IGNORECASE)
 
 
-def paper_problems(found: Iterable[tuple[Problem, Gold]], split: str) -> list[tuple[Problem, Gold]]:
+def paper_problems(pairs: Iterable[tuple[Problem, Gold]], split: str) -> list[tuple[Problem, Gold]]:
     """The problems of a split, ``train`` or ``test``, of all of TACO-verified."""
-    clean = [pair for pair in found if is_clean(*pair)]
+    clean = [pair for pair in pairs if is_clean(*pair)]
     ranked = sorted(clean, key=lambda pair: content_id("taco", "paper", pair[0].problem_id))[:NUM_PROBLEMS]
     return ranked[:NUM_TEST] if split == "test" else ranked[NUM_TEST:]
 

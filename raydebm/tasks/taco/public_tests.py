@@ -88,12 +88,12 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
     if not isinstance(items, list):
         raise TaskDataError(f"{FIELD} must be a list of tests, each {_FORMS}; got {_kind(items)}")
     tests: list[PublicTest] = []
-    for number, item in enumerate(items, start=1):
+    for number, entry in enumerate(items, start=1):
         called = function or (tests[0].function if tests else None)
-        test = _asserted_test(item) if isinstance(item, str) else _test_of_fields(item, called)
+        test = _asserted_test(entry) if isinstance(entry, str) else _test_of_fields(entry, called)
         if test is None or (tests and (test.function is None) is not (tests[0].function is None)):
             raise TaskDataError(
-                f"{FIELD}: test {number} must be {_FORMS}, all of one kind; got {json.dumps(item)[:200]}"
+                f"{FIELD}: test {number} must be {_FORMS}, all of one kind; got {json.dumps(entry)[:200]}"
             )
         tests.append(test)
     return tests
@@ -128,10 +128,10 @@ def _test_of_call(call: ExampleCall) -> PublicTest | None:
     return None if given is None else PublicTest(function=call.function, given=given, expected=expected)
 
 
-def _test_of_fields(item: Any, function: str | None) -> PublicTest | None:
-    if not isinstance(item, Mapping) or "input" not in item or item.keys() - {"input", "output"}:
+def _test_of_fields(entry: Any, function: str | None) -> PublicTest | None:
+    if not isinstance(entry, Mapping) or "input" not in entry or entry.keys() - {"input", "output"}:
         return None
-    given, expected = item["input"], item.get("output")
+    given, expected = entry["input"], entry.get("output")
     if function is None:
         if not isinstance(given, str) or not isinstance(expected, str | None):
             return None
@@ -139,7 +139,7 @@ def _test_of_fields(item: Any, function: str | None) -> PublicTest | None:
     arguments = _literal(tuple(given)) if isinstance(given, list) else None
     if arguments is None:
         return None
-    known = _literal(expected) if "output" in item else None
+    known = _literal(expected) if "output" in entry else None
     return PublicTest(function=function, given=arguments, expected=known, is_json=True)
 
 

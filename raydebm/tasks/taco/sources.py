@@ -51,9 +51,9 @@ def _tests(row: Row, question: str, where: str) -> dict[str, Any]:
     if "test_list" in row:
         return {"kind": "stdin", "tests": _text_tests(row["test_list"])}
     if "io_mode" in row:
-        found = _LAST_DEFINITION.findall(question)
-        if row["io_mode"] == "call" and found:
-            return {"kind": "call", "function": found[-1], "tests": []}
+        definitions = _LAST_DEFINITION.findall(question)
+        if row["io_mode"] == "call" and definitions:
+            return {"kind": "call", "function": definitions[-1], "tests": []}
         return {"kind": "stdin", "tests": _samples(row)}
     content = required_field(row, "input_output", where)
     try:
@@ -79,7 +79,7 @@ def _text_tests(tests: Any) -> list[dict[str, str]]:
 def _text(value: Any) -> str:
     """What stands on stdin or stdout: a list is one line per item."""
     if isinstance(value, list):
-        return "\n".join(str(item) for item in value)
+        return "\n".join(str(line) for line in value)
     return str(value)
 
 
@@ -106,20 +106,20 @@ def _checked_tests(row: Row, function: str | None, where: str) -> list[Any]:
 
 def _samples(row: Row) -> list[dict[str, str]]:
     """Input and output as the row has them; what a program reads ends with a line's end."""
-    found = _text_tests(row.get("sample_io") or [])
-    return [{**sample, "input": sample["input"].rstrip("\n") + "\n"} for sample in found]
+    samples = _text_tests(row.get("sample_io") or [])
+    return [{**sample, "input": sample["input"].rstrip("\n") + "\n"} for sample in samples]
 
 
 def _source_id(row: Row) -> str | None:
-    found = row.get("problem_id")
-    return None if found is None else str(found)
+    problem_id = row.get("problem_id")
+    return None if problem_id is None else str(problem_id)
 
 
 def _first_solution(row: Row) -> str | None:
     """A program that is known to be right, where the data has one."""
-    found = row.get("solutions")
+    solutions = row.get("solutions")
     try:
-        known = json.loads(found) if isinstance(found, str) else found
+        known = json.loads(solutions) if isinstance(solutions, str) else solutions
     except ValueError:
         return None
     return str(known[0]) if isinstance(known, list) and known else None

@@ -210,8 +210,8 @@ def _reason(findings: Mapping[str, Sequence[Finding]], repairs: Sequence[str]) -
     """The first violations, and what had to be repaired to read the plan."""
     sentences = [
         f"{name}: {(finding.message or '').format_map(finding.values)}"
-        for name, found in findings.items()
-        for finding in found
+        for name, of_dimension in findings.items()
+        for finding in of_dimension
     ]
     rest = len(sentences) - _MAX_REASONS
     shown = [*sentences[:_MAX_REASONS], *([f"and {rest} more"] if rest > 0 else [])]
@@ -222,5 +222,5 @@ def _key_part(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     parts = value.split(";") if name == "attraction" else [value]
-    kept = [" ".join(part.split()) for part in parts if part.strip().lower() not in NOTHING]
-    return ";".join(kept)
+    places = [" ".join(part.split()) for part in parts if part.strip().lower() not in NOTHING]
+    return ";".join(places)

@@ -49,7 +49,7 @@ def budget(view: PlanView) -> Iterator[Finding]:
     costs = costs_of(view)
     total = sum(costs.values())
     if total > limit:
-        most = max(costs, key=lambda item: costs[item])
+        most = max(costs, key=lambda expense: costs[expense])
         yield _finding(
             min((total - limit) / limit, 1.0),
             "budget exceeded by ${excess:,.0f} of ${budget:,.0f}: the trip costs ${total:,.0f}, most of it for {most}",
@@ -155,7 +155,7 @@ def _unknown_transport(view: PlanView, transport: TransportEntry) -> str | None:
 def completeness(view: PlanView) -> Iterator[Finding]:
     """Travel days need a transport; other days three meals and an attraction; all but the last a place to sleep."""
     required = [(day, name) for day in view.days for name in _required(day, is_last=day.number == len(view.days))]
-    for day, fields in groupby(required, key=lambda item: item[0]):
+    for day, fields in groupby(required, key=lambda entry: entry[0]):
         missing = [name for _, name in fields if name not in day.filled]
         share = len(missing) / len(required)
         if not day.present:
@@ -191,18 +191,18 @@ def preferences(view: PlanView) -> Iterator[Finding]:
 
 def _stays(view: PlanView, breaks: Callable[[Stay], bool]) -> list[tuple[Entity, Stay]]:
     """The stays that break a wish, each once, with the first day on which it is named."""
-    found: dict[Stay, Entity] = {}
+    by_stay: dict[Stay, Entity] = {}
     for entity in view.entities:
         if isinstance(entity.place, Stay) and breaks(entity.place):
-            found.setdefault(entity.place, entity)
-    return [(entity, stay) for stay, entity in found.items()]
+            by_stay.setdefault(entity.place, entity)
+    return [(entity, stay) for stay, entity in by_stay.items()]
 
 
-def _per_stay(found: list[tuple[Entity, Stay]], count: int, message: str, wish: str) -> Iterator[Finding]:
-    for entity, stay in found:
+def _per_stay(stays: list[tuple[Entity, Stay]], count: int, message: str, wish: str) -> Iterator[Finding]:
+    for entity, stay in stays:
         terms = stay.house_rules if "does not allow" in message else stay.room_type
         yield _finding(
-            1 / (count * len(found)), message, day=entity.day, stay=_quoted(entity.written), wish=wish, terms=terms
+            1 / (count * len(stays)), message, day=entity.day, stay=_quoted(entity.written), wish=wish, terms=terms
         )
 
 
@@ -333,7 +333,7 @@ def _names_places_of_the_day(view: PlanView) -> Iterator[str]:
 
 def _keeps_minimum_nights(view: PlanView) -> Iterator[str]:
     stays = [(day.number, day.entity("accommodation")) for day in view.days]
-    for place, run in groupby(stays, key=lambda item: item[1].place if item[1] else None):
+    for place, run in groupby(stays, key=lambda stay: stay[1].place if stay[1] else None):
         nights = [number for number, _ in run]
         if isinstance(place, Stay) and len(nights) < place.minimum_nights:
             yield (
@@ -382,7 +382,7 @@ def dimension_findings(view: PlanView) -> dict[str, list[Finding]]:
 
 def dimension_values(findings: Mapping[str, Iterable[Finding]]) -> dict[str, float]:
     """Each of the eight in [0, 1], for a plan that was parsed."""
-    sums = {name: math.fsum(finding.penalty for finding in found) for name, found in findings.items()}
+    sums = {name: math.fsum(finding.penalty for finding in of_dimension) for name, of_dimension in findings.items()}
     # Shares such as 3 * (1/3) may exceed 1 by rounding.
     return {**{name: min(value, 1.0) for name, value in sums.items()}, "parse": 0.0}
 

@@ -64,11 +64,11 @@ def values_in(text: str) -> Iterator[LooseValue]:
     position, steps = 0, 0
     while steps < MAX_STEPS and (match := _START.search(text, position)):
         start = match.start()
-        found, looked_at = _value_at(text, start)
+        value, looked_at = _value_at(text, start)
         steps += looked_at + _START_STEPS
-        if found is not None:
-            yield found
-        position = start + 1 if found is None else found.end
+        if value is not None:
+            yield value
+        position = start + 1 if value is None else value.end
 
 
 def _value_at(text: str, start: int) -> tuple[LooseValue | None, int]:
@@ -94,12 +94,12 @@ def _no_constant(name: str) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; a key that comes twice with different values keeps both, because neither may win silently."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found and found[key] != value:
-            value = Conflict(found[key], value)
-        found[key] = value
-    return found
+        if key in fields and fields[key] != value:
+            value = Conflict(fields[key], value)
+        fields[key] = value
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class _LooseReader:
         items: list[Any] = []
         position, is_end = self._next(position + 1, "]", is_first=True)
         while not is_end:
-            item, position = self.value(position, depth=depth + 1)
-            items.append(item)
+            value, position = self.value(position, depth=depth + 1)
+            items.append(value)
             position, is_end = self._next(position, "]", is_first=False)
         return items, position
 

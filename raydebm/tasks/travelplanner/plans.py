@@ -50,12 +50,12 @@ def read_plan(text: str) -> PlanReading:
     Several different plans are noted as a repair. What stands before ``</think>`` is not looked at.
     """
     answer = text.rpartition(_THINKING_END)[2]
-    found = [(candidate, days) for candidate, days in _candidates(answer) if days]
-    if not found:
+    plans = [(candidate, days) for candidate, days in _candidates(answer) if days]
+    if not plans:
         return PlanReading(plan=None, reason="no JSON list of day objects in the text")
-    candidate, days = found[-1]
+    candidate, days = plans[-1]
     repairs = list(candidate.repairs)
-    others = sum(other != days for _, other in found[:-1])
+    others = sum(other != days for _, other in plans[:-1])
     if others:
         repairs.append(f"{others + 1} plans in the text, the last one counts")
     try:
@@ -88,15 +88,17 @@ def _candidates(text: str) -> list[tuple[LooseValue, list[Mapping[str, Any]]]]:
     """Everything in the text that may be a plan. Day objects that stand apart from each other are one candidate."""
     plans: list[tuple[LooseValue, list[Mapping[str, Any]]]] = []
     apart: list[tuple[LooseValue, Mapping[str, Any]]] = []
-    for found in values_in(text):
-        if isinstance(found.value, dict) and _is_day(found.value):
-            apart.append((found, found.value))
+    for json_value in values_in(text):
+        if isinstance(json_value.value, dict) and _is_day(json_value.value):
+            apart.append((json_value, json_value.value))
             continue
-        days, repairs = _days_in(found.value)
+        days, repairs = _days_in(json_value.value)
         if days:
-            plans.append((LooseValue(found.value, (*found.repairs, *repairs), found.start, found.end), days))
+            plans.append(
+                (LooseValue(json_value.value, (*json_value.repairs, *repairs), json_value.start, json_value.end), days)
+            )
     if apart:
-        repairs = [repair for found, _ in apart for repair in found.repairs]
+        repairs = [repair for json_value, _ in apart for repair in json_value.repairs]
         note = "day objects without a list around them" if len(apart) > 1 else "a day object without a list around it"
         last = apart[-1][0]
         joined = LooseValue(None, (*repairs, note), last.start, last.end)
@@ -108,21 +110,21 @@ def _candidates(text: str) -> list[tuple[LooseValue, list[Mapping[str, Any]]]]:
 def _days_in(value: Any) -> tuple[list[Mapping[str, Any]], list[str]]:
     """The day objects in a list, in the one list of an object, or under the keys "Day 1", "Day 2", ..."""
     if isinstance(value, list):
-        days = [item for item in value if _is_day(item)]
+        days = [entry for entry in value if _is_day(entry)]
         strangers = len(value) - len(days)
         return days, [f"{strangers} list items that are no day"] if days and strangers else []
     if not isinstance(value, dict):
         return [], []
-    lists = {key: item for key, item in value.items() if isinstance(item, list) and any(map(_is_day, item))}
+    lists = {key: entry for key, entry in value.items() if isinstance(entry, list) and any(map(_is_day, entry))}
     if len(lists) == 1:
-        key, item = next(iter(lists.items()))
-        days, repairs = _days_in(item)
+        key, entry = next(iter(lists.items()))
+        days, repairs = _days_in(entry)
         return days, [*repairs, f"the list stands under {key!r}"]
-    by_day = {key: item for key, item in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(item)}
+    by_day = {key: entry for key, entry in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(entry)}
     if by_day:
-        days = [{"day": key, **item} for key, item in by_day.items()]
+        days = [{"day": key, **entry} for key, entry in by_day.items()]
         return days, ["days stand under their names"]
-    inner = [item for item in value.values() if isinstance(item, dict)]
+    inner = [entry for entry in value.values() if isinstance(entry, dict)]
     if len(inner) == 1 and len(value) == 1:
         days, repairs = _days_in_once(inner[0])
         return days, [*repairs, f"the plan stands under {next(iter(value))!r}"] if days else []
@@ -130,8 +132,8 @@ def _days_in(value: Any) -> tuple[list[Mapping[str, Any]], list[str]]:
 
 
 def _days_in_once(value: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    by_day = {key: item for key, item in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(item)}
-    return [{"day": key, **item} for key, item in by_day.items()], ["days stand under their names"] if by_day else []
+    by_day = {key: day for key, day in value.items() if _DAY_NUMBER.fullmatch(key) and _is_day(day)}
+    return [{"day": key, **day} for key, day in by_day.items()], ["days stand under their names"] if by_day else []
 
 
 def _is_day(value: Any) -> bool:
@@ -156,7 +158,7 @@ def _canonical(days: Sequence[Mapping[str, Any]], repairs: list[str]) -> list[Pl
     if sorted(numbers) != numbers:
         repairs.append("days are not in order")
     plan = []
-    for number, day in sorted(zip(numbers, renamed, strict=True), key=lambda item: item[0]):
+    for number, day in sorted(zip(numbers, renamed, strict=True), key=lambda entry: entry[0]):
         texts = {name: _text(name, day[name], number, repairs) for name in PLAN_FIELDS if name in day}
         plan.append({"day": number, **{name: text for name, text in texts.items() if text is not None}})
     return plan
@@ -177,12 +179,12 @@ def _renamed(day: Mapping[str, Any], repairs: list[str]) -> dict[str, Any]:
 
 
 def _day_numbers(days: Iterable[Mapping[str, Any]], repairs: list[str]) -> list[int]:
-    found = [_day_number(day.get("day")) for day in days]
-    if not any(found):
+    readings = [_day_number(day.get("day")) for day in days]
+    if not any(readings):
         repairs.append("days without readable numbers, counted in their order")
-        return list(range(1, len(found) + 1))
-    numbers = [number for number in found if number is not None]
-    if len(numbers) < len(found):
+        return list(range(1, len(readings) + 1))
+    numbers = [number for number in readings if number is not None]
+    if len(numbers) < len(readings):
         raise _UnreadableError("only some of the days have a readable number")
     if len(set(numbers)) < len(numbers):
         twice = next(number for number in numbers if numbers.count(number) > 1)
@@ -207,10 +209,10 @@ def _text(name: str, value: Any, number: int, repairs: list[str]) -> str | None:
     if value is None:
         repairs.append(f"day {number}: {name} null read as '-'")
         return "-"
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         if name == "attraction":
             repairs.append(f"day {number}: list of attractions joined")
-            return "".join(f"{item.strip()};" for item in value) or "-"
+            return "".join(f"{entry.strip()};" for entry in value) or "-"
         if len(value) <= 1:
             repairs.append(f"day {number}: {name} taken out of a list")
             return value[0].strip() if value else "-"

@@ -236,10 +236,10 @@ def _people(text: str) -> int | None:
 
 
 def _budget(text: str) -> float | int | None:
-    found = _BUDGET.findall(text)
-    if not found:
+    amounts = _BUDGET.findall(text)
+    if not amounts:
         return None
-    amount = float(found[-1][0].replace(",", "") + found[-1][1])
+    amount = float(amounts[-1][0].replace(",", "") + amounts[-1][1])
     return int(amount) if amount.is_integer() else amount
 
 
@@ -257,8 +257,8 @@ def _places(text: str, reference: TripReference | None) -> tuple[str | None, str
 
 
 def _other(pattern: re.Pattern[str], text: str, org: str | None) -> str | None:
-    found = (_clean(match[1]) for match in pattern.finditer(text))
-    return next((place for place in found if place != org), None)
+    places = (_clean(match[1]) for match in pattern.finditer(text))
+    return next((place for place in places if place != org), None)
 
 
 def _clean(place: str) -> str:

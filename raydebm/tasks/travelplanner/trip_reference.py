@@ -99,11 +99,11 @@ def read_items(value: Any, *, where: str) -> TripReference:
         TaskDataError: it is of another form, or a table cannot be read.
     """
     items = _parsed(value, where) if isinstance(value, str) else value
-    if not isinstance(items, Sequence) or not all(isinstance(item, Mapping) for item in items):
+    if not isinstance(items, Sequence) or not all(isinstance(entry, Mapping) for entry in items):
         raise TaskDataError(f"{where}: reference information must be a list of objects, got {type(items).__name__}")
     rows: dict[str, list[Any]] = {name: [] for name in TripReference.__dataclass_fields__}
-    for item in items:
-        title, content = str(item.get("Description", "")), item.get("Content", "")
+    for entry in items:
+        title, content = str(entry.get("Description", "")), entry.get("Content", "")
         match = _TITLE.fullmatch(title)
         if match is None:
             raise TaskDataError(f"{where}: reference item {title!r} is of an unknown kind")
@@ -131,9 +131,9 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
         return
     origin, destination = match["org"], match["dest"]
     if match["drive"] == "Flight":
-        found = [_flight(cells, where) for cells in _cells(content, _COLUMNS["Flight"], where)]
-        rows["flights"] += found
-        if not found:
+        flights = [_flight(cells, where) for cells in _cells(content, _COLUMNS["Flight"], where)]
+        rows["flights"] += flights
+        if not flights:
             rows["no_flights"].append((origin, destination, match["date"] or ""))
         return
     drive = _DRIVE.search(str(content))
@@ -146,7 +146,10 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
 def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
     """Drives are listed once for each mode of transport, and drives and tables may repeat: each counts once."""
     return TripReference(
-        **{name: tuple(dict.fromkeys(found)) if name == "drives" else tuple(found) for name, found in rows.items()}
+        **{
+            name: tuple(dict.fromkeys(entries)) if name == "drives" else tuple(entries)
+            for name, entries in rows.items()
+        }
     )
 
 
@@ -186,8 +189,8 @@ def _column_ends(header: str, columns: tuple[str, ...], where: str) -> dict[str,
 
 def _has_index(body: Sequence[str], *, first_end: int) -> bool:
     """Whether rows begin with a row number: integers at the very left that grow from row to row."""
-    found = [_INDEX.match(line[:first_end]) for line in body]
-    numbers = [int(match[1]) for match in found if match]
+    matches = [_INDEX.match(line[:first_end]) for line in body]
+    numbers = [int(match[1]) for match in matches if match]
     return len(numbers) == len(body) and all(a < b for a, b in pairwise(numbers))
 
 

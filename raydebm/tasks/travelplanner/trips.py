@@ -59,17 +59,17 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
     return iter(_distinct(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE)), None))
 
 
-def _divided(found: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tuple[Problem, Gold]]:
-    ranked = sorted(found, key=lambda pair: content_id(TASK, "split", pair[0].data["query"]))
+def _divided(pairs: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tuple[Problem, Gold]]:
+    ranked = sorted(pairs, key=lambda pair: content_id(TASK, "split", pair[0].data["query"]))
     yield from ranked[:NUM_TRAIN] if split == "train" else ranked[NUM_TRAIN:]
 
 
 def _distinct(rows: Iterable[Located], database: str | None) -> list[tuple[Problem, Gold]]:
-    found: dict[str, tuple[Problem, Gold]] = {}
+    by_id: dict[str, tuple[Problem, Gold]] = {}
     for where, row in rows:
         problem = problem_of_row(row, where)
-        found.setdefault(problem.problem_id, (problem, _gold(problem, row, where, database)))
-    return list(found.values())
+        by_id.setdefault(problem.problem_id, (problem, _gold(problem, row, where, database)))
+    return list(by_id.values())
 
 
 def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:

@@ -151,8 +151,8 @@ def _day(
 def _cities(text: str) -> tuple[str, ...]:
     """Without states and parentheses; "from A" without "to B" says too little."""
     if re.match(r"\s*from\b", text, re.IGNORECASE) or " from " in text:
-        found = from_to(re.sub(r"^\s*From\b", "from", text))
-        return tuple(map(_city, found)) if found else ()
+        route = from_to(re.sub(r"^\s*From\b", "from", text))
+        return tuple(map(_city, route)) if route else ()
     city = _city(text)
     return (city,) if city else ()
 
@@ -232,8 +232,8 @@ def _drive_cost(mode: Mode, ends: tuple[str, str], trip: Trip, catalogue: Catalo
 def _means(written: str) -> Means | None:
     """By the first word that names one."""
     lowered = written.lower()
-    found = [(match.start(), means) for means, pattern in _MEANS.items() if (match := pattern.search(lowered))]
-    return min(found)[1] if found else None
+    mentions = [(match.start(), means) for means, pattern in _MEANS.items() if (match := pattern.search(lowered))]
+    return min(mentions)[1] if mentions else None
 
 
 _MEANS: Mapping[Means, re.Pattern[str]] = {

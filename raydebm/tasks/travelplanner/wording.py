@@ -121,7 +121,7 @@ def _read_lines(lines: Iterable[str]) -> TripReference:
         else:
             section = None
             _read_sentence(line, rows)
-    return TripReference(**{name: tuple(found) for name, found in rows.items()})
+    return TripReference(**{name: tuple(entries) for name, entries in rows.items()})
 
 
 def _read_row(line: str, section: re.Match[str], rows: dict[str, list[Any]]) -> None:

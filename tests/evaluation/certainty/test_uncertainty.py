@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from raydebm.evaluation.certainty.signals import Signal, signals
-from raydebm.evaluation.certainty.uncertainty import Ranking, kept, perfect_aurc, signal_rows
+from raydebm.evaluation.certainty.uncertainty import Ranking, num_answered, perfect_aurc, signal_rows
 from raydebm.evaluation.pools.stack import Stack
 from raydebm.evaluation.stats.intervals import Bootstrap
 
@@ -154,5 +154,5 @@ def test_what_is_left_out_is_rounded_once():
     right = np.array([1.0] * 13 + [0.0] * 2)
     ranking = Ranking.of(np.arange(15.0, 0, -1), right)
 
-    assert kept(0.1, 15) == 13
+    assert num_answered(0.1, 15) == 13
     assert ranking.curves(ones(15), (0.1,)).accuracy[0, 0] == 1.0

@@ -66,7 +66,7 @@ def meter():
 def client(watched, backend, meter, client_of):
     bundle = watched(reuse_s=60)
     service = TriageService(
-        bundle, backend, meter=meter, drift=drift_monitor(bundle, meter), kept=CandidateStore(":memory:")
+        bundle, backend, meter=meter, drift=drift_monitor(bundle, meter), candidate_store=CandidateStore(":memory:")
     )
     return client_of(create_app(service, live=meter))
 

@@ -55,7 +55,7 @@ def keyring():
 @pytest.fixture
 def ask(reusing, backend, puzzle, client_of, clock):
     """Posts the puzzle to one service that keeps candidates in memory; returns the answer."""
-    service = TriageService(reusing, backend, kept=CandidateStore(":memory:", clock=clock))
+    service = TriageService(reusing, backend, candidate_store=CandidateStore(":memory:", clock=clock))
     app = create_app(service, keyring=keyring())
 
     def post(key="ada", *, path="/v1/triage", headers=None, **body):
@@ -124,14 +124,14 @@ def test_failed_candidates_are_sampled_again(ask, script, texts):
 
 
 def test_without_the_setting_nothing_is_kept(bundle, backend, puzzle, client_of):
-    app = create_app(TriageService(bundle, backend, kept=CandidateStore(":memory:")))
+    app = create_app(TriageService(bundle, backend, candidate_store=CandidateStore(":memory:")))
     for _ in range(2):
         client_of(app).post("/v1/triage", {"problem": puzzle})
     assert len(backend.requests) == 8
 
 
 def test_equal_requests_at_the_same_time_each_sample(reusing, backend, puzzle):
-    service = TriageService(reusing, backend, kept=CandidateStore(":memory:"))
+    service = TriageService(reusing, backend, candidate_store=CandidateStore(":memory:"))
     backend.pause_s = 0.01
 
     context = request_context(reusing, Overrides(), request_id="r", task_name=None, problem=puzzle)
@@ -145,7 +145,7 @@ def test_equal_requests_at_the_same_time_each_sample(reusing, backend, puzzle):
 
 def test_a_file_that_cannot_be_used_costs_the_reuse_and_not_the_request(reusing, backend, puzzle, client_of, tmp_path):
     (tmp_path / "taken").write_text("no database")
-    app = create_app(TriageService(reusing, backend, kept=CandidateStore(str(tmp_path / "taken"))))
+    app = create_app(TriageService(reusing, backend, candidate_store=CandidateStore(str(tmp_path / "taken"))))
 
     assert client_of(app).post("/v1/triage", {"problem": puzzle}).json()["decision"] == "accept"
 
@@ -194,10 +194,10 @@ def test_a_key_that_is_issued_anew_under_its_old_name_is_another_caller():
 
 def test_another_model_under_the_generators_name_reuses_nothing(reusing, backend, puzzle, client_of):
     kept = CandidateStore(":memory:")
-    client_of(create_app(TriageService(reusing, backend, kept=kept))).post("/v1/triage", {"problem": puzzle})
+    client_of(create_app(TriageService(reusing, backend, candidate_store=kept))).post("/v1/triage", {"problem": puzzle})
     ada, bo = reusing.recipe.generators
     recipe = reusing.recipe.model_copy(update={"generators": (ada, bo.model_copy(update={"model": "newer"}))})
-    app = create_app(TriageService(replace(reusing, recipe=recipe), backend, kept=kept))
+    app = create_app(TriageService(replace(reusing, recipe=recipe), backend, candidate_store=kept))
 
     answer = client_of(app).post("/v1/triage", {"problem": puzzle}).json()
     assert {use["name"]: use["reused"] for use in answer["generators"]} == {"ada": 2, "bo": 0}
@@ -217,7 +217,7 @@ def priced(write_run, recipe):
 def test_a_days_ceiling_is_charged_once(priced, backend, puzzle, client_of, tmp_path):
     bundle = priced(limits={"per_day": {"usd": 4.0, "candidates": 6}})
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    app = create_app(TriageService(bundle, backend, kept=CandidateStore(":memory:")), ledger=ledger)
+    app = create_app(TriageService(bundle, backend, candidate_store=CandidateStore(":memory:")), ledger=ledger)
     for _ in range(3):
         reply = client_of(app).post("/v1/triage", {"problem": puzzle})
         assert reply.status_code == 200, reply.text
@@ -229,7 +229,8 @@ def test_a_days_ceiling_is_charged_once(priced, backend, puzzle, client_of, tmp_
 def test_where_the_day_is_spent_what_was_paid_for_can_still_be_had(priced, backend, puzzle, client_of, tmp_path):
     bundle = priced(limits={"per_day": {"candidates": 2}})
     app = create_app(
-        TriageService(bundle, backend, kept=CandidateStore(":memory:")), ledger=Ledger(str(tmp_path / "ledger.sqlite"))
+        TriageService(bundle, backend, candidate_store=CandidateStore(":memory:")),
+        ledger=Ledger(str(tmp_path / "ledger.sqlite")),
     )
     client_of(app).post("/v1/triage", {"problem": puzzle, "num_samples": 1})
     answer = client_of(app).post("/v1/triage", {"problem": puzzle}).json()
@@ -239,7 +240,7 @@ def test_where_the_day_is_spent_what_was_paid_for_can_still_be_had(priced, backe
 
 
 def test_max_usd_does_not_count_what_is_reused(priced, backend, puzzle, client_of):
-    app = create_app(TriageService(priced(), backend, kept=CandidateStore(":memory:")))
+    app = create_app(TriageService(priced(), backend, candidate_store=CandidateStore(":memory:")))
     client_of(app).post("/v1/triage", {"problem": puzzle, "num_samples": 1})
     answer = client_of(app).post("/v1/triage", {"problem": puzzle, "max_usd": 1.0}).json()
 
@@ -255,7 +256,7 @@ def test_a_budget_counts_what_is_reused(ask, backend):
 
 def test_waves_take_what_is_known_first(write_run, backend, puzzle, client_of):
     bundle = load_bundle(AppArgs(run_dir=write_run(policy=Policy(waves=(2,), max_passes=1)), reuse_s=60))
-    app = create_app(TriageService(bundle, backend, kept=CandidateStore(":memory:")))
+    app = create_app(TriageService(bundle, backend, candidate_store=CandidateStore(":memory:")))
     first, second = (client_of(app).post("/v1/triage", {"problem": puzzle}).json() for _ in range(2))
 
     assert second["reused"]["candidates"] == first["num_samples"] == second["num_samples"]
@@ -265,7 +266,7 @@ def test_waves_take_what_is_known_first(write_run, backend, puzzle, client_of):
 def test_the_stored_decision_states_it_and_pays_nothing(reusing, backend, puzzle, client_of, tmp_path, clock):
     writer = DecisionWriter(str(tmp_path / "records"))
     kept = CandidateStore(":memory:", clock=clock)
-    app = create_app(TriageService(reusing, backend, records=writer, kept=kept))
+    app = create_app(TriageService(reusing, backend, records=writer, candidate_store=kept))
     client_of(app).post("/v1/triage", {"problem": puzzle})
     clock.now += 3
     client_of(app).post("/v1/triage", {"problem": puzzle})
@@ -284,7 +285,7 @@ def test_the_stored_decision_states_it_and_pays_nothing(reusing, backend, puzzle
 
 def test_a_stream_says_which_candidates_are_reused(reusing, backend, puzzle, client_of, read_events):
 
-    app = create_app(TriageService(reusing, backend, kept=CandidateStore(":memory:")))
+    app = create_app(TriageService(reusing, backend, candidate_store=CandidateStore(":memory:")))
     client_of(app).post("/v1/triage", {"problem": puzzle, "num_samples": 1})
     reply = client_of(app).post("/v1/triage", {"problem": puzzle, "stream": True})
 

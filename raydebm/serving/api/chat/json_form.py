@@ -59,8 +59,8 @@ class JsonForm:
         yield from plain
         properties = {} if self.schema is None else self.schema.get("properties", {})
         name = next(iter(properties)) if isinstance(properties, dict) and len(properties) == 1 else ANSWER
-        for item in plain:
-            yield {name: item}
+        for shape in plain:
+            yield {name: shape}
 
     def _fault(self, value: Any) -> str | None:
         """Why the client could not read the value; None: it can."""

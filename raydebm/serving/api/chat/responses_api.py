@@ -77,13 +77,13 @@ def _instead(name: str) -> str:
     return ": no response is kept here" if name in ("store", "background") else ""
 
 
-def _message(item: InputMessage) -> ChatMessage:
-    if item.type != "message" or item.role is None:
-        message = f"an input item of type {item.type!r} cannot be used; only messages with a role can"
+def _message(input_message: InputMessage) -> ChatMessage:
+    if input_message.type != "message" or input_message.role is None:
+        message = f"an input item of type {input_message.type!r} cannot be used; only messages with a role can"
         raise ServiceError(message, 400, "unsupported_content", "input")
-    if item.content is None or isinstance(item.content, str):
-        return ChatMessage(role=item.role, content=item.content)
-    return ChatMessage(role=item.role, content=[_part(part) for part in item.content])
+    if input_message.content is None or isinstance(input_message.content, str):
+        return ChatMessage(role=input_message.role, content=input_message.content)
+    return ChatMessage(role=input_message.role, content=[_part(part) for part in input_message.content])
 
 
 def _part(part: ContentPart) -> ContentPart:
@@ -163,19 +163,19 @@ def opening_events(request: ResponseRequest, request_id: str) -> list[dict[str, 
 
 def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The answer as events: its item, its text in pieces, the end with the whole response."""
-    (item,) = body["output"]
-    (part,) = item["content"]
+    (output_item,) = body["output"]
+    (part,) = output_item["content"]
     kind, field = part["type"], "text" if part["type"] == "output_text" else "refusal"
-    at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+    at = {"item_id": output_item["id"], "output_index": 0, "content_index": 0}
     more: dict[str, Any] = {"logprobs": []} if field == "text" else {}
-    started = {**item, "status": "in_progress", "content": []}
+    started = {**output_item, "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", "output_index": 0, "item": started}
     yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}
     for piece in pieces_of(part[field]):
         yield {"type": f"response.{kind}.delta", **at, "delta": piece, **more}
     yield {"type": f"response.{kind}.done", **at, field: part[field], **more}
     yield {"type": "response.content_part.done", **at, "part": part}
-    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": output_item}
     yield {"type": f"response.{body['status']}", "response": body}
 
 

@@ -86,10 +86,10 @@ class DecisionArchive:
         where = query.to_filter()
 
         def read() -> DecisionList:
-            found = self._reader.page(
+            page = self._reader.page(
                 where, sort=query.sort, descending=query.descending, offset=query.offset, limit=query.limit
             )
-            return DecisionList(total=found.total, offset=found.offset, data=[decision_row(row) for row in found.rows])
+            return DecisionList(total=page.total, offset=page.offset, data=[decision_row(row) for row in page.rows])
 
         return await self._read(read)
 
@@ -125,9 +125,9 @@ class DecisionArchive:
             recorded = recorded_outcome(record.outcome, record_id=record_id, policy=record.policy)
             stored = Stored(recorded=recorded, task=record.problem.task, prompt=None)
             changed = changes_of(changes)
-            (found,) = replay_stored([stored], changed)
+            (replayed,) = replay_stored([stored], changed)
             policy = changed.policy_for(record.policy)
-            return redecided(found, record, policy, suspended=self._suspended(policy))
+            return redecided(replayed, record, policy, suspended=self._suspended(policy))
 
         return await self._read(again)
 
@@ -151,15 +151,15 @@ class DecisionArchive:
 
     def _suspended(self, policy: Policy) -> str | None:
         """Why the policy's promise is not claimed at present; None where it is, or nothing is watched."""
-        found = None if self._claims is None else self._claims.suspension(policy_id(policy))
-        return found.reason if found is not None and found.suspended else None
+        suspension = None if self._claims is None else self._claims.suspension(policy_id(policy))
+        return suspension.reason if suspension is not None and suspension.suspended else None
 
     def _record(self, record_id: str) -> DecisionRecord:
-        found = self._reader.get(record_id)
-        if found is None:
+        record = self._reader.get(record_id)
+        if record is None:
             message = f"there is no stored decision {record_id!r}; it may be too old to be kept, or not written yet"
             raise ServiceError(message, 404, "unknown_record", "record_id")
-        return found
+        return record
 
     async def _read(self, work: Callable[[], T]) -> T:
         if self._num_reads >= MAX_READS:
@@ -195,13 +195,13 @@ def _replay_steps(reader: DecisionReader, request: ReplayRequest) -> Iterator[Re
     tally, changed = ReplayTally(), deque[Replayed](maxlen=MAX_CHANGED)
     yield replay_figures(tally, num_passing=num_passing, num_wanted=num_wanted)
     stored = stored_decisions(reader, where, batch_size=STEP)
-    for some in groups(replay_stored(stored, changes_of(request)), STEP):
-        for found in some:
-            tally.add(found, {})
-            if found.changed:
-                changed.append(found)
+    for group in groups(replay_stored(stored, changes_of(request)), STEP):
+        for replayed in group:
+            tally.add(replayed, {})
+            if replayed.changed:
+                changed.append(replayed)
         yield replay_figures(tally, num_passing=num_passing, num_wanted=num_wanted)
-    by_id = {found.stored.recorded.record_id: found for found in changed}
+    by_id = {replayed.stored.recorded.record_id: replayed for replayed in changed}
     rows = changed_rows(by_id, reader.summaries(sorted(by_id, reverse=True)))
     figures = replay_figures(tally, num_passing=num_passing, num_wanted=num_wanted)
     yield ReplayResult(**figures.model_dump(), changed=rows, seconds=time.perf_counter() - started)
@@ -214,8 +214,8 @@ def newest(reader: DecisionReader, where: Filter, most: int) -> tuple[Filter, in
     if len(times) == 0:
         return where, 0, 0
     first = pc.array_sort_indices(times.combine_chunks(), order="descending")[: min(most, len(times))]
-    kept = times.take(first)
-    oldest, latest = kept[len(kept) - 1], kept[0]
+    newest_times = times.take(first)
+    oldest, latest = newest_times[len(newest_times) - 1], newest_times[0]
     num_kept = pc.sum(pc.greater_equal(times, oldest)).as_py()
     until = latest.as_py() + timedelta(microseconds=1)
     return replace(where, since=oldest.as_py(), until=until), len(times), num_kept

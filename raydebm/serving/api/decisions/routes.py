@@ -109,9 +109,9 @@ async def _events(figures: AsyncGenerator[ReplayFigures, None], state: State) ->
     """The status line is out, so errors are events."""
     try:
         async with aclosing(figures):
-            async for found in figures:
-                name = "result" if isinstance(found, ReplayResult) else "progress"
-                yield f"event: {name}\ndata: {found.model_dump_json()}\n\n"
+            async for step in figures:
+                name = "result" if isinstance(step, ReplayResult) else "progress"
+                yield f"event: {name}\ndata: {step.model_dump_json()}\n\n"
     except RaydebmError as error:
         known = as_service_error(error)
         yield _error_event(str(known), status=known.status, code=known.code, param=known.param)

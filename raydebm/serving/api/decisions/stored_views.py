@@ -87,8 +87,8 @@ def stored_decision(
         seed=record.seed,
         versions=dict(record.versions),
         stages_ms=dict(record.stages_ms),
-        passes=[pass_body(found) for found in outcome.passes],
-        **stop_totals([found.stop for found in outcome.passes]),
+        passes=[pass_body(pass_) for pass_ in outcome.passes],
+        **stop_totals([pass_.stop for pass_ in outcome.passes]),
         candidates=[_candidate(scored, record) for scored in outcome.pool],
         answers=[answer_body(belief) for belief in beliefs[:MAX_ANSWERS]],
         shadow=None if record.shadow is None else ShadowBody.model_validate(record.shadow),
@@ -149,18 +149,18 @@ def replay_figures(tally: ReplayTally, *, num_passing: int, num_wanted: int) -> 
         candidates_after=tally.candidates_after,
         moves=[
             Move(recorded=_final(old), again=new.value, decisions=count)
-            for (old, new), count in sorted(tally.moves.items(), key=lambda item: (-item[1], item[0]))
+            for (old, new), count in sorted(tally.moves.items(), key=lambda move: (-move[1], move[0]))
         ],
     )
 
 
 def changed_rows(changed: Mapping[str, Replayed], rows: Sequence[Row]) -> list[ChangedRow]:
     """In the order of ``rows``."""
-    found = []
+    bodies = []
     for row in rows:
         replayed = changed[row["record_id"]]
         again = replayed.again
-        found.append(
+        bodies.append(
             ChangedRow(
                 **decision_row(row).model_dump(),
                 again=_final(again.decision),
@@ -169,26 +169,26 @@ def changed_rows(changed: Mapping[str, Replayed], rows: Sequence[Row]) -> list[C
                 exact=again.exact,
             )
         )
-    return found
+    return bodies
 
 
-def redecided(found: Replayed, record: DecisionRecord, policy: Policy, *, suspended: str | None = None) -> Redecided:
+def redecided(replayed: Replayed, record: DecisionRecord, policy: Policy, *, suspended: str | None = None) -> Redecided:
     """
     Args:
-        found: the decision, made again.
+        replayed: the decision, made again.
         record: as it was stored.
         policy: under which it was made again.
         suspended: why this policy's promise is not claimed at present, where it is not.
     """
-    recorded, again = found.stored.recorded, found.again
+    recorded, again = replayed.stored.recorded, replayed.again
     best = again.best
     return Redecided(
         record_id=again.record_id,
         recorded=_final(recorded.decision),
         decision=again.decision.value,
         as_it_stands=_final(again.as_it_stands),
-        changed=found.changed,
-        same_answer=found.same_answer,
+        changed=replayed.changed,
+        same_answer=replayed.same_answer,
         exact=again.exact,
         reason=again.reason,
         selected=again.selected,
@@ -215,7 +215,11 @@ def overview(table: pa.Table) -> Overview:
     accepted = pc.equal(table["decision"], "accept")
     is_accepted = accepted.to_numpy(zero_copy_only=False).astype(bool)
     latencies = table["latency_ms"].to_numpy()
-    halves = [None, None] if len(latencies) == 0 else [float(found) for found in np.percentile(latencies, (50, 95))]
+    halves = (
+        [None, None]
+        if len(latencies) == 0
+        else [float(percentile) for percentile in np.percentile(latencies, (50, 95))]
+    )
     times = pc.min_max(table["time"])
     return Overview(
         total=table.num_rows,

@@ -89,9 +89,9 @@ class LiveMeter:
         """See ``Meter``; routes that watch are left out here."""
         self._to.answered(route=route, status=status, seconds=seconds)
         if route not in UNWATCHED:
-            found = self._bin()
-            found.requests[route, status] += 1
-            found.durations[route, duration_bar(1000 * seconds)] += 1
+            bin_ = self._bin()
+            bin_.requests[route, status] += 1
+            bin_.durations[route, duration_bar(1000 * seconds)] += 1
 
     def failed(self, *, task: str, status: int, code: str) -> None:
         """See ``Meter``."""
@@ -102,31 +102,31 @@ class LiveMeter:
         """See ``Meter``."""
         self._to.load(num_running=num_running, num_waiting=num_waiting)
         self._running, self._waiting = num_running, num_waiting
-        found = self._bin()
-        found.running, found.waiting = max(found.running, num_running), max(found.waiting, num_waiting)
+        bin_ = self._bin()
+        bin_.running, bin_.waiting = max(bin_.running, num_running), max(bin_.waiting, num_waiting)
 
     def decided(self, result: TriageResult) -> None:
         """See ``Meter``."""
         self._to.decided(result)
-        found, decision = self._bin(), result.decision
-        found.decisions[decision] += 1
-        found.passes[str(result.num_passes)] += 1
+        bin_, decision = self._bin(), result.decision
+        bin_.decisions[decision] += 1
+        bin_.passes[str(result.num_passes)] += 1
         for stage, elapsed_ms in {**result.stages_ms, "total": result.latency_ms}.items():
-            found.stages[stage, duration_bar(elapsed_ms)] += 1
+            bin_.stages[stage, duration_bar(elapsed_ms)] += 1
         if result.sigma is not None:
-            found.sigmas[decision, even_bar(result.sigma, SIGMA_WIDTH)] += 1
+            bin_.sigmas[decision, even_bar(result.sigma, SIGMA_WIDTH)] += 1
         if result.energy is not None:
-            found.energies[decision, even_bar(result.energy, ENERGY_WIDTH)] += 1
+            bin_.energies[decision, even_bar(result.energy, ENERGY_WIDTH)] += 1
         for reused in result.reused:
-            found.generators[reused.candidate.generator, "reused"] += 1
-        found.violations.update(violation.constraint for violation in result.violations)
+            bin_.generators[reused.candidate.generator, "reused"] += 1
+        bin_.violations.update(violation.constraint for violation in result.violations)
 
     def drawn(self, candidates: Sequence[Candidate]) -> None:
         """See ``Meter``."""
         self._to.drawn(candidates)
-        found = self._bin()
+        bin_ = self._bin()
         for candidate in candidates:
-            _count(found, candidate)
+            _count(bin_, candidate)
 
     def reported(self, *, task: str, decision: str, correct: bool) -> None:
         """See ``Meter``; nothing of it is kept here."""
@@ -148,7 +148,7 @@ class LiveMeter:
             writer: goes along.
         """
         now = self._clock()
-        bins = [found for found in self._bins if found.at > now - window_s - BIN_S]
+        bins = [bin_ for bin_ in self._bins if bin_.at > now - window_s - BIN_S]
         return LiveFigures(
             replica=self._replica,
             started=datetime.fromtimestamp(self._started, UTC),
@@ -156,15 +156,15 @@ class LiveMeter:
             window_s=window_s,
             running=self._running,
             waiting=self._waiting,
-            bins=[_live_bin(found) for found in bins],
+            bins=[_live_bin(bin_) for bin_ in bins],
             routes=_routes(bins),
             stages=_stages(bins),
             sigma_accept=_of_decision(bins, "sigmas", "accept", SIGMA_WIDTH),
             sigma_abstain=_of_decision(bins, "sigmas", "abstain", SIGMA_WIDTH),
             energy_accept=_of_decision(bins, "energies", "accept", ENERGY_WIDTH),
             energy_abstain=_of_decision(bins, "energies", "abstain", ENERGY_WIDTH),
-            passes=dict(sorted(_sum(found.passes for found in bins).items())),
-            violations=dict(_sum(found.violations for found in bins).most_common()),
+            passes=dict(sorted(_sum(bin_.passes for bin_ in bins).items())),
+            violations=dict(_sum(bin_.violations for bin_ in bins).most_common()),
             generators=_generators(bins),
             drift=[
                 DriftFigures.model_validate(state)
@@ -200,55 +200,55 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> float | None:
     return None
 
 
-def _count(found: _Bin, candidate: Candidate) -> None:
+def _count(bin_: _Bin, candidate: Candidate) -> None:
     name = candidate.generator
-    found.generators[name, "failed" if candidate.text is None else "written"] += 1
-    found.generators[name, "prompt"] += candidate.prompt_tokens or 0
-    found.generators[name, "completion"] += candidate.completion_tokens or 0
-    found.costs[name] = found.costs.get(name, 0.0) + (candidate.cost_usd or 0.0)
+    bin_.generators[name, "failed" if candidate.text is None else "written"] += 1
+    bin_.generators[name, "prompt"] += candidate.prompt_tokens or 0
+    bin_.generators[name, "completion"] += candidate.completion_tokens or 0
+    bin_.costs[name] = bin_.costs.get(name, 0.0) + (candidate.cost_usd or 0.0)
 
 
-def _live_bin(found: _Bin) -> LiveBin:
+def _live_bin(bin_: _Bin) -> LiveBin:
     def answers(first: int, last: int) -> int:
-        return sum(count for (_, status), count in found.requests.items() if first <= status <= last)
+        return sum(count for (_, status), count in bin_.requests.items() if first <= status <= last)
 
     def tokens(kind: str) -> int:
-        return sum(count for (_, what), count in found.generators.items() if what == kind)
+        return sum(count for (_, what), count in bin_.generators.items() if what == kind)
 
     return LiveBin(
-        at=found.at,
-        requests=found.requests.total(),
+        at=bin_.at,
+        requests=bin_.requests.total(),
         server_errors=answers(500, 599),
         refused=answers(400, 498),
-        undecided=found.undecided,
-        accepted=found.decisions["accept"],
-        abstained=found.decisions["abstain"],
+        undecided=bin_.undecided,
+        accepted=bin_.decisions["accept"],
+        abstained=bin_.decisions["abstain"],
         prompt_tokens=tokens("prompt"),
         completion_tokens=tokens("completion"),
-        cost_usd=math.fsum(found.costs.values()),
-        running=found.running,
-        waiting=found.waiting,
+        cost_usd=math.fsum(bin_.costs.values()),
+        running=bin_.running,
+        waiting=bin_.waiting,
     )
 
 
 def _sum(counters: Iterable[Counter[Any]]) -> Counter[Any]:
     total: Counter[Any] = Counter()
-    for found in counters:
-        total.update(found)
+    for counter in counters:
+        total.update(counter)
     return total
 
 
 def _by_name(counters: Iterable[Counter[tuple[str, int]]]) -> dict[str, dict[int, int]]:
     """(name, bar) -> count, as one histogram per name."""
-    found: dict[str, dict[int, int]] = {}
+    histograms: dict[str, dict[int, int]] = {}
     for (name, bar), count in sorted(_sum(counters).items()):
-        found.setdefault(name, {})[bar] = count
-    return found
+        histograms.setdefault(name, {})[bar] = count
+    return histograms
 
 
 def _routes(bins: Sequence[_Bin]) -> list[RouteFigures]:
     statuses: dict[str, dict[str, int]] = {}
-    for (route, status), count in sorted(_sum(found.requests for found in bins).items()):
+    for (route, status), count in sorted(_sum(bin_.requests for bin_ in bins).items()):
         statuses.setdefault(route, {})[str(status)] = count
     return [
         RouteFigures(
@@ -258,7 +258,7 @@ def _routes(bins: Sequence[_Bin]) -> list[RouteFigures]:
             p50_ms=percentile_ms(counts, 0.5),
             p95_ms=percentile_ms(counts, 0.95),
         )
-        for route, counts in _by_name(found.durations for found in bins).items()
+        for route, counts in _by_name(bin_.durations for bin_ in bins).items()
     ]
 
 
@@ -271,17 +271,17 @@ def _stages(bins: Sequence[_Bin]) -> list[StageFigures]:
             p50_ms=percentile_ms(counts, 0.5),
             p95_ms=percentile_ms(counts, 0.95),
         )
-        for stage, counts in _by_name(found.stages for found in bins).items()
+        for stage, counts in _by_name(bin_.stages for bin_ in bins).items()
     ]
 
 
 def _of_decision(bins: Sequence[_Bin], what: str, decision: str, width: float) -> Bars:
-    counts = _by_name(getattr(found, what) for found in bins)
+    counts = _by_name(getattr(bin_, what) for bin_ in bins)
     return Bars(width=width, counts=counts.get(decision, {}))
 
 
 def _generators(bins: Sequence[_Bin]) -> list[GeneratorFigures]:
-    counts = _sum(found.generators for found in bins)
+    counts = _sum(bin_.generators for bin_ in bins)
     return [
         GeneratorFigures(
             generator=name,
@@ -290,7 +290,7 @@ def _generators(bins: Sequence[_Bin]) -> list[GeneratorFigures]:
             reused=counts[name, "reused"],
             prompt_tokens=counts[name, "prompt"],
             completion_tokens=counts[name, "completion"],
-            cost_usd=math.fsum(found.costs.get(name, 0.0) for found in bins),
+            cost_usd=math.fsum(bin_.costs.get(name, 0.0) for bin_ in bins),
         )
         for name in sorted({name for name, _ in counts})
     ]

@@ -62,12 +62,12 @@ def _counts(lines: pa.Table, verdicts: pa.Table) -> dict[str | None, dict[tuple[
     """Policy -> (decision, outcome) -> decisions."""
     firsts = lines.group_by("record_id", use_threads=False).aggregate([("policy_id", "first"), ("decision", "first")])
     joined = firsts.append_column("outcome", verdicts["outcome"])  # both in the order of first appearance
-    found: dict[str | None, dict[tuple[str, str], int]] = {}
+    counts: dict[str | None, dict[tuple[str, str], int]] = {}
     keys = ["policy_id_first", "decision_first", "outcome"]
     for row in joined.group_by(keys).aggregate([("record_id", "count")]).to_pylist():
-        by_kind = found.setdefault(row["policy_id_first"], {})
+        by_kind = counts.setdefault(row["policy_id_first"], {})
         by_kind[row["decision_first"], row["outcome"]] = row["record_id_count"]
-    return found
+    return counts
 
 
 def _policy(
@@ -108,7 +108,7 @@ def exact_interval(successes: int, trials: int) -> tuple[float | None, float | N
 
 def claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
     """A promise with the bet against it."""
-    found = suspension_of(watch)
+    suspension = suspension_of(watch)
     return ClaimBody(
         max_error=claim.max_error,
         delta=claim.delta,
@@ -117,6 +117,6 @@ def claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
         wrong=watch.num_wrong,
         log10_wealth=watch.log_wealth / _LN10,
         log10_alarm=watch.log_alarm / _LN10,
-        suspended=found.suspended,
-        reason=found.reason,
+        suspended=suspension.suspended,
+        reason=suspension.reason,
     )

@@ -135,17 +135,17 @@ class OutcomeDesk:
     # ---- the decision that is meant ----------------------------------------------------------------------------
 
     def _decision(self, record_id: str) -> Row:
-        found = self._reader.summary(record_id)
-        if found is None and self._flush is not None and _is_recent(record_id):
+        decision = self._reader.summary(record_id)
+        if decision is None and self._flush is not None and _is_recent(record_id):
             self._flush()
-            found = self._reader.summary(record_id)
-        if found is None:
+            decision = self._reader.summary(record_id)
+        if decision is None:
             message = (
                 f"there is no stored decision {record_id!r}; give the `record_id` of an answer or of GET "
                 "/v1/decisions. One that another replica made seconds ago is there soon; old ones are not kept"
             )
             raise ServiceError(message, 404, "unknown_record", "record_id")
-        return found
+        return decision
 
     async def _check_answer(self, record_id: str, body: OutcomeRequest, answer: str) -> None:
         record = await self._in_thread(lambda: self._reader.get(record_id))
@@ -165,14 +165,14 @@ class OutcomeDesk:
 
     async def _store_waiting(self) -> None:
         async with self._storing:
-            some, self._waiting = self._waiting, []
-            if not some:
+            waiting, self._waiting = self._waiting, []
+            if not waiting:
                 return  # written together with an earlier one
             try:
-                results = await self._in_thread(lambda: self._store([draft for draft, _ in some]))
+                results = await self._in_thread(lambda: self._store([draft for draft, _ in waiting]))
             except Exception as error:  # noqa: BLE001 - whatever storage does, everybody who waits is told
-                results = [error] * len(some)
-            for (_, future), result in zip(some, results, strict=True):
+                results = [error] * len(waiting)
+            for (_, future), result in zip(waiting, results, strict=True):
                 if future.cancelled():
                     continue
                 if isinstance(result, BaseException):
@@ -247,8 +247,8 @@ class _Earlier:
 
     def _reports(self, record_id: str) -> list[tuple[str, bool, str]]:
         if record_id not in self._by_record:
-            found = self._lines.filter(pc.equal(self._lines["record_id"], record_id)).to_pylist()
-            self._by_record[record_id] = [(row["by"], row["correct"], row["content"]) for row in found]
+            rows = self._lines.filter(pc.equal(self._lines["record_id"], record_id)).to_pylist()
+            self._by_record[record_id] = [(row["by"], row["correct"], row["content"]) for row in rows]
         return self._by_record[record_id]
 
 

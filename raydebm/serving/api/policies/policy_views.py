@@ -46,24 +46,24 @@ def change_body(change: PolicyChange) -> PolicyChangeBody:
     return PolicyChangeBody(replaced=policy_id(change.replaced), **{name: getattr(change, name) for name in names})
 
 
-def comparison_body(found: PolicyComparison) -> ComparisonBody:
+def comparison_body(comparison: PolicyComparison) -> ComparisonBody:
     """A comparison with the shares that follow from its counts."""
-    num_known = found.num_agree + found.num_differ
-    counts = {name: getattr(found, name) for name in ComparisonBody.model_fields if name.startswith("num_")}
+    num_known = comparison.num_agree + comparison.num_differ
+    counts = {name: getattr(comparison, name) for name in ComparisonBody.model_fields if name.startswith("num_")}
     return ComparisonBody(
-        first=_figures(found.first, num_known),
-        second=_figures(found.second, num_known),
+        first=_figures(comparison.first, num_known),
+        second=_figures(comparison.second, num_known),
         **counts,
-        agreement=found.num_agree / num_known if num_known else None,
-        right=PairedTestBody.model_validate(found.right),
-        wrong=PairedTestBody.model_validate(found.wrong),
-        answered=PairedTestBody.model_validate(found.answered),
-        candidates=EstimateBody.model_validate(found.candidates),
-        candidates_p=found.candidates_p,
-        cost_usd=EstimateBody.model_validate(found.cost_usd),
-        cost_p=found.cost_p,
-        margin=found.margin,
-        outcomes_needed=found.outcomes_needed,
+        agreement=comparison.num_agree / num_known if num_known else None,
+        right=PairedTestBody.model_validate(comparison.right),
+        wrong=PairedTestBody.model_validate(comparison.wrong),
+        answered=PairedTestBody.model_validate(comparison.answered),
+        candidates=EstimateBody.model_validate(comparison.candidates),
+        candidates_p=comparison.candidates_p,
+        cost_usd=EstimateBody.model_validate(comparison.cost_usd),
+        cost_p=comparison.cost_p,
+        margin=comparison.margin,
+        outcomes_needed=comparison.outcomes_needed,
     )
 
 

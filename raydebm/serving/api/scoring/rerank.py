@@ -96,14 +96,14 @@ async def rerank(service: TriageService, request: RerankRequest, *, request_id: 
     Raises:
         ServiceError: unknown model, a text that is too long, or a part that does not work.
     """
-    texts = [found if isinstance(found, str) else found.text for found in request.documents]
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
     task, scored = await _scored(service, request, texts, request_id)
     ranked = sorted(scored.data, key=_rank)[: request.top_n]
     return RerankResponse(
         id=f"rerank-{request_id}",
         model=request.model or AUTO_ID,
         task=task,
-        results=[_result(item, request.documents[item.index], request.return_documents) for item in ranked],
+        results=[_result(score, request.documents[score.index], request.return_documents) for score in ranked],
         usage=scored.usage,
         meta={"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
         versions=scored.versions,
@@ -132,18 +132,18 @@ async def _scored(
     return task, await get_scores(service, asked, request_id=request_id)
 
 
-def _rank(item: ScoreItem) -> tuple[bool, float, float]:
+def _rank(score: ScoreItem) -> tuple[bool, float, float]:
     """Those without an energy come last, by mu where there is one."""
-    unscored = item.energy is None
-    return unscored, 0.0 if item.energy is None else item.energy, float("inf") if item.mu is None else item.mu
+    unscored = score.energy is None
+    return unscored, 0.0 if score.energy is None else score.energy, float("inf") if score.mu is None else score.mu
 
 
-def _result(item: ScoreItem, document: str | Document, wanted: bool) -> RerankResult:
+def _result(score: ScoreItem, document: str | Document, wanted: bool) -> RerankResult:
     shown = {"text": document} if isinstance(document, str) else document.model_dump()
     return RerankResult(
-        index=item.index,
-        relevance_score=NO_ANSWER_SCORE if item.score is None else item.score,
+        index=score.index,
+        relevance_score=NO_ANSWER_SCORE if score.score is None else score.score,
         document=shown if wanted else None,
-        **item.model_dump(include={"confidence", "energy", "mu", "sigma", "members", "answer", "penalty", "error"}),
-        violations=item.violations,
+        **score.model_dump(include={"confidence", "energy", "mu", "sigma", "members", "answer", "penalty", "error"}),
+        violations=score.violations,
     )

@@ -76,7 +76,7 @@ class RewardResponse(BaseModel):
 class _Scored:
     """One response with the policy that would decide about it."""
 
-    item: ScoreItem
+    score: ScoreItem
     policy: Policy
 
 
@@ -104,14 +104,14 @@ async def get_rewards(
 
     try:
         async with asyncio.TaskGroup() as work:
-            found = [work.create_task(one(prompt, texts)) for prompt, _, texts in groups]
+            tasks = [work.create_task(one(prompt, texts)) for prompt, _, texts in groups]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
     items: dict[int, _Scored] = {}
-    for (_, indices, _), scored in zip(groups, found, strict=True):
+    for (_, indices, _), scored in zip(groups, tasks, strict=True):
         items.update(zip(indices, scored.result(), strict=True))
     in_order = [items[index] for index in range(len(request.query))]
-    _check_given([scored.item for scored in in_order])
+    _check_given([scored.score for scored in in_order])
     return _response(service, in_order, settings)
 
 
@@ -133,46 +133,46 @@ async def _scored(
     if wants_log_odds and policy.posterior is None:
         message = f"task {task!r} has no fitted posterior, so there are no log-odds; run `raydebm calibrate` on its run"
         raise ServiceError(message, 400, "no_posterior", "reward")
-    found = await get_scores(service, asked, request_id=request_id)
-    return [_Scored(item, policy) for item in found.data]
+    response = await get_scores(service, asked, request_id=request_id)
+    return [_Scored(score, policy) for score in response.data]
 
 
-def _check_given(items: Sequence[ScoreItem]) -> None:
+def _check_given(scores: Sequence[ScoreItem]) -> None:
     """A text without an answer is worth the floor. One that could not be checked or scored is not: a trainer would
     learn that it is bad."""
-    for index, item in enumerate(items):
-        if item.error not in (None, NO_ANSWER):
-            raise ServiceError(f"response {index} of {len(items)} has no reward: {item.error}", 503, "no_reward")
+    for index, score in enumerate(scores):
+        if score.error not in (None, NO_ANSWER):
+            raise ServiceError(f"response {index} of {len(scores)} has no reward: {score.error}", 503, "no_reward")
 
 
 def _response(service: TriageService, scored: Sequence[_Scored], settings: RewardSettings) -> RewardResponse:
-    items = [found.item for found in scored]
+    scores = [entry.score for entry in scored]
     logs = {
-        "mu": [item.mu or 0.0 for item in items],
-        "sigma": [item.sigma or 0.0 for item in items],
-        "penalty": [item.penalty or 0.0 for item in items],
-        "checked": [float(item.violations is not None) for item in items],
-        "answered": [float(item.energy is not None) for item in items],
+        "mu": [score.mu or 0.0 for score in scores],
+        "sigma": [score.sigma or 0.0 for score in scores],
+        "penalty": [score.penalty or 0.0 for score in scores],
+        "checked": [float(score.violations is not None) for score in scores],
+        "answered": [float(score.energy is not None) for score in scores],
     }
-    if any(found.policy.posterior is not None for found in scored):
-        logs["confidence"] = [item.confidence or 0.0 for item in items]
+    if any(entry.policy.posterior is not None for entry in scored):
+        logs["confidence"] = [score.confidence or 0.0 for score in scores]
     return RewardResponse(
-        rewards=[_reward(item, settings) for item in items],
-        scores=[float(_is_acceptable(found)) for found in scored],
+        rewards=[_reward(score, settings) for score in scores],
+        scores=[float(_is_acceptable(entry)) for entry in scored],
         extra_logs=logs,
     )
 
 
-def _reward(item: ScoreItem, settings: RewardSettings) -> float:
-    if item.energy is None or item.sigma is None:
+def _reward(score: ScoreItem, settings: RewardSettings) -> float:
+    if score.energy is None or score.sigma is None:
         return settings.floor
     if settings.reward == "energy":
-        value = -item.energy
-    elif item.confidence is None:
+        value = -score.energy
+    elif score.confidence is None:
         return settings.floor
     else:
-        value = log_odds(item.confidence)
-    return max(settings.floor, value - settings.sigma_weight * item.sigma)
+        value = log_odds(score.confidence)
+    return max(settings.floor, value - settings.sigma_weight * score.sigma)
 
 
 def log_odds(probability: float) -> float:
@@ -182,10 +182,10 @@ def log_odds(probability: float) -> float:
     return min(MAX_LOG_ODDS, max(-MAX_LOG_ODDS, math.log(probability) - math.log1p(-probability)))
 
 
-def _is_acceptable(found: _Scored) -> bool:
-    item, policy = found.item, found.policy
-    if item.energy is None or item.sigma is None:
+def _is_acceptable(scored: _Scored) -> bool:
+    score, policy = scored.score, scored.policy
+    if score.energy is None or score.sigma is None:
         return False
-    if policy.rule == "posterior" and item.confidence is not None:
-        return item.confidence >= policy.tau_accept
-    return item.sigma <= policy.theta_sigma and not item.penalty
+    if policy.rule == "posterior" and score.confidence is not None:
+        return score.confidence >= policy.tau_accept
+    return score.sigma <= policy.theta_sigma and not score.penalty

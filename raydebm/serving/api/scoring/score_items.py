@@ -38,7 +38,7 @@ async def get_scores(
     work = _score_pairs(service, request) if request.problem is None else _score_candidates(service, request)
     most_s = service.bundle.score_deadline_s(request.deadline_ms)
     bundle, items = await within_deadline(work, most_s, received=received)
-    tokens = sum(item.num_tokens or 0 for item in items)
+    tokens = sum(score.num_tokens or 0 for score in items)
     return ScoreResponse(
         id=f"score-{request_id}",
         created=int(time.time()),

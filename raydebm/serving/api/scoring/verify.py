@@ -45,15 +45,15 @@ async def verify(
     given = _given(request)
     try:
         work = verification(service.bundle, service.backend, _to_verify(request, given))
-        found: Verification | str = await within_deadline(
+        finding: Verification | str = await within_deadline(
             work, service.bundle.score_deadline_s(request.deadline_ms), received=received
         )
     except RaydebmError as error:
         known = as_service_error(error)
         if known.code != NO_PROBLEM:
             raise _typed(known) from error
-        found = str(known)
-    return _response(service, request, given, found, request_id=request_id, started=started)
+        finding = str(known)
+    return _response(service, request, given, finding, request_id=request_id, started=started)
 
 
 def _typed(error: ServiceError) -> ServiceError:
@@ -66,8 +66,8 @@ def _given(request: VerifyRequest) -> list[GivenCandidate]:
     """The candidates, each with its id. Raises ServiceError 400."""
     if not request.candidates:
         raise ServiceError("there is no candidate to verify; give at least one", 400, "no_candidate", "candidates")
-    found = [GivenCandidate(text=each) if isinstance(each, str) else each for each in request.candidates]
-    named = [each.model_copy(update={"id": each.id or str(index)}) for index, each in enumerate(found)]
+    candidates = [GivenCandidate(text=each) if isinstance(each, str) else each for each in request.candidates]
+    named = [each.model_copy(update={"id": each.id or str(index)}) for index, each in enumerate(candidates)]
     if len({each.id for each in named}) < len(named):
         message = "two candidates have the same id; give each its own, or none any"
         raise ServiceError(message, 400, "duplicate_id", "candidates")
@@ -93,61 +93,63 @@ def _response(
     service: TriageService,
     request: VerifyRequest,
     given: Sequence[GivenCandidate],
-    found: Verification | str,
+    finding: Verification | str,
     *,
     request_id: str,
     started: float,
 ) -> VerifyResponse:
-    """``found`` is the reason where no task can read the problem, so that nothing can be said."""
+    """``finding`` is the reason where no task can read the problem, so that nothing can be said."""
     verdict = (
-        PoolVerdict(disposition="abstain", codes=("not_a_problem",), reason=found)
-        if isinstance(found, str)
-        else found.verdict
+        PoolVerdict(disposition="abstain", codes=("not_a_problem",), reason=finding)
+        if isinstance(finding, str)
+        else finding.verdict
     )
-    scores = [] if isinstance(found, str) else _scores(found, given, blind=request.blind)
-    tokens = 0 if isinstance(found, str) else sum(s.energies.num_tokens for s in found.pool if s.energies is not None)
+    scores = [] if isinstance(finding, str) else _scores(finding, given, blind=request.blind)
+    tokens = (
+        0 if isinstance(finding, str) else sum(s.energies.num_tokens for s in finding.pool if s.energies is not None)
+    )
     return VerifyResponse(
         id=f"verify-{request_id}",
         created=int(time.time()),
         disposition=verdict.disposition,
-        confidence=None if isinstance(found, str) else found.decided.confidence,
+        confidence=None if isinstance(finding, str) else finding.decided.confidence,
         reason_codes=list(verdict.codes),
         reason=verdict.reason,
         kind="deterministic_outcome" if verdict.is_deterministic else "outcome_reward_model",
-        version="-".join(_versions(service, found).get(part, "") for part in ("raydebm", "checkpoint", "policy")),
+        version="-".join(_versions(service, finding).get(part, "") for part in ("raydebm", "checkpoint", "policy")),
         selected=next((score.candidate_id for score in scores if "selected" in score.flags), None),
         scores=scores,
         usage=Usage(prompt_tokens=tokens, total_tokens=tokens),
         latency_ms=round(1000 * (time.perf_counter() - started)),
-        task=None if isinstance(found, str) else found.problem.task,
-        problem_id=None if isinstance(found, str) else found.problem.problem_id,
+        task=None if isinstance(finding, str) else finding.problem.task,
+        problem_id=None if isinstance(finding, str) else finding.problem.problem_id,
         blind=request.blind,
     )
 
 
-def _versions(service: TriageService, found: Verification | str) -> Mapping[str, str]:
-    return (service.bundle if isinstance(found, str) else found.bundle).versions
+def _versions(service: TriageService, finding: Verification | str) -> Mapping[str, str]:
+    return (service.bundle if isinstance(finding, str) else finding.bundle).versions
 
 
-def _scores(found: Verification, given: Sequence[GivenCandidate], *, blind: bool) -> list[CandidateVerdict]:
-    beliefs = found.decided.beliefs or beliefs_about(found.pool, found.policy, found.decided.best)
+def _scores(finding: Verification, given: Sequence[GivenCandidate], *, blind: bool) -> list[CandidateVerdict]:
+    beliefs = finding.decided.beliefs or beliefs_about(finding.pool, finding.policy, finding.decided.best)
     confidence = {
         scored.candidate.candidate_id: belief.probability for belief in beliefs for scored in belief.candidates
     }
     return [
-        _score(found, scored, each, confidence=confidence.get(scored.candidate.candidate_id), blind=blind)
-        for scored, each in zip(found.pool, given, strict=True)
+        _score(finding, scored, each, confidence=confidence.get(scored.candidate.candidate_id), blind=blind)
+        for scored, each in zip(finding.pool, given, strict=True)
     ]
 
 
 def _score(
-    found: Verification, scored: ScoredCandidate, given: GivenCandidate, *, confidence: float | None, blind: bool
+    finding: Verification, scored: ScoredCandidate, given: GivenCandidate, *, confidence: float | None, blind: bool
 ) -> CandidateVerdict:
-    body = candidate_body(scored, found.policy.lambda_)
+    body = candidate_body(scored, finding.policy.lambda_)
     return CandidateVerdict(
         candidate_id=given.id or "",
         confidence=confidence,
-        flags=_flags(found, scored),
+        flags=_flags(finding, scored),
         author=None if blind else given.author,
         answer=body.answer,
         energy=body.energy,
@@ -159,11 +161,11 @@ def _score(
     )
 
 
-def _flags(found: Verification, scored: ScoredCandidate) -> list[Flag]:
+def _flags(finding: Verification, scored: ScoredCandidate) -> list[Flag]:
     report = scored.report
     flags: dict[Flag, bool] = {
-        "selected": scored is found.decided.best,
-        "tied": report.vote_key is not None and report.vote_key in found.verdict.tied,
+        "selected": scored is finding.decided.best,
+        "tied": report.vote_key is not None and report.vote_key in finding.verdict.tied,
         "proven": report.proof is True,
         "refuted": report.proof is False,
         "constraint_violated": bool(report.violations),

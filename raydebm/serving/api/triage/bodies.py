@@ -205,7 +205,7 @@ def _reuse_body(reused: Sequence[ReusedCandidate]) -> ReuseBody | None:
 
 
 def _usage(candidates: Iterable[Candidate]) -> Usage:
-    found = list(candidates)
-    prompt = sum(candidate.prompt_tokens or 0 for candidate in found)
-    completion = sum(candidate.completion_tokens or 0 for candidate in found)
+    candidates = list(candidates)
+    prompt = sum(candidate.prompt_tokens or 0 for candidate in candidates)
+    completion = sum(candidate.completion_tokens or 0 for candidate in candidates)
     return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)

@@ -75,8 +75,8 @@ async def request_events(
         for text in answered(triage_body(await work)):
             yield text
     except RaydebmError as error:
-        found = as_service_error(error)
-        yield failed(stream_error(found))
+        service_error = as_service_error(error)
+        yield failed(stream_error(service_error))
     except Exception:
         # The status line is out, so the guard could only cut the stream off.
         log.exception("request %s failed", context.request_id)

@@ -172,7 +172,9 @@ async def triage_batch(
     async with asyncio.TaskGroup() as group:  # whatever ends the batch ends all of it
         tasks = [group.create_task(one(index, body)) for index, body in enumerate(batch.requests)]
     data = [task.result() for task in tasks]
-    return BatchResponse(id=f"batch-{request_id}", data=data, num_failed=sum(item.error is not None for item in data))
+    return BatchResponse(
+        id=f"batch-{request_id}", data=data, num_failed=sum(answer.error is not None for answer in data)
+    )
 
 
 def _failed(index: int, error: ServiceError) -> BatchItem:

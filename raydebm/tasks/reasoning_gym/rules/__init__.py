@@ -54,5 +54,5 @@ def read_puzzle(question: str) -> tuple[str, RulePuzzle] | None:
 
     Cached: every candidate of a problem asks for it.
     """
-    found = ((name, reader(question)) for name, reader in READERS.items())
-    return next(((name, puzzle) for name, puzzle in found if puzzle is not None), None)
+    readings = ((name, reader(question)) for name, reader in READERS.items())
+    return next(((name, puzzle) for name, puzzle in readings if puzzle is not None), None)

@@ -215,7 +215,7 @@ def read_knights(question: str) -> RulePuzzle | None:
         for column, cell in enumerate(cells.split("|")[:-1]):
             if cell.strip():
                 on[f"{chr(ord('A') + column)}{number}"] = cell.strip()
-    squares = {mark: frozenset(square for square, found in on.items() if found == mark) for mark in "wB."}
+    squares = {mark: frozenset(square for square, content in on.items() if content == mark) for mark in "wB."}
     if not squares["w"] or len(squares["w"]) != len(squares["B"]):
         return None
     return KnightSwap(frozenset(on), squares["w"], squares["B"], match["first"])
@@ -242,11 +242,11 @@ def read_rush_hour(question: str) -> RulePuzzle | None:
 
 def _knight_moves(answer: str) -> list[tuple[str, str, str]] | None:
     try:
-        found = json.loads(answer)
+        parsed = json.loads(answer)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, list):
+    if not isinstance(parsed, list):
         return None
-    moves = [_KNIGHT_MOVE.fullmatch(move) if isinstance(move, str) else None for move in found]
+    moves = [_KNIGHT_MOVE.fullmatch(move) if isinstance(move, str) else None for move in parsed]
     read = [(move[1], move[2], move[3]) for move in moves if move is not None]
     return read if len(read) == len(moves) else None

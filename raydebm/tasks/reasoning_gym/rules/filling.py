@@ -37,7 +37,7 @@ class _Filling:
         open_cells = [cell for cell, values in narrowed.items() if len(values) > 1]
         if not open_cells:
             return 1
-        cell = min(open_cells, key=lambda found: (len(narrowed[found]), found))
+        cell = min(open_cells, key=lambda open_cell: (len(narrowed[open_cell]), open_cell))
         total = 0
         for value in sorted(narrowed[cell]):
             total += self.count(narrowed | {cell: frozenset({value})})
@@ -47,24 +47,24 @@ class _Filling:
 
     def _narrowed(self, candidates: _Candidates) -> _Candidates | None:
         """The candidates after every direct consequence; None where a cell is left without any."""
-        found = dict(candidates)
+        narrowed = dict(candidates)
         changed = True
         while changed:
             changed = False
-            for cell, values in found.items():
-                left = values.difference(*(found[peer] for peer in self._peers[cell] if len(found[peer]) == 1))
+            for cell, values in narrowed.items():
+                left = values.difference(*(narrowed[peer] for peer in self._peers[cell] if len(narrowed[peer]) == 1))
                 if not left:
                     return None
                 if left != values:
-                    found[cell], changed = left, True
+                    narrowed[cell], changed = left, True
             for low, high in self._smaller:
-                lower = frozenset(value for value in found[low] if value < max(found[high]))
-                higher = frozenset(value for value in found[high] if lower and value > min(lower))
+                lower = frozenset(value for value in narrowed[low] if value < max(narrowed[high]))
+                higher = frozenset(value for value in narrowed[high] if lower and value > min(lower))
                 if not lower or not higher:
                     return None
-                changed = changed or (lower, higher) != (found[low], found[high])
-                found[low], found[high] = lower, higher
-        return found
+                changed = changed or (lower, higher) != (narrowed[low], narrowed[high])
+                narrowed[low], narrowed[high] = lower, higher
+        return narrowed
 
 
 def count_fillings(

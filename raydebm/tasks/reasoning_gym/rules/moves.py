@@ -220,10 +220,10 @@ def _move_disk(pegs: dict[int, list[int]], line: str) -> str | None:
 
 def _strings(answer: str) -> list[str] | None:
     try:
-        found = json.loads(answer)
+        parsed = json.loads(answer)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, list) and all(isinstance(move, str) for move in found) else None
+    return parsed if isinstance(parsed, list) and all(isinstance(move, str) for move in parsed) else None
 
 
 def _short(number: int) -> str:

@@ -128,14 +128,14 @@ class Cryptarithm(ExactPuzzle):
         leading = sorted({word[0] for word in words if digits[word[0]] == 0})
         if leading:
             yield PuzzleFault(0.25, f"{_listed(leading)} leads a number and cannot be zero.")
-        found, total = sum(_number(word, digits) for word in self.addends), _number(self.total, digits)
-        if found != total:
-            yield PuzzleFault(0.5, f"The words add up to {found}, but {self.total} is {total}.")
+        addends_sum, total = sum(_number(word, digits) for word in self.addends), _number(self.total, digits)
+        if addends_sum != total:
+            yield PuzzleFault(0.5, f"The words add up to {addends_sum}, but {self.total} is {total}.")
 
 
 def read_countdown(question: str) -> RulePuzzle | None:
     """The puzzle of a Countdown question; None for any other."""
-    match = next((found for pattern in _COUNTDOWN if (found := pattern.match(question))), None)
+    match = next((countdown_match for pattern in _COUNTDOWN if (countdown_match := pattern.match(question))), None)
     return None if match is None else MakeNumber(_integers(match["numbers"]), int(match["target"]))
 
 

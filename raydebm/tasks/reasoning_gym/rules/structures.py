@@ -34,11 +34,11 @@ class Coloring(ExactPuzzle):
     colors: tuple[int, ...]
 
     def faults(self, answer: str) -> Iterator[PuzzleFault]:
-        found = _json(answer)
-        if not isinstance(found, dict):
+        coloring = _json(answer)
+        if not isinstance(coloring, dict):
             yield PuzzleFault(1.0, 'The answer must be a JSON map of vertices to colors, such as {"0": 1, "1": 2}.')
             return
-        color_of = {vertex: found.get(str(vertex)) for vertex in self.vertices}
+        color_of = {vertex: coloring.get(str(vertex)) for vertex in self.vertices}
         bad = [vertex for vertex, color in color_of.items() if not _is_one_of(color, self.colors)]
         if bad:
             yield PuzzleFault(0.5 * len(bad) / len(self.vertices), f"Vertex {bad[0]} must have one of {self.colors}.")
@@ -109,10 +109,10 @@ def read_ladder(question: str) -> RulePuzzle | None:
 
 def _json(text: str) -> object:
     try:
-        found: object = json.loads(text)
+        parsed: object = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found
+    return parsed
 
 
 def _is_one_of(color: object, colors: tuple[int, ...]) -> bool:

@@ -127,9 +127,9 @@ def valid_accommodation(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOut
         if written in EMPTY:
             continue
         nights = len(list(run))
-        found = catalogue.stays.matches(*name_and_city(written))
-        if len(found) == 1 and nights < found[0].minimum_nights:
-            return broken(f"{written}: {nights} night(s), but at least {found[0].minimum_nights:g} are demanded")
+        stays = catalogue.stays.matches(*name_and_city(written))
+        if len(stays) == 1 and nights < stays[0].minimum_nights:
+            return broken(f"{written}: {nights} night(s), but at least {stays[0].minimum_nights:g} are demanded")
     return HOLDS
 
 
@@ -245,12 +245,12 @@ def not_absent(trip: Trip, plan: Plan, catalogue: Catalogue) -> RuleOutcome:
 def _visited(trip: Trip, plan: Plan) -> set[str] | RuleOutcome:
     cities: set[str] = set()
     for number, day in numbered(trip, plan):
-        found = cities_of_day(day)
-        if found is None:
+        day_cities = cities_of_day(day)
+        if day_cities is None:
             return broken(f"day {number}: current_city names no two cities: {text_of(day, 'current_city')!r}")
-        if number == 1 and len(found) == 2 and found[0] != trip.org:
-            return broken(f"the first day must start at {trip.org}, not {found[0]}")
-        cities.update(found)
+        if number == 1 and len(day_cities) == 2 and day_cities[0] != trip.org:
+            return broken(f"the first day must start at {trip.org}, not {day_cities[0]}")
+        cities.update(day_cities)
     return cities - {str(trip.org)}
 
 
