@@ -1,5 +1,6 @@
 """`raydebm policies list | try | drop | promote | rollback | compare`: change the policy of a service in production."""
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -111,17 +112,22 @@ def rollback(run_dir: RunOption = "runs/demo", reason: ReasonOption = "") -> Non
 def compare(
     run_dir: RunOption = "runs/demo",
     records: Annotated[
-        str | None, typer.Option(help="Folder of stored decisions; default: records/ of the run.")
+        str | None,
+        typer.Option(
+            help="Folder of stored decisions; default: records/ of the run. A service of several runs stores those of "
+            "all in the first one's."
+        ),
     ] = None,
     first: Annotated[
         str | None, typer.Option(help="Id of the first policy, with --second; default: the newest pair.")
     ] = None,
     second: Annotated[str | None, typer.Option(help="Id of the second policy.")] = None,
     *,
+    task: Annotated[str | None, typer.Option(help="Task whose decisions count; default: the run's.")] = None,
     where: "Filter",
     margin: Annotated[float, typer.Option(help="Difference in right answers that is asked about, in (0, 1).")] = 0.05,
 ) -> None:
-    """Test which of two policies is better, on decisions that both of them made.
+    """Test which of two policies is better, on decisions about one task that both of them made.
 
     Counts right and wrong answers by the reported outcomes. No generator is asked.
     """
@@ -136,9 +142,9 @@ def compare(
     if (first is None) != (second is None):
         raise ConfigError("give both --first and --second, or none of them; `raydebm policies list` has the ids")
     run = _run(run_dir)
-    task = run.recipe().task
+    decided = task_of(run.recipe().task, task)
     reader = DecisionReader(records or run.uri("records"))
-    pairs = paired_decisions(reader, lambda name: task_of(task, name), where=where)
+    pairs = paired_decisions(reader, lambda name: decided, where=replace(where, task=decided.name))
     versions = None if first is None or second is None else (first, second)
     show_comparison(compare_policies(pairs, versions=versions, margin=margin))
 

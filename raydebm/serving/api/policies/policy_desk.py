@@ -80,7 +80,8 @@ class PolicyDesk:
         if (query.first is None) != (query.second is None):
             raise ServiceError("give both `first` and `second`, or none of them", 400, "bad_pair", "first")
         versions = None if query.first is None or query.second is None else (query.first, query.second)
-        where = Filter(since=query.since, until=query.until)
+        # The store is the first run's, and other tasks' decisions lie in it too.
+        where = Filter(task=self._bundle.tasks[0], since=query.since, until=query.until)
 
         def compare() -> ComparisonBody:
             pairs = paired_decisions(reader, self._bundle.task, where=where)
